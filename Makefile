@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+ZOO    := $(VENV)/.zoo-ready
+BACKEND ?= argand
+MODE    ?= infer
+
+.PHONY: demo test setup lint types layers sizes pytest bench zoo ops ext clean
+demo: $(STAMP)
+	$(BIN)/python -m benchmarks.demo
+
+test: lint types layers sizes pytest
+
+setup: $(STAMP)
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/argand/runtime/*.c src/argand/runtime/*.h)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
+	touch $(STAMP)
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
+types: $(STAMP)
+	$(BIN)/mypy
+layers: $(STAMP)
+	$(BIN)/lint-imports
+sizes: $(STAMP)
+	$(BIN)/python tools/check_sizes.py
+pytest: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+# Rebuild only the C extension, in place.
+ext:
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(ARGS)
+ops: $(STAMP)
+	$(BIN)/python -m benchmarks.ops --backend $(BACKEND) $(ARGS)
+$(ZOO): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm transformers
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[zoo]" --no-build-isolation
+	touch $(ZOO)
+zoo: $(ZOO)
+	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(ARGS)
+
+clean:
+	rm -rf build $(VENV) src/*.egg-info src/argand/runtime/*.so

@@ -1,0 +1,1 @@
+"""Argand compiles PyTorch programs for CPUs."""

@@ -1,0 +1,1 @@
+"""ops: what each aten op means: its kind, type rule and decomposition, one row each."""

@@ -1,0 +1,7 @@
+/* argand.runtime._native: what must be fast at call time. CPython headers only. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }

@@ -1,0 +1,112 @@
+"""support.errors: the error tree, and the reasons why capture stops, one row each.
+
+Three kinds of failure (style 10): a capture break is no error, the frame goes on in Python; a user
+error says what, where and how to fix it; an internal error is our bug and names the stage.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}"
+        return f"{place} in {self.function}" if self.function else place
+
+
+class ArgandError(RuntimeError):
+    """Base of every error Argand raises itself; user exceptions are never wrapped in it."""
+
+
+class UserError(ArgandError):
+    """Misuse of an Argand name: what is wrong, where, and how to fix it."""
+
+    def __init__(self, what: str, *, where: Location | None = None, hint: str = "") -> None:
+        self.what, self.where, self.hint = what, where, hint
+        text = what if where is None else f"{what}\n  at {where}"
+        super().__init__(f"{text}\n  hint: {hint}" if hint else text)
+
+
+class OptionError(UserError):
+    """An unknown option or one of the wrong type; lists the valid ones."""
+
+
+class InvalidBackend(UserError):
+    """No backend of that name; offers near matches."""
+
+
+class RecompileLimitExceeded(UserError):
+    """A function was compiled too often under ``fullgraph=True`` or a strict stance."""
+
+
+class BackendCompilerFailed(ArgandError):
+    """A backend raised, or returned something that cannot be called."""
+
+    def __init__(self, backend_name: str, inner: BaseException) -> None:
+        self.backend_name, self.inner_exception = backend_name, inner
+        super().__init__(f"backend {backend_name!r} raised:\n{type(inner).__name__}: {inner}")
+
+
+class InternalError(ArgandError):
+    """Our bug: names the stage and, when there is one, holds a dump of what it worked on."""
+
+    def __init__(self, stage: str, message: str, *, dump: str = "") -> None:
+        self.stage, self.dump = stage, dump
+        text = f"in stage {stage!r}: {message}"
+        super().__init__(f"{text}\n{dump}" if dump else text)
+
+
+class Break(enum.Enum):
+    """Why capture stopped, and what the user can do. Ids are stable: add rows, never renumber."""
+
+    B001 = ("opcode {opname} is not handled on Python {version}", "rewrite the statement, or report it")
+    B002 = ("call of {function}, which is not Python code Argand can read",
+            "move the call out of the compiled function, or mark it with argand.allow_in_graph")
+    B003 = ("branch on the value of a tensor", "use torch.where, or keep the branch out of the graph")
+    B004 = ("{method} reads the value of a tensor", "keep the value as a tensor")
+    B005 = ("argand.graph_break() was called", "remove the call")
+    B006 = ("{function} is marked with argand.disable", "remove the mark")
+    B007 = ("{function} prints or logs", "print outside the compiled function")
+    B008 = ("an operator has an output size that depends on data: {op}",
+            "use an operator of fixed output size such as torch.where")
+
+    @property
+    def text(self) -> str:
+        """The reason, a template over the details of the break."""
+        return str(self.value[0])
+
+    @property
+    def hint(self) -> str:
+        """What the user can do about it."""
+        return str(self.value[1])
+
+
+class CaptureBreak(ArgandError):
+    """Capture stops here: the one thing that stopped it runs in Python, then capture resumes."""
+
+    def __init__(self, row: Break, where: Location | None = None, **details: object) -> None:
+        self.row, self.where, self.details = row, where, details
+        reason = row.text.format_map({k: str(v) for k, v in details.items()})
+        self.reason = f"{row.name}: {reason}"
+        super().__init__(self.reason if where is None else f"{self.reason} [{where}]")
+
+
+class CaptureError(UserError):
+    """``fullgraph=True`` met a graph break: reason id, the user's stack, and a hint."""
+
+    def __init__(self, cause: CaptureBreak, stack: tuple[Location, ...] = ()) -> None:
+        self.cause, self.stack, self.row = cause, stack, cause.row
+        frames = "".join(f"\n  {frame}" for frame in stack)
+        super().__init__(f"{cause.reason}{frames}", hint=cause.row.hint,
+                         where=cause.where if not stack else None)

@@ -1,0 +1,156 @@
+"""support.events: what the compiler tells while it works.
+
+Every stage emits typed events: spans (start and end of a stage), counters and artefacts (the text
+of what a stage made). Logs, timing tables, reports and tests subscribe; with no subscriber an event
+costs one attribute read, and the text of an artefact is never made.
+
+The list of subscribers is the one piece of module state here (decision 0002), behind a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StageStart:
+    """A stage begins; ``stage`` is a dotted name such as ``autograd.partition``."""
+
+    stage: str
+    detail: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StageEnd:
+    """A stage ended after ``seconds``; ``failed`` when it raised."""
+
+    stage: str
+    seconds: float
+    failed: bool = False
+    detail: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Something happened ``amount`` times: ``capture.graphs``, ``cache.hit``, ..."""
+
+    counter: str
+    amount: int = 1
+    detail: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The text a stage made, rendered on demand; ``name`` is a row of ``logs.ARTIFACTS``."""
+
+    name: str
+    render: Callable[[], str]
+    detail: str = ""
+
+
+Event: TypeAlias = StageStart | StageEnd | Count | Artifact
+Subscriber: TypeAlias = Callable[[Event], None]
+
+_lock = threading.Lock()
+_subscribers: tuple[Subscriber, ...] = ()
+
+
+def _replace(subscribers: tuple[Subscriber, ...]) -> None:
+    globals()["_subscribers"] = subscribers
+
+
+def subscribe(subscriber: Subscriber) -> Callable[[], None]:
+    """Add a subscriber; call the result to remove it."""
+    with _lock:
+        _replace((*_subscribers, subscriber))
+
+    def unsubscribe() -> None:
+        with _lock:
+            _replace(tuple(s for s in _subscribers if s is not subscriber))
+
+    return unsubscribe
+
+
+def listening() -> bool:
+    """Whether anybody subscribed."""
+    return bool(_subscribers)
+
+
+def emit(event: Event) -> None:
+    """Hand an event to every subscriber."""
+    for subscriber in _subscribers:
+        subscriber(event)
+
+
+def count(counter: str, amount: int = 1, detail: str = "") -> None:
+    """Emit a counter."""
+    if _subscribers:
+        emit(Count(counter, amount, detail))
+
+
+def artifact(name: str, render: Callable[[], str], detail: str = "") -> None:
+    """Emit the text of a stage; ``render`` runs only when a subscriber asks for the text."""
+    if _subscribers:
+        emit(Artifact(name, render, detail))
+
+
+@contextlib.contextmanager
+def stage(name: str, detail: str = "") -> Iterator[None]:
+    """Time a stage."""
+    if not _subscribers:
+        yield
+        return
+    emit(StageStart(name, detail))
+    begin, failed = time.perf_counter(), True
+    try:
+        yield
+        failed = False
+    finally:
+        emit(StageEnd(name, time.perf_counter() - begin, failed, detail))
+
+
+@final
+@dataclass(slots=True)
+class Collector:
+    """A subscriber that keeps what it hears: for tests, ``explain`` and timing tables."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def total(self, counter: str) -> int:
+        """Sum of one counter."""
+        return sum(e.amount for e in self.events if isinstance(e, Count) and e.counter == counter)
+
+    def seconds(self) -> dict[str, float]:
+        """Time per stage, nested stages counted in their parents as well."""
+        table: dict[str, float] = {}
+        for event in self.events:
+            if isinstance(event, StageEnd):
+                table[event.stage] = table.get(event.stage, 0.0) + event.seconds
+        return table
+
+    def texts(self, name: str) -> list[str]:
+        """The artefacts of one name, rendered."""
+        return [e.render() for e in self.events if isinstance(e, Artifact) and e.name == name]
+
+
+@contextlib.contextmanager
+def collect() -> Iterator[Collector]:
+    """Collect all events of a block (of every thread)."""
+    collector = Collector()
+    unsubscribe = subscribe(collector)
+    try:
+        yield collector
+    finally:
+        unsubscribe()

@@ -1,0 +1,106 @@
+"""support.logs: prints the artefacts a user asks for, with the syntax of TORCH_LOGS.
+
+In: ``ARGAND_LOGS="graph_breaks,recompiles,+guards,-bytecode"`` or ``set_logs(...)``. ``name`` shows an
+artefact, ``+name`` shows it with timings of its stages, ``-name`` hides it; ``all`` is every name.
+Fails with ``OptionError`` for an unknown name, listing the valid ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Final, final
+
+from argand.support import events
+from argand.support.errors import OptionError
+from argand.support.options import read_environment
+
+ARTIFACTS: Final[Mapping[str, str]] = {
+    "graph_breaks": "why capture stopped, with the user's line",
+    "recompiles": "which guard failed and what changed",
+    "guards": "the guards of each compiled entry",
+    "bytecode": "the code of frames and resume functions",
+    "graph": "captured graphs as tables",
+    "graph_code": "captured graphs as Python",
+    "trace_source": "user lines as they are traced",
+    "trace_bytecode": "instructions as they are traced",
+    "side_effects": "the journal replayed after a graph",
+    "aot_joint_graph": "forward and backward before they are split",
+    "aot_graphs": "aten graphs handed to the compiler",
+    "ir": "tensor IR after each pass",
+    "fusion": "fusion decisions with their reasons",
+    "schedule": "loop nests and the memory plan",
+    "output_code": "LLVM IR of the kernels",
+    "dynamic": "symbols and specialisations",
+    "cache": "cache hits, misses and bypasses with reasons",
+    "perf_hints": "what would make this faster",
+    "stages": "time of every stage",
+}
+
+logger: Final = logging.getLogger("argand")
+
+
+@final
+class Printer:
+    """Subscriber that writes the chosen artefacts to the logger ``argand``."""
+
+    def __init__(self, shown: frozenset[str], verbose: frozenset[str]) -> None:
+        self.shown, self.verbose = shown, verbose
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.Artifact(name, render, detail) if name in self.shown:
+                head = f"[{name}] {detail}".rstrip()
+                logger.info("%s\n%s", head, render())
+            case events.StageEnd(stage, seconds) if "stages" in self.shown:
+                logger.info("[stages] %-28s %8.2f ms", stage, seconds * 1e3)
+            case _:
+                pass
+
+
+def parse(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(shown, verbose) artefact names of a log setting."""
+    shown: set[str] = set()
+    verbose: set[str] = set()
+    for item in (part.strip() for part in text.split(",")):
+        if not item:
+            continue
+        sign, name = (item[0], item[1:]) if item[0] in "+-" else ("", item)
+        names = set(ARTIFACTS) if name == "all" else {name}
+        unknown = names - set(ARTIFACTS)
+        if unknown:
+            near = difflib.get_close_matches(name, ARTIFACTS, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            listing = "\n".join(f"    {key:<16} {what}" for key, what in ARTIFACTS.items())
+            raise OptionError(f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}")
+        if sign == "-":
+            shown -= names
+            verbose -= names
+        else:
+            shown |= names
+            verbose |= names if sign == "+" else set()
+    return frozenset(shown), frozenset(verbose)
+
+
+def set_logs(text: str) -> Printer:
+    """Show the artefacts named in ``text`` from now on."""
+    printer = Printer(*parse(text))
+    if not logger.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    events.subscribe(printer)
+    return printer
+
+
+@functools.cache
+def start_from_environment() -> None:
+    """Obey ARGAND_LOGS, once per process."""
+    text = read_environment().logs
+    if text:
+        set_logs(text)

@@ -1,0 +1,134 @@
+"""support.options: every switch of the compiler, in one frozen object (style 12).
+
+In: what the user gave as ``mode=`` and ``options=``, and the environment. Out: ``Options``, hashable,
+part of every cache key. Fails with ``OptionError``, which lists what is valid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from argand.support.errors import OptionError
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user may set; each field says why it exists."""
+
+    fullgraph: bool = False  # a graph break is an error: the user wants one graph or to know why not
+    dynamic: bool | None = None  # None: a size becomes symbolic when it changes
+    recompile_limit: int = 8  # entries per code object; the peer's number, users know it
+    strict: bool = False  # raise internal failures instead of falling back to eager
+    verify: bool = False  # run every IR verifier after every pass; CI turns it on
+    fusion: bool = True  # off: one kernel per op, to find a guilty fusion
+    max_fusion: int = 64  # ops per kernel; more only adds register pressure
+    opt_level: int = 2  # LLVM -O level of kernels; fast-compile uses 1
+    never_slower: bool = True  # time a region against torch's kernels on the first calls
+    fallback_random: bool = False  # draw random numbers exactly as eager would
+    memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
+    prepack: bool = True  # with gradients off: pack weights, fold batch norm, under a guard
+    cache: bool = True  # read and write the disk cache
+    cache_dir: str = ""  # empty: the XDG cache directory of the user
+    debug_dir: str = ""  # not empty: write the text of every stage there
+    threads: int = 0  # 0: as many as torch uses
+    emulate_precision_casts: bool = False  # round half types between fused ops as eager does
+
+
+MODES: Final[Mapping[str, Mapping[str, object]]] = {
+    "default": {},
+    "fast-compile": {"opt_level": 1, "max_fusion": 32, "never_slower": False},
+    "max-performance": {"opt_level": 3},
+    # names of the peer, so that `torch.compile` can be dropped without editing the call
+    "reduce-overhead": {},
+    "max-autotune": {"opt_level": 3},
+    "max-autotune-no-cudagraphs": {"opt_level": 3},
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What Argand reads from the environment, and nothing else reads it (once per process)."""
+
+    logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax
+    disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
+    options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0"
+
+
+@functools.cache
+def read_environment() -> Environment:
+    """The environment at the first use."""
+    pairs = os.environ.get("ARGAND_OPTIONS", "")
+    items = tuple(
+        (name.strip(), value.strip())
+        for name, _, value in (item.partition("=") for item in pairs.split(",") if item.strip())
+    )
+    return Environment(
+        logs=os.environ.get("ARGAND_LOGS", ""),
+        disable=os.environ.get("ARGAND_DISABLE", "") == "1",
+        options=items,
+    )
+
+
+def _fields() -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(Options)}
+
+
+def _reject(name: str) -> OptionError:
+    near = difflib.get_close_matches(name, _fields(), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return OptionError(
+        f"unknown option {name!r}", hint=f"{hint}valid options: {', '.join(sorted(_fields()))}"
+    )
+
+
+def _check(name: str, value: object) -> object:
+    default = _fields()[name].default
+    if name == "dynamic":
+        accepted: tuple[type, ...] = (bool, type(None))
+    elif isinstance(default, float):
+        accepted = (float, int)
+    else:
+        accepted = (type(default),)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+        names = " or ".join(kind.__name__ for kind in accepted)
+        raise OptionError(f"option {name!r} must be {names}, got {type(value).__name__} {value!r}")
+    return float(value) if isinstance(default, float) and isinstance(value, int) else value
+
+
+def _from_text(name: str, text: str) -> object:
+    """The value of an option given as text in ARGAND_OPTIONS."""
+    if name not in _fields():
+        raise _reject(name)
+    default = _fields()[name].default
+    if isinstance(default, bool) or default is None:
+        return text.lower() in {"1", "true", "yes", "on"}
+    return type(default)(text)
+
+
+def make_options(
+    mode: str | None = None, given: Mapping[str, object] | None = None, **arguments: object
+) -> Options:
+    """Options from a mode or a mapping (not both), the environment, and arguments of compile()."""
+    if mode is not None and given:
+        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
+    if mode is not None and mode not in MODES:
+        raise OptionError(f"unknown mode {mode!r}", hint=f"valid modes: {', '.join(MODES)}")
+    values: dict[str, object] = {
+        name: _from_text(name, text) for name, text in read_environment().options
+    }
+    values |= dict(MODES[mode]) if mode is not None else {}
+    for key, value in (given or {}).items():
+        name = str(key).replace("-", "_")
+        if name not in _fields():
+            raise _reject(name)
+        values[name] = value
+    values |= arguments
+    return Options(**{name: _check(name, value) for name, value in values.items()})  # type: ignore[arg-type]
