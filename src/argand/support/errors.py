@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import final
 
+from typing_extensions import override  # typing.override comes with 3.12
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Location:
     line: int
     function: str = ""
 
+    @override
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
         return f"{place} in {self.function}" if self.function else place
@@ -70,16 +73,26 @@ class InternalError(ArgandError):
 class Break(enum.Enum):
     """Why capture stopped, and what the user can do. Ids are stable: add rows, never renumber."""
 
-    B001 = ("opcode {opname} is not handled on Python {version}", "rewrite the statement, or report it")
-    B002 = ("call of {function}, which is not Python code Argand can read",
-            "move the call out of the compiled function, or mark it with argand.allow_in_graph")
-    B003 = ("branch on the value of a tensor", "use torch.where, or keep the branch out of the graph")
+    B001 = (
+        "opcode {opname} is not handled on Python {version}",
+        "rewrite the statement, or report it",
+    )
+    B002 = (
+        "call of {function}, which is not Python code Argand can read",
+        "move the call out of the compiled function, or mark it with argand.allow_in_graph",
+    )
+    B003 = (
+        "branch on the value of a tensor",
+        "use torch.where, or keep the branch out of the graph",
+    )
     B004 = ("{method} reads the value of a tensor", "keep the value as a tensor")
     B005 = ("argand.graph_break() was called", "remove the call")
     B006 = ("{function} is marked with argand.disable", "remove the mark")
     B007 = ("{function} prints or logs", "print outside the compiled function")
-    B008 = ("an operator has an output size that depends on data: {op}",
-            "use an operator of fixed output size such as torch.where")
+    B008 = (
+        "an operator has an output size that depends on data: {op}",
+        "use an operator of fixed output size such as torch.where",
+    )
 
     @property
     def text(self) -> str:
@@ -108,5 +121,6 @@ class CaptureError(UserError):
     def __init__(self, cause: CaptureBreak, stack: tuple[Location, ...] = ()) -> None:
         self.cause, self.stack, self.row = cause, stack, cause.row
         frames = "".join(f"\n  {frame}" for frame in stack)
-        super().__init__(f"{cause.reason}{frames}", hint=cause.row.hint,
-                         where=cause.where if not stack else None)
+        super().__init__(
+            f"{cause.reason}{frames}", hint=cause.row.hint, where=cause.where if not stack else None
+        )

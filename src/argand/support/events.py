@@ -126,6 +126,7 @@ class Collector:
     events: list[Event] = field(default_factory=list)
 
     def __call__(self, event: Event) -> None:
+        """Keep one event."""
         self.events.append(event)
 
     def total(self, counter: str) -> int:

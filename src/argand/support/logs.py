@@ -51,6 +51,7 @@ class Printer:
         self.shown, self.verbose = shown, verbose
 
     def __call__(self, event: events.Event) -> None:
+        """Print the event if it was asked for."""
         match event:
             case events.Artifact(name, render, detail) if name in self.shown:
                 head = f"[{name}] {detail}".rstrip()
@@ -75,7 +76,9 @@ def parse(text: str) -> tuple[frozenset[str], frozenset[str]]:
             near = difflib.get_close_matches(name, ARTIFACTS, n=1)
             guess = f"did you mean {near[0]!r}? " if near else ""
             listing = "\n".join(f"    {key:<16} {what}" for key, what in ARTIFACTS.items())
-            raise OptionError(f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}")
+            raise OptionError(
+                f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}"
+            )
         if sign == "-":
             shown -= names
             verbose -= names

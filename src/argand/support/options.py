@@ -22,7 +22,9 @@ from argand.support.errors import OptionError
 class Options:
     """What a user may set; each field says why it exists."""
 
-    fullgraph: bool = False  # a graph break is an error: the user wants one graph or to know why not
+    fullgraph: bool = (
+        False  # a graph break is an error: the user wants one graph or to know why not
+    )
     dynamic: bool | None = None  # None: a size becomes symbolic when it changes
     recompile_limit: int = 8  # entries per code object; the peer's number, users know it
     strict: bool = False  # raise internal failures instead of falling back to eager
@@ -110,7 +112,8 @@ def _from_text(name: str, text: str) -> object:
     default = _fields()[name].default
     if isinstance(default, bool) or default is None:
         return text.lower() in {"1", "true", "yes", "on"}
-    return type(default)(text)
+    kind: type = type(default)
+    return kind(text)
 
 
 def make_options(
@@ -118,7 +121,9 @@ def make_options(
 ) -> Options:
     """Options from a mode or a mapping (not both), the environment, and arguments of compile()."""
     if mode is not None and given:
-        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
+        raise OptionError(
+            "mode and options cannot be given together", hint="put the mode's settings into options"
+        )
     if mode is not None and mode not in MODES:
         raise OptionError(f"unknown mode {mode!r}", hint=f"valid modes: {', '.join(MODES)}")
     values: dict[str, object] = {
