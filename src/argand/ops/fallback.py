@@ -1,0 +1,118 @@
+"""ops.fallback: the type of an op that has no row.  In: one aten call on fakes.  Out: fresh fakes.
+
+Two roads, both memoised on the metadata of the arguments: torch's own CPU kernel on small tensors of
+zeros (exact strides, eager's own error messages, no import), else torch's meta kernel (may import
+sympy, which is why rows exist; also the road of operators from ``torch.library``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import torch
+
+# Above this many input elements the real kernel on zeros is slower than importing sympy once.
+_SMALL: Final = 1 << 20
+
+
+class TensorType(NamedTuple):
+    """What a fake knows: enough to make another one."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def new(self, device: str = "cpu") -> torch.Tensor:
+        """A tensor of this type whose memory nobody has touched."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
+
+
+class _List(tuple[Any, ...]):
+    """A list argument, made hashable."""
+
+    __slots__ = ()
+
+
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """The type of a tensor."""
+    return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return type_of(value)
+    if isinstance(value, list):
+        return _List(map(_freeze, value))
+    if isinstance(value, tuple):
+        return tuple(map(_freeze, value))
+    if isinstance(value, torch.Generator):
+        return None  # a type does not depend on who draws, and a draw here would show later
+    return value
+
+
+def _thaw(value: Any, device: str, zero: bool) -> Any:
+    if isinstance(value, TensorType):
+        tensor = value.new(device)
+        return tensor.zero_() if zero else tensor
+    if isinstance(value, _List):
+        return [_thaw(item, device, zero) for item in value]
+    if type(value) is tuple:
+        return tuple(_thaw(item, device, zero) for item in value)
+    if isinstance(value, torch.device):
+        return torch.device(device)
+    return value
+
+
+def _elements(value: Any) -> int:
+    if isinstance(value, TensorType):
+        total = 1
+        for size in value.shape:
+            total *= size
+        return total
+    if isinstance(value, tuple):
+        return sum(map(_elements, value))
+    return 0
+
+
+def _run(func: Any, args: Any, kwargs: Any, device: str) -> Any:
+    zero = device == "cpu"
+    real_args = _thaw(args, device, zero)
+    real_kwargs = {name: _thaw(value, device, zero) for name, value in kwargs}
+    state = torch.get_rng_state()
+    try:
+        return _freeze(func(*real_args, **real_kwargs))
+    finally:
+        torch.set_rng_state(state)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _result_type(func: Any, args: Any, kwargs: Any, default_dtype: torch.dtype) -> Any:
+    error: Exception | None = None
+    if func.namespace == "aten" and _elements((args, kwargs)) <= _SMALL:
+        try:
+            return _run(func, args, kwargs, "cpu")
+        except Exception as failure:
+            error = failure  # a shape error, or zeros are no valid input (a singular matrix, ...)
+    try:
+        return _run(func, args, kwargs, "meta")
+    except Exception:
+        if error is None:
+            raise
+        raise error from None
+
+
+def _make(value: Any) -> Any:
+    if isinstance(value, TensorType):
+        return value.new()
+    if isinstance(value, _List):
+        return [_make(item) for item in value]
+    if type(value) is tuple:
+        return tuple(_make(item) for item in value)
+    return value
+
+
+def infer_by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Fakes with the types torch's own kernels answer; raises what eager raises."""
+    frozen = tuple((name, _freeze(value)) for name, value in kwargs.items())
+    return _make(_result_type(func, _freeze(args), frozen, torch.get_default_dtype()))
