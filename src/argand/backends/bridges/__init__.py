@@ -1,0 +1,1 @@
+"""backends.bridges: other compilers behind our contract, each imported only when chosen."""

@@ -1,0 +1,66 @@
+"""backends.compose: several backends in order; the first that takes a graph compiles it.
+
+``argand.compile(m, backend=["tensorrt", "onnxrt", "argand"])`` is the recipe people write by hand: a
+backend that is missing or declines (raises) passes the graph to the next one, and the report says which
+one took it and why the others did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from argand.backends.registry import CompilerFunction, lookup_backend
+from argand.support import events
+from argand.support.errors import InvalidBackend
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which backend took one graph, and why those before it declined."""
+
+    taken_by: str
+    declined: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        reasons = "".join(f"\n  {name} declined: {why}" for name, why in self.declined)
+        return f"graph taken by {self.taken_by}{reasons}"
+
+
+@final
+class FirstThatTakes:
+    """A backend made of several."""
+
+    def __init__(self, backends: tuple[str | CompilerFunction, ...]) -> None:
+        if not backends:
+            raise InvalidBackend("an empty list of backends", hint="name at least one")
+        self.backends = backends
+        self.choices: list[Choice] = []
+        self.__name__ = " | ".join(_name(backend) for backend in backends)
+
+    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile with the first backend that does not raise."""
+        declined: list[tuple[str, str]] = []
+        for backend in self.backends:
+            try:
+                compiled = lookup_backend(backend)(gm, example_inputs)
+            except Exception as error:  # declining is what exceptions mean here
+                declined.append((_name(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
+                continue
+            if not callable(compiled):
+                declined.append((_name(backend), "it returned something that is not callable"))
+                continue
+            choice = Choice(_name(backend), tuple(declined))
+            self.choices.append(choice)
+            events.artifact("perf_hints", choice.__str__, "backend choice")
+            return compiled  # type: ignore[no-any-return]
+        reasons = "; ".join(f"{name}: {why}" for name, why in declined)
+        raise InvalidBackend(f"every backend of the list declined: {reasons}")
+
+
+def _name(backend: str | CompilerFunction) -> str:
+    if isinstance(backend, str):
+        return backend
+    return getattr(backend, "__name__", type(backend).__name__)

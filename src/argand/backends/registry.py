@@ -1,0 +1,187 @@
+"""backends.registry: backends by name, from this package, from users and from entry points.
+
+In: names, callables, lists of them. Out: functions ``(gm, example_inputs) -> callable``. Fails with
+``InvalidBackend`` (near matches offered) when a name is unknown or its package does not load.
+The registry is module state behind a lock (design D8).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.metadata
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast, final, overload
+
+from argand.support.errors import InvalidBackend
+
+CompilerFunction: TypeAlias = Callable[..., Any]
+BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction]"
+
+DEBUG: Final = "debug"
+EXPERIMENTAL: Final = "experimental"
+ENTRY_POINT_GROUPS: Final = ("argand_backends", "torch_dynamo_backends")
+
+_IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "argand": ("argand.backends.argand_backend:argand", ()),
+    "eager": ("argand.backends.ladder:eager", (DEBUG,)),
+    "eager_noexcept": ("argand.backends.ladder:eager_noexcept", (DEBUG,)),
+    "eager_debug": ("argand.backends.ladder:eager_debug", (DEBUG,)),
+    "aot_eager": ("argand.backends.ladder:aot_eager", (DEBUG,)),
+    "aot_eager_default_partitioner": (
+        "argand.backends.ladder:aot_eager_default_partitioner",
+        (DEBUG,),
+    ),
+    "aot_eager_decomp_partition": ("argand.backends.ladder:aot_eager_decomp_partition", (DEBUG,)),
+    "ts": ("argand.backends.torchscript:ts", (DEBUG,)),
+    "aot_ts": ("argand.backends.torchscript:aot_ts", (DEBUG,)),
+    "relu_compile_error_TESTING_ONLY": ("argand.backends.failing:relu_compile_error", (DEBUG,)),
+    "relu_runtime_error_TESTING_ONLY": ("argand.backends.failing:relu_runtime_error", (DEBUG,)),
+    "relu_accuracy_error_TESTING_ONLY": ("argand.backends.failing:relu_accuracy_error", (DEBUG,)),
+    "inductor": ("argand.backends.bridges.inductor:inductor", ()),
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """One row of the registry; ``load`` gives the function, importing its module at first use."""
+
+    load: Callable[[], CompilerFunction]
+    tags: tuple[str, ...]
+
+
+def _import_function(path: str) -> CompilerFunction:
+    module, _, name = path.partition(":")
+    return cast(CompilerFunction, getattr(importlib.import_module(module), name))
+
+
+def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
+    return lambda: function
+
+
+_lock: Final = threading.RLock()
+_registry: Final[dict[str, _Registered]] = {
+    name: _Registered(functools.partial(_import_function, path), tags)
+    for name, (path, tags) in _IN_TREE.items()
+}
+_default: Final[list[str | CompilerFunction]] = ["argand"]
+
+
+@functools.cache
+def _entry_points() -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Backends other packages offer; ours of the peer's group is left out, it is registered."""
+    found: dict[str, importlib.metadata.EntryPoint] = {}
+    for group in reversed(ENTRY_POINT_GROUPS):
+        found |= {point.name: point for point in importlib.metadata.entry_points(group=group)}
+    return found
+
+
+@overload
+def register_backend(
+    compiler_fn: CompilerFunction, *, name: str | None = None, tags: Sequence[str] = ()
+) -> CompilerFunction: ...
+@overload
+def register_backend(
+    compiler_fn: None = None, *, name: str | None = None, tags: Sequence[str] = ()
+) -> Callable[[CompilerFunction], CompilerFunction]: ...
+def register_backend(
+    compiler_fn: CompilerFunction | None = None,
+    *,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+) -> CompilerFunction | Callable[[CompilerFunction], CompilerFunction]:
+    """Register a backend, as a decorator with or without arguments or as a call."""
+    if compiler_fn is None:
+        return cast(
+            "Callable[[CompilerFunction], CompilerFunction]",
+            functools.partial(register_backend, name=name, tags=tags),
+        )
+    if not callable(compiler_fn):
+        raise InvalidBackend(
+            f"a backend must be callable, got {type(compiler_fn).__name__} {compiler_fn!r}",
+            hint="pass a function (gm, example_inputs) -> callable",
+        )
+    key = name or getattr(compiler_fn, "__name__", type(compiler_fn).__name__)
+    with _lock:
+        if key in _registry:
+            raise InvalidBackend(
+                f"a backend named {key!r} is registered already", hint="choose another name="
+            )
+        _registry[key] = _Registered(_constant(compiler_fn), tuple(tags))
+    return compiler_fn
+
+
+def unregister_backend(name: str) -> None:
+    """Forget a backend; unknown names are ignored."""
+    with _lock:
+        _registry.pop(name, None)
+
+
+def list_backends(exclude_tags: Iterable[str] | None = (DEBUG, EXPERIMENTAL)) -> list[str]:
+    """Names that can be looked up, sorted, those with an excluded tag left out."""
+    excluded = set(exclude_tags or ())
+    with _lock:
+        rows = dict(_registry)
+    names = {name for name, row in rows.items() if not excluded & set(row.tags)}
+    return sorted(names | (set(_entry_points()) - set(rows)))
+
+
+def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
+    """The function of a name; a callable is given back as it is."""
+    if not isinstance(backend, str):
+        if not callable(backend):
+            raise InvalidBackend(
+                f"a backend is a name or a callable, got {type(backend).__name__} {backend!r}",
+                hint=f"names: {', '.join(list_backends(None))}",
+            )
+        return backend
+    with _lock:
+        row = _registry.get(backend)
+    if row is not None:
+        return row.load()
+    point = _entry_points().get(backend)
+    if point is None:
+        raise _unknown(backend)
+    return _load_entry_point(point)
+
+
+def _unknown(name: str) -> InvalidBackend:
+    names = list_backends(None)
+    near = difflib.get_close_matches(name, names, n=3)
+    guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return InvalidBackend(
+        f"no backend named {name!r}", hint=f"{guess}argand.list_backends(None): {', '.join(names)}"
+    )
+
+
+def _load_entry_point(point: importlib.metadata.EntryPoint) -> CompilerFunction:
+    try:
+        function = cast(CompilerFunction, point.load())
+    except Exception as error:
+        package = point.dist.name if point.dist is not None else point.value
+        raise InvalidBackend(
+            f"backend {point.name!r} of package {package!r} does not load:"
+            f" {type(error).__name__}: {error}",
+            hint=f"repair or uninstall {package!r}",
+        ) from error
+    with _lock:
+        _registry.setdefault(point.name, _Registered(_constant(function), ()))
+    return function
+
+
+def set_default_backend(backend: str | CompilerFunction | None) -> None:
+    """The backend of ``argand.compile`` when none is named; None is Argand's own."""
+    if backend is not None and not isinstance(backend, str) and not callable(backend):
+        raise TypeError(f"a backend is a name or a callable, got {type(backend).__name__}")
+    with _lock:
+        _default[0] = "argand" if backend is None else backend
+
+
+def get_default_backend() -> str | CompilerFunction:
+    """The backend used when none is named."""
+    with _lock:
+        return _default[0]
