@@ -33,8 +33,11 @@ pytest: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
 
 # Rebuild only the C extension, in place.
+# Built aside and moved into place, so that a running process never meets half a file.
 ext:
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	mkdir -p build
+	flock build/.lock sh -c '$(BIN)/python -c "import setuptools; setuptools.setup()" --quiet build_ext --build-lib build/ext --build-temp build/temp \
+	  && for built in build/ext/argand/runtime/_native*.so; do cp $$built $$built.new && mv -f $$built.new src/argand/runtime/$$(basename $$built); done'
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -1,7 +1,19 @@
-/* argand.runtime._native: what must be fast at call time. CPython headers only. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+/* argand.runtime._native: what must be fast at call time; the module and its parts. */
+#include "native.h"
 
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", NULL, -1, NULL};
+static int add_parts(PyObject *module) {
+    if (argand_add_tensors(module) < 0) return -1;
+    if (argand_add_guards(module) < 0) return -1;
+    if (argand_add_frames(module) < 0) return -1;
+    if (argand_add_launch != NULL && argand_add_launch(module) < 0) return -1;
+    return 0;
+}
 
-PyMODINIT_FUNC PyInit__native(void) { return PyModule_Create(&module); }
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native",
+                                 "Guards, frames, tensors and kernel launch.", -1, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && add_parts(module) < 0) Py_CLEAR(module);
+    return module;
+}
