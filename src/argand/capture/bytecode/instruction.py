@@ -1,0 +1,89 @@
+"""capture.bytecode.instruction: the normal form of CPython bytecode, the same for every version.
+
+In: nothing.  Out: `Instruction`, `Handler` and `Decoded`, which the version modules make and the interpreter,
+the analyses and the assembler read.
+
+The normal form is CPython 3.11's instruction set, without what only the machine needs:
+
+- CACHE and EXTENDED_ARG are gone; a jump's `target` is an index into the instructions;
+- jumps have no direction: JUMP, JUMP_NO_INTERRUPT, POP_JUMP_IF_{FALSE,TRUE,NONE,NOT_NONE},
+  JUMP_IF_{FALSE,TRUE}_OR_POP, FOR_ITER, SEND;
+- CALL's `argval` is the tuple of its keyword names, so KW_NAMES and PRECALL have nothing to do;
+- LOAD_GLOBAL pushes a NULL below its value when `pushes_null`;
+- every instruction names the handler that an exception raised by it goes to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+from typing import NamedTuple, final
+
+from typing_extensions import override
+
+
+class Handler(NamedTuple):
+    """Where an exception goes: unwind the stack to `depth`, push (lasti,) exception, go on at `target`."""
+
+    target: int
+    depth: int
+    lasti: bool  # push the index of the raising instruction below the exception
+
+
+class Positions(NamedTuple):
+    """The part of the source an instruction was compiled from."""
+
+    line: int | None = None
+    end_line: int | None = None
+    column: int | None = None
+    end_column: int | None = None
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Instruction:
+    """One instruction. Never changed after it is made (not frozen: that makes decoding twice as slow)."""
+
+    index: int
+    op: str  # name in the normal form
+    arg: int | None  # CPython's oparg, EXTENDED_ARG folded; meaningless for jumps
+    argval: object  # the constant, name, variable, operator or keyword names that `arg` stands for
+    offset: int  # of the instruction (not of its EXTENDED_ARG) in co_code; -1 when made by us
+    positions: Positions
+    target: int | None = None  # index of the instruction a jump goes to
+    handler: Handler | None = None
+
+    @property
+    def line(self) -> int | None:
+        """Line in the user's file."""
+        return self.positions.line
+
+    @property
+    def pushes_null(self) -> bool:
+        """LOAD_GLOBAL: a NULL goes below the value, for the CALL that follows."""
+        return self.op == "LOAD_GLOBAL" and bool((self.arg or 0) & 1)
+
+    @override
+    def __str__(self) -> str:
+        """One line of a listing: `12 LOAD_FAST x`."""
+        text = f"{self.index:4d} {self.op}"
+        if self.target is not None:
+            text += f" -> {self.target}"
+        elif self.arg is not None:
+            text += f" {self.arg}" if self.argval is None else f" {self.argval!r}"
+        return text if self.handler is None else f"{text}   [{self.handler.target}]"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """A code object in normal form."""
+
+    code: CodeType
+    instructions: tuple[Instruction, ...]
+    index_at: dict[int, int]  # byte offset (frame.f_lasti) -> index
+
+    @override
+    def __str__(self) -> str:
+        """The listing, one instruction per line."""
+        return "\n".join(map(str, self.instructions))
