@@ -1,0 +1,435 @@
+/* argand.runtime._native.Plan: runs one compiled graph.
+ *
+ * A plan is a table of buffers and a list of steps, built once from plain Python data
+ * (runtime/launch.py) and then called with a list of inputs. Buffers are inputs, fresh tensors,
+ * slots of the arena, constants, tensors made by calls, or views of other buffers; steps are
+ * machine-code kernels, matrix products, calls of Python functions, and releases.
+ *
+ * Nothing is shared between two calls of one plan but the read-only tables, so any number of
+ * threads may run it; the GIL is released around long stretches of steps that need no Python. */
+#include "launch.h"
+#include "plan.h"
+#include <structmember.h>
+
+enum { STACK_WORDS = 512, DEVICE_CPU = 0 };
+
+/* One call in progress. */
+typedef struct {
+    const Plan *plan;
+    const TorchLink *torch;
+    void **pointers;    /* by buffer id; NULL until known */
+    PyObject **objects; /* by buffer id; owned; NULL where no Python object exists (yet) */
+    void **table;       /* the pointers of the running kernel */
+    Arena *arena;
+} Run;
+
+static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
+
+static const Buffer *buffer_of(const Run *run, int id)
+{
+    return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
+}
+
+static int torch_failed(const char *what)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_RuntimeError, "argand: torch failed to %s", what);
+    return -1;
+}
+
+/* Store a new reference and the data pointer of a tensor object under a buffer id. */
+static int set_object(Run *run, int id, PyObject *object)
+{
+    Py_XSETREF(run->objects[id], object);
+    run->pointers[id] = NULL;
+    if (PyObject_TypeCheck(object, run->torch->tensor_type)
+        && run->torch->get_data_ptr(argand_handle(object), &run->pointers[id]))
+        return torch_failed("read a data pointer");
+    return 0;
+}
+
+static int set_handle(Run *run, int id, Handle handle)
+{
+    PyObject *object = run->torch->wrap(handle);
+    run->torch->delete_tensor(handle);
+    return object ? set_object(run, id, object) : -1;
+}
+
+static int make_fresh(Run *run, int id, const Buffer *buffer)
+{
+    Handle handle;
+    if (run->torch->empty_strided(buffer->ndim, buffer->sizes, buffer->strides, buffer->dtype,
+                                  DEVICE_CPU, 0, &handle))
+        return torch_failed("allocate a tensor");
+    return set_handle(run, id, handle);
+}
+
+/* A tensor over arena memory: valid for this call only. */
+static int make_slot_tensor(Run *run, int id, const Buffer *buffer)
+{
+    Handle handle;
+    if (run->torch->from_blob(run->pointers[id], buffer->ndim, buffer->sizes, buffer->strides, 0,
+                              buffer->dtype, DEVICE_CPU, 0, &handle))
+        return torch_failed("wrap arena memory");
+    return set_handle(run, id, handle);
+}
+
+static PyObject *object_of(Run *run, int id); /* borrowed */
+
+static int make_view(Run *run, int id, const Buffer *buffer)
+{
+    PyObject *base = object_of(run, buffer->base);
+    if (!base)
+        return -1;
+    Handle handle;
+    if (run->torch->reinterpret(argand_handle(base), buffer->ndim, buffer->sizes, buffer->strides,
+                                buffer->offset, &handle))
+        return torch_failed("view a tensor");
+    return set_handle(run, id, handle);
+}
+
+/* The Python object of a buffer, made now if it does not exist yet (borrowed). */
+static PyObject *object_of(Run *run, int id)
+{
+    if (run->objects[id])
+        return run->objects[id];
+    const Buffer *buffer = buffer_of(run, id);
+    int failed = -1;
+    if (buffer && buffer->kind == BUFFER_FRESH)
+        failed = make_fresh(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_SLOT)
+        failed = make_slot_tensor(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_VIEW)
+        failed = make_view(run, id, buffer);
+    else
+        PyErr_Format(PyExc_RuntimeError, "argand: buffer %d is used before it exists", id);
+    return failed ? NULL : run->objects[id];
+}
+
+/* Make sure that the pointers of a step's buffers exist. */
+static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!run->pointers[ids[i]] && !run->objects[ids[i]] && !object_of(run, ids[i]))
+            return -1;
+    return 0;
+}
+
+/* ---- kernels ---- */
+
+typedef struct {
+    const Step *step;
+    void **table;
+} KernelRange;
+
+static void run_range(int64_t begin, int64_t end, void *context)
+{
+    const KernelRange *range = context;
+    range->step->kernel(range->table, range->step->sizes, begin, end);
+}
+
+static void run_kernel(Run *run, const Step *step)
+{
+    void **table = run->table;
+    for (Py_ssize_t i = 0; i < step->n_ids; i++)
+        table[i] = run->pointers[step->ids[i]];
+    if (step->total < 2 * step->grain || run->torch->get_num_threads() == 1) {
+        step->kernel(table, step->sizes, 0, step->total);
+        return;
+    }
+    KernelRange range = {step, table};
+    run->torch->parallel_for(0, step->total, step->grain, run_range, &range);
+}
+
+/* ---- matrix products: C[b] = alpha * A[b] @ B[b] + beta * C[b], row-major C ---- */
+
+static void run_product(Run *run, const Step *step)
+{
+    const Product *p = &step->product;
+    char *a = run->pointers[step->ids[0]], *b = run->pointers[step->ids[1]];
+    char *c = run->pointers[step->ids[2]];
+    /* BLAS is column-major: C^T = B^T A^T. */
+    for (int64_t i = 0; i < p->batch; i++) {
+        if (p->is_double) {
+            double alpha = p->alpha, beta = p->beta;
+            run->torch->dgemm(&p->trans_b, &p->trans_a, &p->n, &p->m, &p->k, &alpha,
+                              (double *)b + i * p->step_b, &p->ldb, (double *)a + i * p->step_a,
+                              &p->lda, &beta, (double *)c + i * p->step_c, &p->ldc);
+        } else {
+            float alpha = (float)p->alpha, beta = (float)p->beta;
+            run->torch->sgemm(&p->trans_b, &p->trans_a, &p->n, &p->m, &p->k, &alpha,
+                              (float *)b + i * p->step_b, &p->ldb, (float *)a + i * p->step_a,
+                              &p->lda, &beta, (float *)c + i * p->step_c, &p->ldc);
+        }
+    }
+}
+
+/* ---- calls of Python functions ---- */
+
+static PyObject *build_argument(Run *run, const Argument *argument) /* new reference */
+{
+    if (argument->kind == ARGUMENT_OBJECT)
+        return Py_NewRef(argument->object);
+    if (argument->kind == ARGUMENT_BUFFER)
+        return Py_XNewRef(object_of(run, argument->id));
+    PyObject *list = PyList_New(argument->count);
+    for (Py_ssize_t i = 0; list && i < argument->count; i++) {
+        PyObject *item = build_argument(run, &argument->items[i]);
+        if (!item)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static int store_results(Run *run, const Step *step, PyObject *result) /* steals result */
+{
+    int failed = 0;
+    if (step->n_ids == 1 && !PyTuple_Check(result) && !PyList_Check(result))
+        return step->ids[0] < 0 ? (Py_DECREF(result), 0) : set_object(run, step->ids[0], result);
+    if (step->n_ids > 0 && (!(PyTuple_Check(result) || PyList_Check(result))
+                            || PySequence_Fast_GET_SIZE(result) != step->n_ids)) {
+        PyErr_Format(PyExc_RuntimeError, "argand: call returned %R, not %zd results",
+                     (PyObject *)Py_TYPE(result), step->n_ids);
+        failed = -1;
+    }
+    for (Py_ssize_t i = 0; !failed && i < step->n_ids; i++)
+        if (step->ids[i] >= 0)
+            failed = set_object(run, step->ids[i],
+                                Py_NewRef(PySequence_Fast_GET_ITEM(result, i)));
+    Py_DECREF(result);
+    return failed;
+}
+
+static int run_call(Run *run, const Step *step)
+{
+    PyObject *small[17], **vector = small;
+    if (step->n_arguments > 16
+        && !(vector = PyMem_New(PyObject *, step->n_arguments + 1))) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t made = 0;
+    PyObject *result = NULL;
+    while (made < step->n_arguments
+           && (vector[made + 1] = build_argument(run, &step->arguments[made])))
+        made++;
+    if (made == step->n_arguments) {
+        size_t positional = step->n_arguments - (step->names ? PyTuple_GET_SIZE(step->names) : 0);
+        result = PyObject_Vectorcall(step->function, vector + 1,
+                                     positional | PY_VECTORCALL_ARGUMENTS_OFFSET, step->names);
+    }
+    while (made > 0)
+        Py_DECREF(vector[made--]);
+    if (vector != small)
+        PyMem_Free(vector);
+    return result ? store_results(run, step, result) : -1;
+}
+
+/* ---- the run ---- */
+
+static void run_free(Run *run, const Step *step)
+{
+    for (Py_ssize_t i = 0; i < step->n_ids; i++) {
+        Py_CLEAR(run->objects[step->ids[i]]);
+        run->pointers[step->ids[i]] = NULL;
+    }
+}
+
+static int needs_python(const Step *step)
+{
+    return step->kind == STEP_CALL || step->kind == STEP_FREE;
+}
+
+/* Steps first..last-1 need no Python. The fresh tensors they use are made before they start. */
+static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
+{
+    int64_t work = 0;
+    for (Py_ssize_t i = first; i < last; i++) {
+        const Step *step = &run->plan->steps[i];
+        if (resolve_pointers(run, step->ids, step->n_ids))
+            return -1;
+        work += step->is_long;
+    }
+    PyThreadState *state = work ? PyEval_SaveThread() : NULL;
+    for (Py_ssize_t i = first; i < last; i++) {
+        const Step *step = &run->plan->steps[i];
+        if (step->kind == STEP_KERNEL)
+            run_kernel(run, step);
+        else
+            run_product(run, step);
+    }
+    if (state)
+        PyEval_RestoreThread(state);
+    return 0;
+}
+
+static int run_steps(Run *run)
+{
+    const Plan *plan = run->plan;
+    for (Py_ssize_t i = 0; i < plan->n_steps;) {
+        const Step *step = &plan->steps[i];
+        if (step->kind == STEP_CALL) {
+            if (run_call(run, step))
+                return -1;
+            i++;
+        } else if (step->kind == STEP_FREE) {
+            run_free(run, step);
+            i++;
+        } else {
+            Py_ssize_t last = i;
+            while (last < plan->n_steps && !needs_python(&plan->steps[last]))
+                last++;
+            if (run_stretch(run, i, last))
+                return -1;
+            i = last;
+        }
+    }
+    return 0;
+}
+
+static PyObject *collect_returns(Run *run)
+{
+    PyObject *results = PyTuple_New(run->plan->n_returns);
+    for (Py_ssize_t i = 0; results && i < run->plan->n_returns; i++) {
+        PyObject *object = object_of(run, run->plan->returns[i]);
+        if (!object)
+            Py_CLEAR(results);
+        else
+            PyTuple_SET_ITEM(results, i, Py_NewRef(object));
+    }
+    return results;
+}
+
+static int start_run(Run *run, PyObject *inputs)
+{
+    const Plan *plan = run->plan;
+    for (Py_ssize_t i = 0; i < plan->n_inputs; i++)
+        if (set_object(run, (int)i, Py_NewRef(PyList_GET_ITEM(inputs, i))))
+            return -1;
+    if (plan->consumes && PyList_SetSlice(inputs, 0, plan->n_inputs, NULL))
+        return -1;
+    if (plan->arena_bytes && !(run->arena = argand_arena_take(plan->arena_bytes)))
+        return -1;
+    char *base = run->arena ? argand_arena_base(run->arena) : NULL;
+    for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
+        const Buffer *buffer = &plan->buffers[i];
+        Py_ssize_t id = plan->n_inputs + i;
+        if (buffer->kind == BUFFER_SLOT) {
+            run->pointers[id] = base + buffer->offset;
+        } else if (buffer->kind == BUFFER_OBJECT) {
+            run->pointers[id] = buffer->pointer;
+            run->objects[id] = Py_NewRef(buffer->object);
+        }
+    }
+    return 0;
+}
+
+static PyObject *run_plan(const Plan *plan, PyObject *inputs)
+{
+    const TorchLink *torch = argand_torch_link();
+    if (!torch)
+        return NULL;
+    Py_ssize_t count = buffer_count(plan), words = 2 * count + plan->most_ids;
+    void *small[STACK_WORDS];
+    void **memory = small;
+    if (words > STACK_WORDS && !(memory = PyMem_New(void *, words)))
+        return PyErr_NoMemory();
+    memset(memory, 0, 2 * count * sizeof *memory);
+    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL};
+    PyObject *results = NULL;
+    if (!start_run(&run, inputs) && !run_steps(&run))
+        results = collect_returns(&run);
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_XDECREF(run.objects[i]);
+    if (run.arena)
+        argand_arena_give(run.arena);
+    if (memory != small)
+        PyMem_Free(memory);
+    return results;
+}
+
+static PyObject *plan_vectorcall(PyObject *self, PyObject *const *args, size_t flags,
+                                 PyObject *names)
+{
+    const Plan *plan = (Plan *)self;
+    if (PyVectorcall_NARGS(flags) != 1 || names || !PyList_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
+        return NULL;
+    }
+    if (PyList_GET_SIZE(args[0]) != plan->n_inputs) {
+        PyErr_Format(PyExc_TypeError, "this Plan takes %zd inputs, not %zd", plan->n_inputs,
+                     PyList_GET_SIZE(args[0]));
+        return NULL;
+    }
+    return run_plan(plan, args[0]);
+}
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Plan *plan = (Plan *)type->tp_alloc(type, 0);
+    if (!plan)
+        return NULL;
+    plan->vectorcall = plan_vectorcall;
+    const TorchLink *torch = argand_torch_link();
+    if (!torch || argand_plan_parse(plan, torch, args, kwargs)) {
+        Py_DECREF(plan);
+        return NULL;
+    }
+    return (PyObject *)plan;
+}
+
+static void plan_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    argand_plan_clear((Plan *)self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static int plan_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    return argand_plan_traverse((Plan *)self, visit, arg);
+}
+
+static int plan_clear(PyObject *self)
+{
+    argand_plan_clear((Plan *)self);
+    return 0;
+}
+
+static PyMemberDef plan_members[] = {
+    {"inputs", T_PYSSIZET, offsetof(Plan, n_inputs), READONLY, "how many inputs a call takes"},
+    {"arena_bytes", T_PYSSIZET, offsetof(Plan, arena_bytes), READONLY, "scratch bytes per call"},
+    {"consumes", T_BOOL, offsetof(Plan, consumes), 0, "clear the list of inputs at the start"},
+    {"keep", T_OBJECT, offsetof(Plan, keep), READONLY, "what must live as long as the plan"},
+    {NULL},
+};
+
+static PyTypeObject plan_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "argand.runtime._native.Plan",
+    .tp_doc = "A compiled graph: call it with a list of inputs, get a tuple of outputs.",
+    .tp_basicsize = sizeof(Plan),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Plan, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = plan_new,
+    .tp_dealloc = plan_dealloc,
+    .tp_traverse = plan_traverse,
+    .tp_clear = plan_clear,
+    .tp_members = plan_members,
+};
+
+static PyMethodDef functions[] = {
+    {"release_arenas", argand_arena_release, METH_NOARGS, "Free idle scratch memory; its size."},
+    {"arena_statistics", argand_arena_statistics, METH_NOARGS, "Scratch memory held, as a dict."},
+    {NULL},
+};
+
+int argand_add_launch(PyObject *module)
+{
+    if (PyModule_AddFunctions(module, functions))
+        return -1;
+    return PyModule_AddType(module, &plan_type);
+}

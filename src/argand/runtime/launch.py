@@ -1,0 +1,253 @@
+"""runtime.launch: the plan of one compiled graph, as data, and the C object that runs it.
+
+In: buffers and steps that the native compiler chose. Out: a callable from a list of inputs to a
+tuple of outputs, without Python in the way (launch.c).
+
+Buffers are numbered: 0 to inputs-1 are the inputs of the graph, inputs+k is `buffers[k]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, assert_never, final
+
+import torch
+
+from argand.runtime import _native
+
+# The numbers torch's C interface uses for element types; tests compare them with torch's own.
+DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex32: 8,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.float8_e5m2fnuz: 25,
+    torch.float8_e4m3fnuz: 26,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A new tensor in each call: outputs, and operands of calls that must be real tensors."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A piece of the arena, `offset` bytes from its start; a tensor only while a call needs one."""
+
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A tensor kept by the plan."""
+
+    tensor: torch.Tensor
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A tensor that a Call step returns."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """as_strided of buffer `base`; `offset` counts elements from the base's own first element."""
+
+    base: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A Python constant, for outputs that are not tensors."""
+
+    value: object
+
+
+Buffer = Fresh | Slot | Constant | Made | View | Value
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The tensor of a buffer, where the arguments of a Call name one."""
+
+    buffer: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Machine code: `void f(void **buffers, const int64_t *sizes, int64_t begin, int64_t end)`.
+
+    The range 0..total is split over threads in pieces of at least `grain` units; a kernel gives
+    the same bits however it is split. Kernels with a total of at least `grain` release the GIL.
+    """
+
+    pointer: int
+    buffers: tuple[int, ...]
+    total: int
+    grain: int
+    sizes: tuple[int, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`out[b] = alpha * left[b] @ right[b] + beta * out[b]` by BLAS, on pointers.
+
+    Leading dimensions and batch steps count elements; `transpose_left` says that the memory of
+    `left` is the row-major transpose, [k, m].
+    """
+
+    left: int
+    right: int
+    out: int
+    rows: int
+    columns: int
+    inner: int
+    left_stride: int
+    right_stride: int
+    out_stride: int
+    transpose_left: bool = False
+    transpose_right: bool = False
+    double: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
+    batch: int = 1
+    left_step: int = 0
+    right_step: int = 0
+    out_step: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A Python function on tensors.
+
+    `outputs` are the Made buffers for its results (-1: not wanted); () when it writes to a `Ref`
+    given as `out=`. Arguments may hold Refs, also inside lists and tuples (handed on as lists).
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[int, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drop the tensors of these buffers before the end of the run."""
+
+    buffers: tuple[int, ...]
+
+
+Step = Kernel | Product | Call | Free
+Row = tuple[Any, ...]
+
+# Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
+_LONG_PRODUCT: Final = 1 << 17
+
+
+def _buffer_row(buffer: Buffer) -> Row:
+    match buffer:
+        case Fresh(sizes, strides, dtype):
+            return (0, DTYPE_NUMBERS[dtype], 0, 0, tuple(sizes), tuple(strides), None)
+        case Slot(offset, sizes, strides, dtype):
+            return (1, DTYPE_NUMBERS[dtype], 0, offset, tuple(sizes), tuple(strides), None)
+        case Constant(value) | Value(value):
+            return (2, 0, 0, 0, (), (), value)
+        case Made():
+            return (3, 0, 0, 0, (), (), None)
+        case View(base, sizes, strides, offset):
+            return (4, 0, base, offset, tuple(sizes), tuple(strides), None)
+        case _:
+            assert_never(buffer)
+
+
+def _argument_row(argument: Any) -> Row:
+    if isinstance(argument, Ref):
+        return (1, argument.buffer)
+    if isinstance(argument, (list, tuple)) and _holds_ref(argument):
+        return (2, tuple(_argument_row(item) for item in argument))
+    return (0, argument)
+
+
+def _holds_ref(items: list[Any] | tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(item, Ref) or (isinstance(item, (list, tuple)) and _holds_ref(item))
+        for item in items
+    )
+
+
+def _step_row(step: Step) -> Row:
+    match step:
+        case Kernel(pointer, buffers, total, grain, sizes):
+            return (0, tuple(buffers), pointer, total, grain, tuple(sizes), total >= grain)
+        case Product():
+            work = step.batch * step.rows * step.columns * step.inner
+            return (
+                *(1, (step.left, step.right, step.out), float(step.alpha), float(step.beta)),
+                *(step.batch, step.left_step, step.right_step, step.out_step),
+                *(step.rows, step.columns, step.inner),
+                *(step.left_stride, step.right_stride, step.out_stride),
+                *(step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT),
+            )
+        case Call(function, args, kwargs, outputs):
+            arguments = tuple(_argument_row(item) for item in (*args, *kwargs.values()))
+            return (2, tuple(outputs), function, arguments, tuple(kwargs))
+        case Free(buffers):
+            return (3, tuple(buffers))
+        case _:
+            assert_never(step)
+
+
+def Plan(  # noqa: N802 - reads as the constructor of the C type it returns
+    inputs: int,
+    buffers: tuple[Buffer, ...],
+    steps: tuple[Step, ...],
+    returns: tuple[int, ...],
+    arena_bytes: int = 0,
+    keep: object = None,
+) -> _native.Plan:
+    """Build the C plan; `keep` is whatever owns the machine code. ValueError on a bad id."""
+    return _native.Plan(
+        inputs,
+        tuple(_buffer_row(buffer) for buffer in buffers),
+        tuple(_step_row(step) for step in steps),
+        tuple(returns),
+        arena_bytes,
+        keep,
+    )

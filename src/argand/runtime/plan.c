@@ -1,0 +1,293 @@
+/* argand.runtime._native, building a Plan from the rows that runtime/launch.py writes.
+ *
+ * Every id is checked here, once, so that launch.c may index its tables without asking. */
+#include "plan.h"
+
+static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    int64_t *values = PyMem_New(int64_t, (room > count ? room : count) + 1);
+    if (!values) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
+        if (values[i] == -1 && PyErr_Occurred()) {
+            PyMem_Free(values);
+            return NULL;
+        }
+    }
+    return values;
+}
+
+static int check_id(const Plan *plan, int64_t id)
+{
+    if (id >= 0 && id < plan->n_inputs + plan->n_buffers)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "this plan has no buffer %lld", (long long)id);
+    return -1;
+}
+
+/* Ids as ints; lowest is 0, or -1 where "no buffer" is meant. */
+static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest)
+{
+    int64_t *wide = parse_integers(tuple, 0);
+    int *ids = (int *)wide;
+    for (Py_ssize_t i = 0; wide && i < PyTuple_GET_SIZE(tuple); i++) {
+        int64_t id = wide[i];
+        if (id != lowest && check_id(plan, id)) {
+            PyMem_Free(wide);
+            return NULL;
+        }
+        ids[i] = (int)id; /* narrowing in place: slot i is never ahead of the one being read */
+    }
+    return ids;
+}
+
+static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row, Buffer *buffer)
+{
+    PyObject *sizes, *strides, *object;
+    long long offset;
+    int kind, dtype, base;
+    if (!PyArg_ParseTuple(row, "iiiLO!O!O", &kind, &dtype, &base, &offset, &PyTuple_Type, &sizes,
+                          &PyTuple_Type, &strides, &object))
+        return -1;
+    Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
+    if (kind < BUFFER_FRESH || kind > BUFFER_VIEW || PyTuple_GET_SIZE(strides) != ndim) {
+        PyErr_SetString(PyExc_ValueError, "malformed buffer row");
+        return -1;
+    }
+    if (kind == BUFFER_VIEW && check_id(plan, base))
+        return -1;
+    *buffer = (Buffer){kind, dtype, base, offset, ndim};
+    int64_t *behind = parse_integers(strides, 0);
+    buffer->sizes = behind ? parse_integers(sizes, 2 * ndim) : NULL;
+    if (!buffer->sizes) {
+        PyMem_Free(behind);
+        return -1;
+    }
+    buffer->strides = buffer->sizes + ndim;
+    memcpy(buffer->strides, behind, ndim * sizeof *behind);
+    PyMem_Free(behind);
+    if (kind == BUFFER_OBJECT) {
+        buffer->object = Py_NewRef(object);
+        if (PyObject_TypeCheck(object, torch->tensor_type))
+            torch->get_data_ptr(argand_handle(object), &buffer->pointer);
+    }
+    return 0;
+}
+
+static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
+{
+    PyObject *value;
+    int kind;
+    if (!PyArg_ParseTuple(row, "iO", &kind, &value))
+        return -1;
+    argument->kind = kind;
+    if (kind == ARGUMENT_OBJECT) {
+        argument->object = Py_NewRef(value);
+        return 0;
+    }
+    if (kind == ARGUMENT_BUFFER) {
+        argument->id = (int)PyLong_AsLong(value);
+        return PyErr_Occurred() ? -1 : check_id(plan, argument->id);
+    }
+    if (kind != ARGUMENT_LIST || !PyTuple_Check(value)) {
+        PyErr_SetString(PyExc_ValueError, "malformed argument row");
+        return -1;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(value);
+    argument->items = PyMem_Calloc(count + 1, sizeof *argument->items);
+    if (!argument->items) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    argument->count = count;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (parse_argument(plan, PyTuple_GET_ITEM(value, i), &argument->items[i]))
+            return -1;
+    return 0;
+}
+
+static int parse_kernel(PyObject *row, Step *step)
+{
+    PyObject *ids, *sizes;
+    unsigned long long pointer;
+    long long total, grain;
+    int kind, is_long;
+    if (!PyArg_ParseTuple(row, "iO!KLLO!p", &kind, &PyTuple_Type, &ids, &pointer, &total, &grain,
+                          &PyTuple_Type, &sizes, &is_long))
+        return -1;
+    step->kernel = (KernelFunction)(uintptr_t)pointer;
+    step->total = total;
+    step->grain = grain < 1 ? 1 : grain;
+    step->is_long = (char)is_long;
+    step->sizes = parse_integers(sizes, 0);
+    return step->sizes ? 0 : -1;
+}
+
+static int parse_product(PyObject *row, Step *step)
+{
+    PyObject *ids;
+    Product *p = &step->product;
+    long long batch, step_a, step_b, step_c;
+    int kind, trans_a, trans_b, is_double, is_long;
+    if (!PyArg_ParseTuple(row, "iO!ddLLLLiiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha,
+                          &p->beta, &batch, &step_a, &step_b, &step_c, &p->m, &p->n, &p->k,
+                          &p->lda, &p->ldb, &p->ldc, &trans_a, &trans_b, &is_double, &is_long))
+        return -1;
+    if (PyTuple_GET_SIZE(ids) != 3) {
+        PyErr_SetString(PyExc_ValueError, "a product has three buffers");
+        return -1;
+    }
+    p->batch = batch, p->step_a = step_a, p->step_b = step_b, p->step_c = step_c;
+    p->trans_a = trans_a ? 'T' : 'N', p->trans_b = trans_b ? 'T' : 'N';
+    p->is_double = (char)is_double;
+    step->is_long = (char)is_long;
+    return 0;
+}
+
+static int parse_call(const Plan *plan, PyObject *row, Step *step)
+{
+    PyObject *ids, *function, *arguments, *names;
+    int kind;
+    if (!PyArg_ParseTuple(row, "iO!OO!O!", &kind, &PyTuple_Type, &ids, &function, &PyTuple_Type,
+                          &arguments, &PyTuple_Type, &names))
+        return -1;
+    Py_ssize_t count = PyTuple_GET_SIZE(arguments);
+    step->function = Py_NewRef(function);
+    step->names = PyTuple_GET_SIZE(names) ? Py_NewRef(names) : NULL;
+    step->arguments = PyMem_Calloc(count + 1, sizeof *step->arguments);
+    if (!step->arguments) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    step->n_arguments = count;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (parse_argument(plan, PyTuple_GET_ITEM(arguments, i), &step->arguments[i]))
+            return -1;
+    return 0;
+}
+
+static int parse_step(Plan *plan, PyObject *row, Step *step)
+{
+    if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2
+        || !PyTuple_Check(PyTuple_GET_ITEM(row, 1))) {
+        PyErr_SetString(PyExc_ValueError, "malformed step row");
+        return -1;
+    }
+    PyObject *ids = PyTuple_GET_ITEM(row, 1);
+    step->kind = (StepKind)PyLong_AsLong(PyTuple_GET_ITEM(row, 0));
+    step->ids = parse_ids(plan, ids, step->kind == STEP_CALL ? -1 : 0);
+    if (!step->ids)
+        return -1;
+    step->n_ids = PyTuple_GET_SIZE(ids);
+    if (step->n_ids > plan->most_ids)
+        plan->most_ids = step->n_ids;
+    switch (step->kind) {
+    case STEP_KERNEL:
+        return parse_kernel(row, step);
+    case STEP_PRODUCT:
+        return parse_product(row, step);
+    case STEP_CALL:
+        return parse_call(plan, row, step);
+    case STEP_FREE:
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError, "unknown kind of step");
+    return -1;
+}
+
+int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs)
+{
+    PyObject *buffers, *steps, *returns, *keep;
+    if ((kwargs && PyDict_GET_SIZE(kwargs))
+        || !PyArg_ParseTuple(args, "nO!O!O!nO", &plan->n_inputs, &PyTuple_Type, &buffers,
+                             &PyTuple_Type, &steps, &PyTuple_Type, &returns, &plan->arena_bytes,
+                             &keep)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "Plan takes no keywords");
+        return -1;
+    }
+    plan->keep = Py_NewRef(keep);
+    Py_ssize_t n_buffers = PyTuple_GET_SIZE(buffers), n_steps = PyTuple_GET_SIZE(steps);
+    plan->buffers = PyMem_Calloc(n_buffers + 1, sizeof *plan->buffers);
+    plan->steps = PyMem_Calloc(n_steps + 1, sizeof *plan->steps);
+    if (!plan->buffers || !plan->steps) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    plan->n_buffers = n_buffers;
+    for (Py_ssize_t i = 0; i < n_buffers; i++)
+        if (parse_buffer(plan, torch, PyTuple_GET_ITEM(buffers, i), &plan->buffers[i]))
+            return -1;
+    plan->n_steps = n_steps;
+    for (Py_ssize_t i = 0; i < n_steps; i++)
+        if (parse_step(plan, PyTuple_GET_ITEM(steps, i), &plan->steps[i]))
+            return -1;
+    plan->n_returns = PyTuple_GET_SIZE(returns);
+    plan->returns = parse_ids(plan, returns, 0);
+    return plan->returns ? 0 : -1;
+}
+
+static void clear_arguments(Argument *arguments, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_CLEAR(arguments[i].object);
+        clear_arguments(arguments[i].items, arguments[i].count);
+    }
+    PyMem_Free(arguments);
+}
+
+void argand_plan_clear(Plan *plan)
+{
+    Py_ssize_t n_buffers = plan->n_buffers, n_steps = plan->n_steps;
+    plan->n_buffers = plan->n_steps = plan->n_returns = 0;
+    for (Py_ssize_t i = 0; i < n_buffers; i++) {
+        Py_CLEAR(plan->buffers[i].object);
+        PyMem_Free(plan->buffers[i].sizes);
+    }
+    for (Py_ssize_t i = 0; i < n_steps; i++) {
+        Step *step = &plan->steps[i];
+        Py_CLEAR(step->function);
+        Py_CLEAR(step->names);
+        clear_arguments(step->arguments, step->n_arguments);
+        PyMem_Free(step->ids);
+        PyMem_Free(step->sizes);
+    }
+    PyMem_Free(plan->buffers);
+    PyMem_Free(plan->steps);
+    PyMem_Free(plan->returns);
+    plan->buffers = NULL;
+    plan->steps = NULL;
+    plan->returns = NULL;
+    Py_CLEAR(plan->keep);
+}
+
+static int traverse_arguments(const Argument *arguments, Py_ssize_t count, visitproc visit,
+                              void *arg)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_VISIT(arguments[i].object);
+        int found = traverse_arguments(arguments[i].items, arguments[i].count, visit, arg);
+        if (found)
+            return found;
+    }
+    return 0;
+}
+
+int argand_plan_traverse(Plan *plan, visitproc visit, void *arg)
+{
+    Py_VISIT(plan->keep);
+    for (Py_ssize_t i = 0; i < plan->n_buffers; i++)
+        Py_VISIT(plan->buffers[i].object);
+    for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
+        Py_VISIT(plan->steps[i].function);
+        int found = traverse_arguments(plan->steps[i].arguments, plan->steps[i].n_arguments,
+                                       visit, arg);
+        if (found)
+            return found;
+    }
+    return 0;
+}

@@ -1,0 +1,77 @@
+/* The tables of a Plan, shared by launch.c (runs them) and plan.c (builds them). */
+#ifndef ARGAND_PLAN_H
+#define ARGAND_PLAN_H
+#include "launch.h"
+
+typedef void (*KernelFunction)(void **buffers, const int64_t *sizes, int64_t begin, int64_t end);
+
+typedef enum {
+    BUFFER_FRESH,
+    BUFFER_SLOT,
+    BUFFER_OBJECT, /* a constant tensor or any other Python value */
+    BUFFER_MADE,
+    BUFFER_VIEW,
+} BufferKind;
+
+typedef struct {
+    BufferKind kind;
+    int32_t dtype;
+    int base;       /* VIEW */
+    int64_t offset; /* SLOT: bytes into the arena; VIEW: elements from the base's first */
+    int64_t ndim;
+    int64_t *sizes;   /* owned, with strides behind */
+    int64_t *strides; /* points into sizes */
+    PyObject *object; /* OBJECT, owned */
+    void *pointer;    /* OBJECT: data pointer of a constant tensor */
+} Buffer;
+
+typedef enum { STEP_KERNEL, STEP_PRODUCT, STEP_CALL, STEP_FREE } StepKind;
+
+typedef enum { ARGUMENT_OBJECT, ARGUMENT_BUFFER, ARGUMENT_LIST } ArgumentKind;
+
+typedef struct Argument {
+    ArgumentKind kind;
+    int id;
+    Py_ssize_t count;
+    PyObject *object;       /* owned */
+    struct Argument *items; /* owned */
+} Argument;
+
+typedef struct {
+    double alpha, beta;
+    int64_t batch, step_a, step_b, step_c; /* in elements */
+    int m, n, k, lda, ldb, ldc;
+    char trans_a, trans_b, is_double;
+} Product;
+
+typedef struct {
+    StepKind kind;
+    char is_long; /* worth giving up the GIL */
+    Py_ssize_t n_ids;
+    int *ids; /* owned: operands, or results of a call, or what is freed */
+    KernelFunction kernel;
+    int64_t total, grain;
+    int64_t *sizes; /* owned */
+    Product product;
+    PyObject *function, *names; /* owned */
+    Py_ssize_t n_arguments;
+    Argument *arguments; /* owned */
+} Step;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Py_ssize_t n_inputs, n_buffers, n_steps, n_returns, arena_bytes;
+    Py_ssize_t most_ids; /* of any step */
+    Buffer *buffers;
+    Step *steps;
+    int *returns;
+    PyObject *keep;
+    char consumes;
+} Plan;
+
+int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs);
+void argand_plan_clear(Plan *plan);
+int argand_plan_traverse(Plan *plan, visitproc visit, void *arg);
+
+#endif
