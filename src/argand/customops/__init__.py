@@ -1,0 +1,1 @@
+"""customops: operators that users define. One definition serves eager, autograd, capture and codegen."""

@@ -1,0 +1,407 @@
+"""customops.definition: the operator object and its decorator.
+
+In: an annotated Python function under ``@custom_op("ns::name")``. Out: an operator in torch's dispatcher
+(``torch.ops.ns.name``) and a ``CustomOp`` that calls it and takes further implementations. Every rule of
+a definition has its error (customops.errors).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, final
+
+import torch
+from typing_extensions import override
+
+from argand.customops import gradients, kernels, registry
+from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
+from argand.customops.schema import check_same_parameters, infer_schema
+
+DEVICE_KEYS: Final = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "xpu": "XPU",
+    "mps": "MPS",
+    "hpu": "HPU",
+}
+
+
+@final
+class CustomOp:
+    """An operator defined by a user; call it like the function it was made from."""
+
+    def __init__(self, qualname: str, overload: Any, library: Any, where: Any) -> None:
+        self.qualname, self.overload, self.where = qualname, overload, where
+        self.namespace, self.name = qualname.split("::")
+        self.schema = overload._schema
+        self._library = library
+        self._lock = threading.RLock()
+        arguments = self.schema.arguments
+        self.positional_names = tuple(a.name for a in arguments if not a.kwarg_only)
+        self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)
+        self.mutated_positions = tuple(
+            i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
+        self._tensor_positions = tuple(
+            i for i, a in enumerate(arguments) if "Tensor" in str(a.type)
+        )
+        self.implementations: dict[str, Any] = {}  # device -> where it was written
+        self.fake: Callable[..., Any] | None = None
+        self._formula: Callable[..., Any] | None = None
+        self._save: Callable[..., Any] | None = None
+        self._backward: tuple[Callable[..., Any], tuple[bool, ...]] | None = None
+        self.wants_autograd_kernel = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator."""
+        return self.overload(*args, **kwargs)
+
+    @override
+    def __repr__(self) -> str:
+        return f'<CustomOp(op="{self.qualname}")>'
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_op, (self.qualname,)
+
+    # --- arguments -------------------------------------------------------------------------------
+
+    def argument(self, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of an argument, None where its default holds."""
+        if position < len(args):
+            return args[position]
+        return kwargs.get(self.schema.arguments[position].name)
+
+    def complete_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Every argument in schema order, defaults filled in."""
+        values = list(args)
+        for argument in self.schema.arguments[len(args) :]:
+            values.append(kwargs.get(argument.name, argument.default_value))
+        return values
+
+    def meets_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a tensor argument requires a gradient."""
+        for position in self._tensor_positions:
+            value = self.argument(position, args, kwargs)
+            if isinstance(value, torch.Tensor):
+                if value.requires_grad:
+                    return True
+            elif value and any(t is not None and t.requires_grad for t in value):
+                return True
+        return False
+
+    # --- implementations -------------------------------------------------------------------------
+
+    def impl(
+        self, device_types: str | Iterable[str], function: Callable[..., Any] | None = None
+    ) -> Any:
+        """Register an implementation for devices, as a decorator or directly."""
+        if function is None:
+            return functools.partial(self.impl, device_types)
+        devices = [device_types] if isinstance(device_types, str) else list(device_types)
+        for device in devices:
+            if device not in DEVICE_KEYS:
+                raise RegistrationError(
+                    f"device {device!r} is not supported",
+                    where=registry.location_of(function),
+                    hint=f"supported: {', '.join(DEVICE_KEYS)}",
+                )
+            self._claim(device, function)
+            self._define(kernels.checked_kernel(self, function), DEVICE_KEYS[device])
+        return function
+
+    register_kernel = impl
+
+    def impl_factory(self, function: Callable[..., Any] | None = None) -> Any:
+        """Register the implementation of an operator without tensor arguments."""
+        if function is None:
+            return self.impl_factory
+        self._claim("factory", function)
+        self._define(kernels.checked_kernel(self, function), "BackendSelect")
+        return function
+
+    def impl_fake(self, function: Callable[..., Any] | None = None) -> Any:
+        """Register what the operator does on tensors without data: shapes and dtypes only."""
+        if function is None:
+            return self.impl_fake
+        if self.fake is not None:
+            raise RegistrationError(
+                f"{self.qualname} has a fake already, at {registry.location_of(self.fake)}",
+                where=registry.location_of(function),
+            )
+        if torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, "Meta") and not self._ours(
+            "Meta"
+        ):
+            raise RegistrationError(
+                f"{self.qualname} already has a Meta implementation",
+                where=registry.location_of(function),
+            )
+        self.fake = function
+        if not self._ours("Meta"):
+            self._define(kernels.fake_kernel(self), "Meta")
+            self.implementations["meta"] = registry.location_of(function)
+        return function
+
+    impl_abstract = impl_fake
+    register_fake = impl_fake
+
+    def _ours(self, key: str) -> bool:
+        return key.lower() in self.implementations
+
+    def _claim(self, device: str, function: Callable[..., Any]) -> None:
+        where = registry.location_of(function)
+        with self._lock:
+            if device in self.implementations:
+                raise RegistrationError(
+                    f"{self.qualname} already has an implementation for {device},"
+                    f" at {self.implementations[device]}",
+                    where=where,
+                )
+            key = DEVICE_KEYS.get(device)
+            if key and torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key):
+                raise RegistrationError(
+                    f"{self.qualname} already has an implementation for {device}, not made here",
+                    where=where,
+                )
+            self.implementations[device] = where
+
+    def _define(self, kernel: Callable[..., Any], key: str) -> None:
+        self._library.impl(self.name, kernel, key)
+
+    # --- autograd --------------------------------------------------------------------------------
+
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
+        """Give a gradient formula: ``backward(ctx, *grads)`` returns one gradient per argument."""
+        gradients.refuse_unless_functional(self, backward)
+        self._set_formula(gradients.formula_by_position(self, backward, setup_context), backward)
+
+    def impl_save_for_backward(self, function: Callable[..., Any] | None = None) -> Any:
+        """What the backward needs: ``function(inputs, output)``, inputs by argument name."""
+        if function is None:
+            return self.impl_save_for_backward
+        gradients.refuse_unless_functional(self, function)
+        if self._save is not None:
+            raise RegistrationError(
+                f"{self.qualname} already has a save_for_backward,"
+                f" at {registry.location_of(self._save)}",
+                where=registry.location_of(function),
+            )
+        self._save = function
+        self._complete_pair()
+        return function
+
+    def impl_backward(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        output_differentiability: Sequence[bool] | None = None,
+    ) -> Any:
+        """The gradients by argument name: ``function(ctx, saved, *grads)`` returns a dict."""
+        count = len(self.schema.returns)
+        wanted = [True] * count if output_differentiability is None else output_differentiability
+        if (
+            not isinstance(wanted, list | tuple)
+            or len(wanted) != count
+            or not all(isinstance(item, bool) for item in wanted)
+        ):
+            raise RegistrationError(
+                f"output_differentiability must be {count} bools, got {output_differentiability!r}",
+                where=self.where,
+            )
+        if function is None:
+            return functools.partial(
+                self.impl_backward, output_differentiability=output_differentiability
+            )
+        gradients.refuse_unless_functional(self, function)
+        if self._backward is not None:
+            raise RegistrationError(
+                f"{self.qualname} already has a backward,"
+                f" at {registry.location_of(self._backward[0])}",
+                where=registry.location_of(function),
+            )
+        self._backward = (function, tuple(wanted))
+        self._complete_pair()
+        return function
+
+    def _complete_pair(self) -> None:
+        if self._save is None or self._backward is None:
+            self.install_autograd_kernel()
+            return
+        backward, differentiable = self._backward
+        self._set_formula(
+            gradients.formula_by_name(self, self._save, backward, differentiable), backward
+        )
+
+    def _set_formula(self, formula: gradients.Formula, written: Callable[..., Any]) -> None:
+        with self._lock:
+            if self._formula is not None:
+                raise RegistrationError(
+                    f"{self.qualname} already has a gradient formula",
+                    where=registry.location_of(written),
+                )
+            self._formula = gradients.make_function(self, formula)
+        self.install_autograd_kernel()
+
+    def install_autograd_kernel(self) -> None:
+        """Register the kernel for the Autograd key, once.
+
+        An operator without a formula gets it only when it first meets a gradient, so that operators
+        used without gradients never pay for it.
+        """
+        with self._lock:
+            if not self.wants_autograd_kernel:
+                return
+            self.wants_autograd_kernel = False
+            self._library.impl(self.name, self._autograd_kernel, "Autograd", with_keyset=True)
+
+    def _autograd_kernel(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled() or not self.meets_gradient(args, kwargs):
+            return self.overload.redispatch(
+                keyset & torch._C._after_autograd_keyset, *args, **kwargs
+            )
+        formula = self._formula
+        if formula is None:
+            self._refuse_half_pair()
+            if self.mutated_positions or not self.schema.returns:
+                return self.overload.redispatch(
+                    keyset & torch._C._after_autograd_keyset, *args, **kwargs
+                )
+            formula = gradients.make_function(self, self._refusing_formula())
+        return formula(args, kwargs)
+
+    def _refuse_half_pair(self) -> None:
+        if self._save is None and self._backward is None:
+            return
+        if self._save is not None:
+            found, missing, function = "impl_save_for_backward", "impl_backward", self._save
+        else:
+            assert self._backward is not None
+            found, missing = "impl_backward", "impl_save_for_backward"
+            function = self._backward[0]
+        raise RegistrationError(
+            f"{self.qualname} has {found} (at {registry.location_of(function)}) but no {missing}",
+            where=self.where,
+            hint=f"register {missing} too",
+        )
+
+    def _refusing_formula(self) -> gradients.Formula:
+        def refuse(ctx: Any, *grads: Any) -> Any:
+            raise NoImplementation(
+                f"{self.qualname} has no gradient formula",
+                where=self.where,
+                hint="give one with op.register_autograd(backward, setup_context=...), or call the"
+                " operator under torch.no_grad()",
+            )
+
+        return gradients.formula_by_position(self, refuse, None)
+
+    # --- transforms ------------------------------------------------------------------------------
+
+    def impl_vmap(self, function: Callable[..., Any] | None = None) -> Any:
+        """How the operator acts under ``torch.vmap``."""
+        if function is None:
+            return self.impl_vmap
+        torch.library.register_vmap(self.overload, function, lib=self._library)
+        return function
+
+    register_vmap = impl_vmap
+
+    def impl_autocast(self, device_type: str, cast_inputs: torch.dtype) -> None:
+        """The dtype floating inputs are cast to under autocast."""
+        torch.library.register_autocast(self.qualname, device_type, cast_inputs, lib=self._library)
+
+    register_autocast = impl_autocast
+
+    def destroy(self) -> None:
+        """Remove the operator from the dispatcher and the registry; its name is free again."""
+        registry.forget(self.qualname)
+        self._library._destroy()
+
+
+def custom_op(
+    qualname: str,
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str] = (),
+    device_types: str | Iterable[str] | None = None,
+    schema: str | None = None,
+    tags: Sequence[Any] = (),
+) -> Any:
+    """Define an operator from a function, which is its implementation on every device."""
+    if function is None:
+        return functools.partial(
+            custom_op,
+            qualname,
+            mutates_args=mutates_args,
+            device_types=device_types,
+            schema=schema,
+            tags=tags,
+        )
+    if not inspect.isfunction(function):
+        raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
+    where = registry.location_of(function)
+    namespace, name = registry.parse_name(qualname, where)
+    text = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
+    first = registry.find(qualname)
+    if first is not None:
+        raise RegistrationError(
+            f"operator {qualname!r} is defined already, at {first.where}", where=where
+        )
+    library = torch.library.Library(namespace, "FRAGMENT")
+    try:
+        library.define(name + text, tags=tuple(tags))
+    except RuntimeError as error:
+        raise SchemaError(
+            f"torch refuses the schema {name}{text}: {str(error).splitlines()[0]}", where=where
+        ) from error
+    op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
+    functools.update_wrapper(op, function)
+    _check_definition(op, function, given=schema is not None)
+    registry.remember(op)
+    if device_types is not None:
+        op.impl(device_types, function)
+    elif op._tensor_positions:
+        op.impl(tuple(DEVICE_KEYS), function)
+    else:
+        op.impl_factory(function)
+    op._define(kernels.fake_kernel(op), "Meta")
+    op.implementations["meta"] = where
+    return op
+
+
+def _check_definition(op: CustomOp, function: Callable[..., Any], *, given: bool) -> None:
+    """What can be wrong with a schema torch accepts; the operator is removed again if it is."""
+    try:
+        if given:
+            check_same_parameters(function, op.schema)
+        for result in op.schema.returns:
+            if result.alias_info is not None:
+                raise SchemaError(
+                    f"{op.qualname} returns a view of an argument",
+                    where=op.where,
+                    hint="operators return new tensors; mutate an argument and return nothing instead",
+                )
+    except SchemaError:
+        op._library._destroy()
+        raise
+
+
+def get_op(qualname: str) -> CustomOp:
+    """The operator of a name: one defined here, or any operator of torch.library wrapped."""
+    found = registry.find(qualname)
+    if found is not None:
+        return found
+    overload = registry.existing_overload(qualname)
+    namespace = qualname.split("::")[0]
+    op = CustomOp(qualname, overload, torch.library.Library(namespace, "FRAGMENT"), None)
+    op.wants_autograd_kernel = not torch._C._dispatch_has_kernel_for_dispatch_key(
+        qualname, "Autograd"
+    )
+    registry.remember(op)
+    return op

@@ -1,0 +1,38 @@
+"""customops.errors: every way to misuse a custom operator, one class per kind of mistake.
+
+| class | also a | when |
+|---|---|---|
+| SchemaError | ValueError | names, annotations, schema strings, mutates_args |
+| RegistrationError | | defined or implemented twice, half of a backward pair, wrong operator kind |
+| NoImplementation | NotImplementedError | no kernel for this device, no fake, no factory |
+| GradientError | | the backward returned a wrong structure |
+| ContractViolation | | the kernel returned an alias or a wrong type, or mutated undeclared |
+"""
+
+from __future__ import annotations
+
+from argand.support.errors import UserError
+
+
+class CustomOpError(UserError):
+    """Base of the errors about custom operators."""
+
+
+class SchemaError(CustomOpError, ValueError):
+    """The definition cannot be turned into a schema, or disagrees with the one given."""
+
+
+class RegistrationError(CustomOpError):
+    """Something is registered twice, by halves, or on an operator that cannot have it."""
+
+
+class NoImplementation(CustomOpError, NotImplementedError):
+    """The operator was called where it has no implementation."""
+
+
+class GradientError(CustomOpError):
+    """A backward formula returned something else than one gradient per tensor argument."""
+
+
+class ContractViolation(CustomOpError):
+    """An implementation did what the schema says it does not do."""

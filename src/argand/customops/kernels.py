@@ -1,0 +1,140 @@
+"""customops.kernels: what the dispatcher calls: implementations with the contract checked around them.
+
+The first calls of an operator are checked in full (aliases, types, undeclared mutation); afterwards only
+the checks that cost nothing remain, because a custom operator must not be slower than a plain one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.customops.errors import ContractViolation, NoImplementation
+from argand.customops.registry import location_of
+
+if TYPE_CHECKING:
+    from argand.customops.definition import CustomOp
+
+CHECKED_CALLS: Final = 3  # full checks on the first calls of each implementation
+
+
+def flat_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors among arguments or results, those in lists included."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found.extend(item for item in value if isinstance(item, torch.Tensor))
+    return found
+
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """The results of an operator as a tuple."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def check_aliases(op: CustomOp, inputs: Sequence[Any], result: Any, function: Any) -> None:
+    """No output may share memory with an input or with another output."""
+    owners = {_storage(t): "an input" for t in flat_tensors(inputs) if t.numel()}
+    for index, output in enumerate(flat_tensors(as_tuple(result))):
+        if output.numel() == 0:
+            continue
+        owner = owners.setdefault(_storage(output), f"output {index}")
+        if owner != f"output {index}":
+            raise ContractViolation(
+                f"output {index} of {op.qualname} shares memory with {owner}",
+                where=location_of(function),
+                hint="return a copy: .clone(); an operator's outputs must be new tensors",
+            )
+
+
+def _check_types(op: CustomOp, result: Any, function: Any) -> None:
+    returns = op.schema.returns
+    results = () if result is None and not returns else as_tuple(result)
+    if len(results) != len(returns):
+        raise ContractViolation(
+            f"{op.qualname} returned {len(results)} values, its schema says {len(returns)}",
+            where=location_of(function),
+        )
+    for index, (value, declared) in enumerate(zip(results, returns, strict=True)):
+        if str(declared.type) == "Tensor" and not isinstance(value, torch.Tensor):
+            raise ContractViolation(
+                f"output {index} of {op.qualname} is a {type(value).__name__}, not a Tensor",
+                where=location_of(function),
+            )
+
+
+def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., Any]:
+    """An implementation for the dispatcher, with the contract checked around it."""
+    remaining = CHECKED_CALLS
+    mutated = op.mutated_positions
+
+    def call_checked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inputs = (*args, *kwargs.values())
+        versions = [(t, t._version) for t in flat_tensors(inputs) if not t.is_inference()]
+        declared = {id(t) for t in flat_tensors([op.argument(i, args, kwargs) for i in mutated])}
+        result = function(*args, **kwargs)
+        for tensor, version in versions:
+            if tensor._version != version and id(tensor) not in declared:
+                raise ContractViolation(
+                    f"{op.qualname} mutated an argument it does not name in mutates_args",
+                    where=location_of(function),
+                    hint="name it in mutates_args, or work on a clone",
+                )
+        _check_types(op, result, function)
+        check_aliases(op, inputs, result, function)
+        return result
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal remaining
+        if op.wants_autograd_kernel and torch.is_grad_enabled() and op.meets_gradient(args, kwargs):
+            op.install_autograd_kernel()
+            return op.overload(*args, **kwargs)
+        if remaining:
+            result = call_checked(args, kwargs)
+            remaining -= 1
+        else:
+            result = function(*args, **kwargs)
+        for position in mutated:
+            for tensor in flat_tensors((op.argument(position, args, kwargs),)):
+                torch.autograd.graph.increment_version(tensor)
+        return result
+
+    return kernel
+
+
+def missing_kernel(op: CustomOp, device: str) -> Callable[..., Any]:
+    """A kernel that says there is none for this device."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        known = ", ".join(sorted(op.implementations)) or "none"
+        raise NoImplementation(
+            f"{op.qualname} has no implementation for {device} (it has: {known})",
+            where=op.where,
+            hint=f'register one with @op.impl("{device}")',
+        )
+
+    return kernel
+
+
+def fake_kernel(op: CustomOp) -> Callable[..., Any]:
+    """The kernel for tensors without data: the registered fake, or an error that says how."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if op.fake is None:
+            raise NoImplementation(
+                f"{op.qualname} has no fake implementation, so it cannot be traced",
+                where=op.where,
+                hint="register one with @op.impl_fake: a function of the same arguments that returns "
+                "empty tensors of the right shape and dtype",
+            )
+        return op.fake(*args, **kwargs)
+
+    return kernel
