@@ -1,0 +1,1 @@
+"""benchmarks: measures Argand beside eager and torch.compile, and sweeps it over real programs."""
