@@ -93,6 +93,24 @@ class Break(enum.Enum):
         "an operator has an output size that depends on data: {op}",
         "use an operator of fixed output size such as torch.where",
     )
+    B009 = (
+        "{function} cannot be resumed here: {reason}",
+        "move what breaks the graph out of this function",
+    )
+    B009 = ("a value of type {type} cannot be an argument of a graph node", "pass tensors and numbers")
+    B010 = (
+        "a tensor Argand does not trace: {type}",
+        "use plain strided CPU tensors in the compiled function",
+    )
+    B011 = ("{type} comes from outside and cannot be read in a trace", "pass plain containers")
+    B012 = ("{what} cannot be rebuilt after a graph break", "make it after the break")
+    B013 = ("{what} is left to Python", "move it out of the compiled function")
+    B014 = ("{function} draws random numbers or reads a clock", "use torch's random functions")
+    B015 = (
+        "{kind} functions are not captured themselves",
+        "call them inside of a compiled function",
+    )
+    B016 = ("user code raised {error}", "none: eager raises it again")
 
     @property
     def text(self) -> str:

@@ -4,7 +4,22 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 `make_resume` (a function that goes on in the middle of another).
 """
 
+from argand.capture.bytecode.assemble import assemble
+from argand.capture.bytecode.flow import Slot, live_locals, stack_before
 from argand.capture.bytecode.instruction import Decoded, Handler, Instruction, Positions
+from argand.capture.bytecode.resume import handled_slots, make_resume
 from argand.capture.bytecode.version import decode
 
-__all__ = ["Decoded", "Handler", "Instruction", "Positions", "decode"]
+__all__ = [
+    "Decoded",
+    "Handler",
+    "Instruction",
+    "Positions",
+    "Slot",
+    "assemble",
+    "decode",
+    "handled_slots",
+    "live_locals",
+    "make_resume",
+    "stack_before",
+]

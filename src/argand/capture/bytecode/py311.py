@@ -1,7 +1,7 @@
 """capture.bytecode.py311: CPython 3.11's bytecode to the normal form, and the facts to write it back.
 
 In: a code object.  Out: its `Instruction`s.  Everything that is true of 3.11 only is in this file; a new Python
-version is a new module with the same public names (`read`, `raw_name`, `CACHES`, `call_sequence`, `effect`).
+version is a new module with the same public names (`read`, `raw_name`, `CACHES`, `call_of_local`, `effect`).
 """
 
 from __future__ import annotations
@@ -167,9 +167,15 @@ def raw_name(op: str, *, backward: bool) -> str:
     return (_RAW_BACKWARD if backward else _RAW_FORWARD).get(op, op)
 
 
-def call_sequence(arguments: int) -> tuple[tuple[str, int], ...]:
-    """What calls the callable below `arguments` values, a NULL below it."""
-    return (("PRECALL", arguments), ("CALL", arguments))
+def call_of_local(slot: int) -> tuple[tuple[str, int], ...]:
+    """What calls the callable in local `slot` without arguments, and forgets it before the call."""
+    return (
+        ("PUSH_NULL", 0),
+        ("LOAD_FAST", slot),
+        ("DELETE_FAST", slot),
+        ("PRECALL", 0),
+        ("CALL", 0),
+    )
 
 
 # (popped, pushed) of the instructions whose effect does not depend on their argument.

@@ -1,0 +1,180 @@
+"""capture.bytecode.flow: what is on the stack before each instruction, and which variables are still read.
+
+In: instructions in normal form.  Out: `stack_before` (kinds of the stack's slots), `reachable`, `live_locals`.
+Exceptions are edges too: from an instruction to its handler, with the stack cut to the handler's depth.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import Final
+
+from argand.capture.bytecode.instruction import Instruction
+from argand.capture.bytecode.version import decode, dialect
+
+
+class Slot(enum.Enum):
+    """What a slot of the value stack may hold."""
+
+    VALUE = "value"
+    NULL = "null"  # PUSH_NULL or LOAD_GLOBAL: always NULL
+    METHOD = "method"  # LOAD_METHOD: an unbound method, or NULL
+    PREVIOUS = "previous"  # PUSH_EXC_INFO: what was being handled before; the handler is active
+    LASTI = "lasti"  # where the exception above came from
+
+
+Stack = tuple[Slot, ...]
+
+_ENDS: Final = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
+_UNCONDITIONAL: Final = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
+# These read every variable of the frame behind its back.
+_FRAME_READERS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
+
+
+def falls_through(instruction: Instruction) -> bool:
+    """Whether the next instruction can follow."""
+    return instruction.op not in _ENDS and instruction.op not in _UNCONDITIONAL
+
+
+def successors(instruction: Instruction) -> Iterator[int]:
+    """Where control goes without an exception."""
+    if falls_through(instruction):
+        yield instruction.index + 1
+    if instruction.target is not None:
+        yield instruction.target
+
+
+def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
+    arg = instruction.arg or 0
+    match instruction.op:
+        case "SWAP":
+            swapped = list(stack)
+            swapped[-1], swapped[-arg] = swapped[-arg], swapped[-1]
+            return tuple(swapped)
+        case "COPY":
+            # `COPY 3; POP_EXCEPT` leaves the handler through the copy: the copy is the active one.
+            kind = stack[-arg]
+            below = list(stack)
+            if kind is Slot.PREVIOUS:
+                below[-arg] = Slot.VALUE
+            return (*below, kind)
+        case "PUSH_EXC_INFO":
+            return (*stack[:-1], Slot.PREVIOUS, Slot.VALUE)
+        case "PUSH_NULL":
+            return (*stack, Slot.NULL)
+        case "LOAD_METHOD":
+            return (*stack[:-1], Slot.METHOD, Slot.VALUE)
+        case "LOAD_GLOBAL" if instruction.pushes_null:
+            return (*stack, Slot.NULL, Slot.VALUE)
+        case "CHECK_EXC_MATCH" | "CHECK_EG_MATCH" | "WITH_EXCEPT_START":
+            popped, pushed = dialect.effect(instruction.op, arg, jumps=jumps)
+            new = pushed - popped
+            return stack if new == 0 else (*stack, Slot.VALUE)
+        case _:
+            popped, pushed = dialect.effect(instruction.op, arg, jumps=jumps)
+            return stack[: len(stack) - popped] + (Slot.VALUE,) * pushed
+
+
+def compute_stacks(
+    instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()
+) -> list[Stack | None]:
+    """The stack before each instruction, from `start` on; None where control never comes."""
+    found: list[Stack | None] = [None] * len(instructions)
+    todo = [(start, stack)]
+    while todo:
+        index, stack = todo.pop()
+        if found[index] is not None:
+            continue
+        found[index] = stack
+        instruction = instructions[index]
+        if falls_through(instruction):
+            todo.append((index + 1, _after(stack, instruction, jumps=False)))
+        if instruction.target is not None:
+            todo.append((instruction.target, _after(stack, instruction, jumps=True)))
+        handler = instruction.handler
+        # PUSH_EXC_INFO stands in the range of its own clean-up, but cannot raise.
+        if handler is not None and instruction.op != "PUSH_EXC_INFO":
+            lasti = (Slot.LASTI,) if handler.lasti else ()
+            todo.append((handler.target, (*stack[: handler.depth], *lasti, Slot.VALUE)))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def stack_before(code: CodeType) -> tuple[Stack | None, ...]:
+    """The stack before each instruction of `code`, bottom first; None in unreachable code."""
+    return tuple(compute_stacks(decode(code).instructions))
+
+
+def stack_size(instructions: Sequence[Instruction]) -> int:
+    """The deepest the stack gets."""
+    deepest = 0
+    for instruction, stack in zip(instructions, compute_stacks(instructions), strict=True):
+        if stack is None:
+            continue
+        deepest = max(deepest, len(stack))
+        if falls_through(instruction):
+            deepest = max(deepest, len(_after(stack, instruction, jumps=False)))
+        if instruction.target is not None:
+            deepest = max(deepest, len(_after(stack, instruction, jumps=True)))
+    return deepest
+
+
+def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:
+    """Indices of the instructions control can come to from `start`, through handlers too."""
+    found: set[int] = set()
+    todo = [start]
+    while todo:
+        index = todo.pop()
+        if index in found:
+            continue
+        found.add(index)
+        instruction = instructions[index]
+        todo.extend(successors(instruction))
+        if instruction.handler is not None:
+            todo.append(instruction.handler.target)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _live_masks(code: CodeType) -> tuple[int, ...]:
+    """Per instruction: bit i set if local i may be read from there on before it is written."""
+    instructions = decode(code).instructions
+    live = [0] * (len(instructions) + 1)
+    changed = True
+    while changed:
+        changed = False
+        for instruction in reversed(instructions):
+            mask = 0
+            for following in successors(instruction):
+                mask |= live[following]
+            bit = 1 << (instruction.arg or 0)
+            if instruction.op == "STORE_FAST":
+                mask &= ~bit
+            elif instruction.op in ("LOAD_FAST", "DELETE_FAST"):
+                mask |= bit
+            if instruction.handler is not None:
+                mask |= live[instruction.handler.target]
+            if mask != live[instruction.index]:
+                live[instruction.index] = mask
+                changed = True
+    return tuple(live)
+
+
+def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
+    """Local variables (no cells) that `code` may still read when it goes on at `index`.
+
+    A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` its first argument.
+    """
+    if not _FRAME_READERS.isdisjoint(code.co_names):
+        return tuple(name for name in code.co_varnames if name not in code.co_cellvars)
+    mask = _live_masks(code)[index]
+    if code.co_argcount and "__class__" in code.co_freevars:
+        mask |= 1
+    return tuple(
+        name
+        for slot, name in enumerate(code.co_varnames)
+        if mask >> slot & 1 and name not in code.co_cellvars
+    )

@@ -1,0 +1,257 @@
+"""capture.bytecode.resume: a function that goes on in the middle of another one.
+
+In: a code object, the place, and what is known of the frame there.  Out: a code object whose arguments are the frame's
+state. A graph break in
+
+    for x in xs:          #  stack: [iterator]
+        print(x.sum())    #  <- breaks the graph; goes on after the call, stack: [iterator, None]
+        y = y + x
+
+runs `print` in Python and then calls the resume function with `(iterator, None, y)`. It is a prologue that puts
+locals and stack back and jumps to the place, followed by all code that can still run, with its exception table: inside
+`for`, `try` and `with` nothing is lost. Three ways in:
+
+- plain: jump to `index`, the stack as it is before that instruction runs;
+- `thunk`: instruction `index` is done by calling the first argument, in the range of the same exception handler.
+  For the frames around an inlined callee, and for an operation that may raise;
+- `raises`: instruction `index` raised the first argument.
+
+Cells: the frame's cells (its own and those of its closure) are the closure of the resume function, so that functions
+made before the break share them. Exception state: inside a handler, the value taken for the slot of PUSH_EXC_INFO
+(`handled_slots`) is the exception being handled there; the prologue makes it `sys.exc_info()` again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from types import CodeType
+from typing import Final, final
+
+from argand.capture.bytecode.assemble import assemble
+from argand.capture.bytecode.flow import Slot, Stack, falls_through, reachable, stack_before
+from argand.capture.bytecode.instruction import Handler, Instruction
+from argand.capture.bytecode.version import decode, dialect
+from argand.support.errors import Break, CaptureBreak, Location
+
+_FIRST: Final = "___first"
+_SELF: Final = "___self"
+_STACK: Final = "___stack_"
+_LOCALS: Final = frozenset({"LOAD_FAST", "STORE_FAST", "DELETE_FAST"})
+_CELLS: Final = frozenset({"LOAD_CLOSURE", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
+# Two ways out depend on what the operation gave: a thunk's value alone cannot choose.
+_NOT_BY_THUNK: Final = frozenset({"FOR_ITER", "SEND", "UNPACK_SEQUENCE", "UNPACK_EX"})
+
+
+def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
+    """Stack slots before `index` that PUSH_EXC_INFO made, outermost first.
+
+    CPython keeps there what was handled *before*; a resume function takes what is handled *there*.
+    """
+    stack = stack_before(code)[index] or ()
+    return tuple(slot for slot, kind in enumerate(stack) if kind is Slot.PREVIOUS)
+
+
+@functools.lru_cache(maxsize=4096)
+def make_resume(
+    code: CodeType,
+    index: int,
+    *,
+    stack: tuple[bool, ...],
+    bound: tuple[str, ...],
+    thunk: bool = False,
+    raises: bool = False,
+) -> CodeType:
+    """Code that goes on with `code` at `index`; see the module for the three ways in.
+
+    Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
+    a NULL and no argument), then the values of the variables `bound`. Its `co_freevars` are the cells to give it as
+    closure. Raises CaptureBreak B009 where no such code exists.
+    """
+    place = decode(code).instructions[index]
+    kinds = _slot_kinds(code, place, len(stack), thunk=thunk, raises=raises)
+    entries: tuple[int, ...] = (index,)
+    if thunk or raises:
+        handler = () if place.handler is None else (place.handler.target,)
+        entries = handler if raises else (index + 1, *handler)
+    builder = _Builder(code, place, entries, bound)
+    builder.take_parameters(first=thunk or raises, stack=stack)
+    builder.restore_stack(stack, kinds)
+    if raises:
+        builder.raise_first()
+    elif thunk:
+        after = stack_before(code)[index + 1] or ()
+        builder.call_first(keep_result=len(after) > len(stack))
+    else:
+        builder.continue_call()
+    return builder.finish(None if raises else entries[0])
+
+
+def _slot_kinds(
+    code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool
+) -> Stack:
+    """The kinds of the `depth` slots to restore; refuses what cannot be resumed."""
+
+    def refuse(reason: str) -> CaptureBreak:
+        where = Location(code.co_filename, place.line or 0, code.co_name)
+        return CaptureBreak(Break.B009, where, function=code.co_qualname, reason=reason)
+
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise refuse("it is a generator or coroutine")
+    if not code.co_flags & inspect.CO_OPTIMIZED:
+        raise refuse("it is the body of a class or module")
+    stacks, instructions = stack_before(code), decode(code).instructions
+    before = stacks[place.index]
+    begin = next(found.index for found in instructions if found.op == "RESUME")
+    if before is None or place.index <= begin:
+        raise refuse("the place is not inside its body")
+    if raises:
+        needed = 0 if place.handler is None else place.handler.depth
+        if depth < needed:
+            raise refuse(f"the handler wants {needed} stack slots, {depth} given")
+    elif thunk:
+        if place.op in _NOT_BY_THUNK or not falls_through(place):
+            raise refuse(f"{place.op} cannot be done by a call")
+        after = len(stacks[place.index + 1] or ())
+        if after - depth not in (0, 1):
+            raise refuse(f"{depth} stack slots given, there are {after} after {place.op}")
+    elif depth != len(before):
+        raise refuse(f"the stack has {len(before)} slots, {depth} given")
+    # What an instruction leaves alone keeps its kind, so `before` serves all three ways in.
+    return (*before[:depth], *(Slot.VALUE,) * (depth - len(before)))
+
+
+@final
+class _Builder:
+    """One resume function in the making: the prologue grows in `prologue`, then the kept code is copied."""
+
+    def __init__(
+        self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]
+    ) -> None:
+        self.code, self.place, self.bound = code, place, bound
+        self.old = decode(code).instructions
+        self.kept = sorted({i for entry in entries for i in reachable(self.old, entry)})
+        self.cells = (*code.co_cellvars, *code.co_freevars)
+        self.constants = list(code.co_consts)
+        self.names: list[str] = []  # of the local slots
+        self.parameters = 0
+        self.prologue: list[Instruction] = []
+        if self.cells:
+            self.emit("COPY_FREE_VARS", len(self.cells))
+        self.emit("RESUME", 0)
+
+    def emit(self, op: str, arg: int | None = None, handler: Handler | None = None) -> None:
+        """Append to the prologue. A handler keeps its target in the old code until `finish`."""
+        positions = self.place.positions
+        self.prologue.append(
+            Instruction(len(self.prologue), op, arg, None, -1, positions, None, handler)
+        )
+
+    def load_and_forget(self, name: str) -> None:
+        """Push a parameter and drop it, so that the frame holds no more than the user's frame did."""
+        slot = self.names.index(name)
+        self.emit("LOAD_FAST", slot)
+        self.emit("DELETE_FAST", slot)
+
+    def take_parameters(self, *, first: bool, stack: tuple[bool, ...]) -> None:
+        """Lay out the local slots: parameters, then the other locals of the kept code."""
+        slots = [f"{_STACK}{slot}" for slot, given in enumerate(stack) if given]
+        self.names = [*([_FIRST] if first else []), *slots, *self.bound]
+        self.parameters = len(self.names)
+        used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS}
+        self.names += [
+            name for name in self.code.co_varnames if name in used and name not in self.bound
+        ]
+        if self.code.co_argcount and "__class__" in self.code.co_freevars:
+            self._put_self_first(self.code.co_varnames[0])
+
+    def _put_self_first(self, own: str) -> None:
+        """`super()` looks for the object in slot 0: whatever parameter came there makes room for it."""
+        at = self.names.index(own) if own in self.bound else 0
+        if at == 0:
+            return
+        self.names.append(self.names[0])
+        self.names[0], self.names[at] = own, _SELF
+        self.emit("LOAD_FAST", 0)
+        self.emit("STORE_FAST", len(self.names) - 1)
+        self.load_and_forget(_SELF)
+        self.emit("STORE_FAST", 0)
+
+    def restore_stack(self, stack: tuple[bool, ...], kinds: Stack) -> None:
+        """Push the slots, bottom first."""
+        for slot, (given, kind) in enumerate(zip(stack, kinds, strict=True)):
+            if not given:
+                self.emit("PUSH_NULL")
+                continue
+            self.load_and_forget(f"{_STACK}{slot}")
+            if kind is Slot.PREVIOUS:
+                self.emit("PUSH_EXC_INFO")
+                self.emit("POP_TOP")
+            elif kind is Slot.LASTI:
+                # RERAISE takes its line number from there; the unit of RESUME is a valid one.
+                self.emit("POP_TOP")
+                self.emit("LOAD_CONST", self._constant(int(bool(self.cells))))
+
+    def _constant(self, value: object) -> int:
+        self.constants.append(value)
+        return len(self.constants) - 1
+
+    def raise_first(self) -> None:
+        """Raise the first parameter where the operation stood."""
+        self.load_and_forget(_FIRST)
+        self.emit("RAISE_VARARGS", 1, self.place.handler)
+
+    def call_first(self, *, keep_result: bool) -> None:
+        """Call the first parameter where the operation stood."""
+        for op, arg in dialect.call_of_local(self.names.index(_FIRST)):
+            self.emit(op, arg, self.place.handler)
+        if not keep_result:
+            self.emit("POP_TOP")
+
+    def continue_call(self) -> None:
+        """Between KW_NAMES and its CALL the names are hidden state of the frame: set them again."""
+        for earlier in self.old[max(0, self.place.index - 2) : self.place.index]:
+            if earlier.op == "KW_NAMES" and self.place.op in ("PRECALL", "CALL"):
+                self.emit("KW_NAMES", earlier.arg)
+
+    def finish(self, entry: int | None) -> CodeType:
+        """Copy the kept code behind the prologue, which jumps to `entry`."""
+        if entry is not None:
+            self.emit("JUMP")
+            self.prologue[-1].target = entry
+        begin = len(self.prologue)
+        moved = {old: begin + new for new, old in enumerate(self.kept)}
+        both = [*self.prologue, *(self._copy(self.old[index]) for index in self.kept)]
+        for index, instruction in enumerate(both):
+            instruction.index = index
+            if instruction.target is not None:
+                instruction.target = moved[instruction.target]
+            if instruction.handler is not None:
+                instruction.handler = instruction.handler._replace(
+                    target=moved[instruction.handler.target]
+                )
+        flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        function = self.code.co_qualname.rpartition(".")[2]
+        return assemble(
+            both,
+            self.code,
+            co_argcount=self.parameters,
+            co_posonlyargcount=0,
+            co_kwonlyargcount=0,
+            co_nlocals=len(self.names),
+            co_varnames=tuple(self.names),
+            co_cellvars=(),
+            co_freevars=self.cells,
+            co_consts=tuple(self.constants),
+            co_flags=self.code.co_flags & ~flags,
+            co_name=f"resume_in_{function}_at_{self.place.line}",
+        )
+
+    def _copy(self, old: Instruction) -> Instruction:
+        new = dataclasses.replace(old, offset=-1)
+        if old.op in _LOCALS:
+            new.arg = self.names.index(str(old.argval))
+        elif old.op in _CELLS:
+            new.arg = len(self.names) + self.cells.index(str(old.argval))
+        return new
