@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from typing_extensions import override  # typing.override comes with 3.12
 
@@ -93,7 +93,7 @@ class Break(enum.Enum):
         "an operator has an output size that depends on data: {op}",
         "use an operator of fixed output size such as torch.where",
     )
-    B009 = (
+    B020 = (
         "{function} cannot be resumed here: {reason}",
         "move what breaks the graph out of this function",
     )
@@ -130,7 +130,15 @@ class CaptureBreak(ArgandError):
         self.row, self.where, self.details = row, where, details
         reason = row.text.format_map({k: str(v) for k, v in details.items()})
         self.reason = f"{row.name}: {reason}"
+        self.stack: tuple[Location, ...] = ()  # of the user, outermost first
+        self.frames: list[Any] = []  # interpreter frames it went through, innermost first
+        self.native = False  # it passed native code, which cannot be resumed
         super().__init__(self.reason if where is None else f"{self.reason} [{where}]")
+
+    def locate(self, where: Location, stack: tuple[Location, ...]) -> None:
+        """Note where it happened; raised deep inside, it does not know."""
+        self.where, self.stack = where, stack
+        self.args = (f"{self.reason} [{where}]",)
 
 
 class CaptureError(UserError):

@@ -67,7 +67,7 @@ def make_resume(
 
     Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
     a NULL and no argument), then the values of the variables `bound`. Its `co_freevars` are the cells to give it as
-    closure. Raises CaptureBreak B009 where no such code exists.
+    closure. Raises CaptureBreak.B020 where no such code exists.
     """
     place = decode(code).instructions[index]
     kinds = _slot_kinds(code, place, len(stack), thunk=thunk, raises=raises)
@@ -95,7 +95,7 @@ def _slot_kinds(
 
     def refuse(reason: str) -> CaptureBreak:
         where = Location(code.co_filename, place.line or 0, code.co_name)
-        return CaptureBreak(Break.B009, where, function=code.co_qualname, reason=reason)
+        return CaptureBreak(Break.B020, where, function=code.co_qualname, reason=reason)
 
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         raise refuse("it is a generator or coroutine")
