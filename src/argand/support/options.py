@@ -61,6 +61,7 @@ class Environment:
 
     logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax
     disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
+    cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
     options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0"
 
 
@@ -75,6 +76,7 @@ def read_environment() -> Environment:
     return Environment(
         logs=os.environ.get("ARGAND_LOGS", ""),
         disable=os.environ.get("ARGAND_DISABLE", "") == "1",
+        cache_home=os.environ.get("XDG_CACHE_HOME", ""),
         options=items,
     )
 

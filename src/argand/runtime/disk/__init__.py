@@ -1,0 +1,1 @@
+"""runtime.disk: compiled graphs kept on disk, one file each (design D7)."""

@@ -1,0 +1,186 @@
+"""runtime.disk.store: cache entries as files of the user's own directory.
+
+In: keys (hex) and sections. Out: sections, or None for a miss. Nothing here ever fails the caller: what
+cannot be read or written is a miss with one warning, and a damaged entry is set aside. Files are
+written to a temporary name, flushed and renamed, so readers see whole files only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from argand.runtime.disk.format import FORMAT, Damaged, decode, encode
+from argand.support import events
+from argand.support.options import read_environment
+
+MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
+DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless told otherwise
+
+
+class CacheWarning(UserWarning):
+    """The disk cache could not be used; the program goes on without it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EntryInfo:
+    """One file of the cache."""
+
+    key: str
+    path: Path
+    size: int
+    used: float  # time of the last hit
+
+
+def default_directory() -> Path:
+    """``$XDG_CACHE_HOME/argand``, or ``~/.cache/argand``."""
+    home = read_environment().cache_home
+    return (Path(home) if home else Path.home() / ".cache") / "argand"
+
+
+@final
+class Store:
+    """A directory of cache entries, private to the user."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory / f"v{FORMAT}"
+        self._lock = threading.Lock()
+        self._warned: set[str] = set()
+        self._usable = self._prepare()
+
+    # --- reading and writing ---------------------------------------------------------------------
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """The sections stored under a key."""
+        if not self._usable:
+            return None
+        path = self._path(key)
+        try:
+            data = _read_own_file(path)
+            sections = decode(data)
+        except FileNotFoundError:
+            events.count("cache.miss", detail=key)
+            return None
+        except (Damaged, OSError, PermissionError) as error:
+            self._set_aside(path, error)
+            events.count("cache.miss", detail=f"{key}: {error}")
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        events.count("cache.hit", detail=key)
+        return sections
+
+    def put(self, key: str, sections: Mapping[str, bytes]) -> bool:
+        """Store sections under a key; False when it could not be done."""
+        if not self._usable:
+            return False
+        path = self._path(key)
+        temporary = ""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(encode(sections))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            if temporary:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+            self._warn("write", f"cannot write to the cache: {error}")
+            return False
+        events.count("cache.saved", detail=key)
+        return True
+
+    # --- housekeeping ----------------------------------------------------------------------------
+
+    def entries(self) -> Iterator[EntryInfo]:
+        """Every entry, in no order."""
+        for path in self.directory.glob("??/*"):
+            try:
+                facts = path.stat()
+            except OSError:
+                continue
+            if not path.name.startswith(".") and path.suffix == "":
+                yield EntryInfo(path.name, path, facts.st_size, facts.st_mtime)
+
+    def collect_garbage(self, limit: int = DEFAULT_LIMIT) -> int:
+        """Remove the least recently used entries beyond ``limit`` bytes; how many went."""
+        kept = removed = 0
+        for entry in sorted(self.entries(), key=lambda e: e.used, reverse=True):
+            kept += entry.size
+            if kept > limit:
+                with contextlib.suppress(OSError):
+                    entry.path.unlink()
+                    removed += 1
+        return removed
+
+    def clear(self) -> int:
+        """Remove every entry, what was set aside and what writers left behind; entries removed."""
+        removed = 0
+        for path in self.directory.glob("??/*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += path.suffix == "" and not path.name.startswith(".")
+        return removed
+
+    # --- trust -----------------------------------------------------------------------------------
+
+    def _prepare(self) -> bool:
+        """Make the directory; refuse one that others can write or that is not ours."""
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self.directory.parent, self.directory):
+                facts = directory.lstat()
+                if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+                    self._warn("owner", f"the cache directory {directory} is not the user's own")
+                    return False
+                if facts.st_mode & 0o022:
+                    self._warn("mode", f"others may write to the cache directory {directory}")
+                    return False
+        except OSError as error:
+            self._warn("directory", f"no cache directory: {error}")
+            return False
+        return True
+
+    def _path(self, key: str) -> Path:
+        if not key or not all(c in "0123456789abcdef" for c in key):
+            raise ValueError(f"a cache key is hexadecimal, got {key!r}")
+        return self.directory / key[:2] / key
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        with contextlib.suppress(OSError):
+            os.replace(path, path.with_suffix(".damaged"))
+        self._warn("damaged", f"a cache entry was set aside: {error} ({path.name})")
+
+    def _warn(self, kind: str, text: str) -> None:
+        with self._lock:
+            first = kind not in self._warned
+            self._warned.add(kind)
+        events.artifact("cache", lambda: text)
+        if first:
+            warnings.warn(f"argand: {text}", CacheWarning, stacklevel=3)
+
+
+def _read_own_file(path: Path) -> bytes:
+    """The bytes of a regular file of this user, opened without following links."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.getuid():
+            raise Damaged("not a file of this user")
+        if facts.st_mode & 0o022:
+            raise Damaged("others may write to it")
+        if facts.st_size > MAX_FILE_SIZE:
+            raise Damaged(f"{facts.st_size} bytes is too large")
+        return file.read()
