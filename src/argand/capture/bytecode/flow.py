@@ -166,15 +166,13 @@ def _live_masks(code: CodeType) -> tuple[int, ...]:
 def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
     """Local variables (no cells) that `code` may still read when it goes on at `index`.
 
-    A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` its first argument.
+    A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` always reads its
+    first argument, which is in the answer even if it is a cell.
     """
-    if not _FRAME_READERS.isdisjoint(code.co_names):
-        return tuple(name for name in code.co_varnames if name not in code.co_cellvars)
-    mask = _live_masks(code)[index]
-    if code.co_argcount and "__class__" in code.co_freevars:
-        mask |= 1
+    mask = -1 if not _FRAME_READERS.isdisjoint(code.co_names) else _live_masks(code)[index]
+    for_super = "__class__" in code.co_freevars and code.co_argcount > 0
     return tuple(
         name
         for slot, name in enumerate(code.co_varnames)
-        if mask >> slot & 1 and name not in code.co_cellvars
+        if (slot == 0 and for_super) or (mask >> slot & 1 and name not in code.co_cellvars)
     )

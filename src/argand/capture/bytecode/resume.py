@@ -35,9 +35,6 @@ from argand.capture.bytecode.instruction import Handler, Instruction
 from argand.capture.bytecode.version import decode, dialect
 from argand.support.errors import Break, CaptureBreak, Location
 
-_FIRST: Final = "___first"
-_SELF: Final = "___self"
-_STACK: Final = "___stack_"
 _LOCALS: Final = frozenset({"LOAD_FAST", "STORE_FAST", "DELETE_FAST"})
 _CELLS: Final = frozenset({"LOAD_CLOSURE", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
 # Two ways out depend on what the operation gave: a thunk's value alone cannot choose.
@@ -134,6 +131,9 @@ class _Builder:
         self.kept = sorted({i for entry in entries for i in reachable(self.old, entry)})
         self.cells = (*code.co_cellvars, *code.co_freevars)
         self.constants = list(code.co_consts)
+        self.prefix = "___"  # of our own names; longer when `code` is a resume function itself
+        while any(name.startswith(self.prefix) for name in code.co_varnames):
+            self.prefix += "_"
         self.names: list[str] = []  # of the local slots
         self.parameters = 0
         self.prologue: list[Instruction] = []
@@ -156,26 +156,34 @@ class _Builder:
 
     def take_parameters(self, *, first: bool, stack: tuple[bool, ...]) -> None:
         """Lay out the local slots: parameters, then the other locals of the kept code."""
-        slots = [f"{_STACK}{slot}" for slot, given in enumerate(stack) if given]
-        self.names = [*([_FIRST] if first else []), *slots, *self.bound]
+        slots = [f"{self.prefix}stack_{slot}" for slot, given in enumerate(stack) if given]
+        self.names = [
+            *([f"{self.prefix}first"] if first else []),
+            *slots,
+            *map(self._local_name, self.bound),
+        ]
         self.parameters = len(self.names)
         used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS}
         self.names += [
             name for name in self.code.co_varnames if name in used and name not in self.bound
         ]
         if self.code.co_argcount and "__class__" in self.code.co_freevars:
-            self._put_self_first(self.code.co_varnames[0])
+            self._put_self_first(self._local_name(self.code.co_varnames[0]))
+
+    def _local_name(self, name: str) -> str:
+        """A cell's contents, given for `super()`, are not to be mistaken for the cell."""
+        return f"{self.prefix}in_{name}" if name in self.cells else name
 
     def _put_self_first(self, own: str) -> None:
         """`super()` looks for the object in slot 0: whatever parameter came there makes room for it."""
-        at = self.names.index(own) if own in self.bound else 0
+        at = self.names.index(own) if own in self.names[: self.parameters] else 0
         if at == 0:
             return
         self.names.append(self.names[0])
-        self.names[0], self.names[at] = own, _SELF
+        self.names[0], self.names[at] = own, f"{self.prefix}self"
         self.emit("LOAD_FAST", 0)
         self.emit("STORE_FAST", len(self.names) - 1)
-        self.load_and_forget(_SELF)
+        self.load_and_forget(f"{self.prefix}self")
         self.emit("STORE_FAST", 0)
 
     def restore_stack(self, stack: tuple[bool, ...], kinds: Stack) -> None:
@@ -184,7 +192,7 @@ class _Builder:
             if not given:
                 self.emit("PUSH_NULL")
                 continue
-            self.load_and_forget(f"{_STACK}{slot}")
+            self.load_and_forget(f"{self.prefix}stack_{slot}")
             if kind is Slot.PREVIOUS:
                 self.emit("PUSH_EXC_INFO")
                 self.emit("POP_TOP")
@@ -199,12 +207,12 @@ class _Builder:
 
     def raise_first(self) -> None:
         """Raise the first parameter where the operation stood."""
-        self.load_and_forget(_FIRST)
+        self.load_and_forget(f"{self.prefix}first")
         self.emit("RAISE_VARARGS", 1, self.place.handler)
 
     def call_first(self, *, keep_result: bool) -> None:
         """Call the first parameter where the operation stood."""
-        for op, arg in dialect.call_of_local(self.names.index(_FIRST)):
+        for op, arg in dialect.call_of_local(self.names.index(f"{self.prefix}first")):
             self.emit(op, arg, self.place.handler)
         if not keep_result:
             self.emit("POP_TOP")
