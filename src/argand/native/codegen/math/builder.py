@@ -1,0 +1,243 @@
+"""native.codegen.math.builder: write the body of one maths function as LLVM text.
+
+In: Python arithmetic on `Value`s. Out: the text of an `alwaysinline` function on one float type,
+scalar or vector. Floating-point operations are exactly the ones written: no fast-math flags, and
+`fma` is one rounding.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+Element = Literal["float", "double"]
+Number = float | int
+
+
+def float_text(value: float, element: Element) -> str:
+    """A constant as LLVM writes it: the bits of a double, rounded to the element type first."""
+    if element == "float":
+        (value,) = struct.unpack("f", struct.pack("f", value))
+    (bits,) = struct.unpack("Q", struct.pack("d", value))
+    return f"0x{bits:016X}"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """An SSA name or a constant, with the element type it has (float, double, iN, i1)."""
+
+    body: Body
+    text: str
+    element: str
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self.body.binary("fadd", self, other)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self.body.binary("fsub", self, other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return self.body.binary("fsub", self.body.constant(other, self.element), self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self.body.binary("fmul", self, other)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self.body.binary("fdiv", self, other)
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return self.body.binary("fdiv", self.body.constant(other, self.element), self)
+
+    def __neg__(self) -> Value:
+        return self.body.line(f"fneg {self.body.vector(self.element)} {self.text}", self.element)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self.body.compare("olt", self, other)
+
+    def __gt__(self, other: Value | Number) -> Value:
+        return self.body.compare("ogt", self, other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self.body.compare("ole", self, other)
+
+    def __ge__(self, other: Value | Number) -> Value:
+        return self.body.compare("oge", self, other)
+
+    def equals(self, other: Value | Number) -> Value:
+        """Ordered equality; false on NaN."""
+        return self.body.compare("oeq", self, other)
+
+    def integer(self, operation: str, other: Value | Number) -> Value:
+        """An integer or mask instruction: add, sub, mul, and, or, xor, shl, lshr, ashr."""
+        return self.body.binary(operation, self, other)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Body:
+    """The instructions of one function on `lanes` elements (1: scalar types)."""
+
+    element: Element
+    lanes: int
+    lines: list[str] = field(default_factory=list)
+    declared: dict[str, None] = field(default_factory=dict)
+    needed: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def bits(self) -> int:
+        """Width of the element."""
+        return 32 if self.element == "float" else 64
+
+    @property
+    def whole(self) -> str:
+        """The integer type as wide as the element."""
+        return f"i{self.bits}"
+
+    def vector(self, element: str) -> str:
+        """The LLVM type of `lanes` elements."""
+        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
+
+    def suffix(self, element: str) -> str:
+        """How intrinsic names end: f32, v8f32, v4i64."""
+        short = {"float": "f32", "double": "f64"}.get(element, element)
+        return short if self.lanes == 1 else f"v{self.lanes}{short}"
+
+    def line(self, instruction: str, element: str) -> Value:
+        """Append an instruction; its result."""
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"  {name} = {instruction}")
+        return Value(self, name, element)
+
+    def constant(self, value: Number, element: str | None = None) -> Value:
+        """The same constant in all lanes."""
+        kind = element or self.element
+        if kind == "float" or kind == "double":
+            text = float_text(float(value), kind)
+        else:
+            text = str(int(value))
+        return Value(self, text if self.lanes == 1 else f"splat ({kind} {text})", kind)
+
+    def _operand(self, value: Value | Number, element: str) -> Value:
+        return value if isinstance(value, Value) else self.constant(value, element)
+
+    def binary(self, operation: str, left: Value, right: Value | Number) -> Value:
+        """`operation` on two operands of one type."""
+        other = self._operand(right, left.element)
+        kind = self.vector(left.element)
+        return self.line(f"{operation} {kind} {left.text}, {other.text}", left.element)
+
+    def compare(self, condition: str, left: Value, right: Value | Number) -> Value:
+        """fcmp, or icmp for integer operands; a mask."""
+        other = self._operand(right, left.element)
+        instruction = "icmp" if left.element.startswith("i") else "fcmp"
+        kind = self.vector(left.element)
+        return self.line(f"{instruction} {condition} {kind} {left.text}, {other.text}", "i1")
+
+    def select(self, mask: Value, yes: Value | Number, no: Value | Number) -> Value:
+        """Lane by lane `mask ? yes : no`."""
+        kind = (yes if isinstance(yes, Value) else no if isinstance(no, Value) else None)
+        element = kind.element if kind else self.element
+        first, second = self._operand(yes, element), self._operand(no, element)
+        vector = self.vector(element)
+        return self.line(
+            f"select {self.vector('i1')} {mask.text}, {vector} {first.text}, {vector} {second.text}",
+            element,
+        )
+
+    def convert(self, instruction: str, value: Value, element: str) -> Value:
+        """bitcast, sitofp, fptosi, sext, zext, fpext, fptrunc."""
+        if value.element == element:
+            return value
+        source, target = self.vector(value.element), self.vector(element)
+        return self.line(f"{instruction} {source} {value.text} to {target}", element)
+
+    def bits_of(self, value: Value) -> Value:
+        """The bits of a float as an integer."""
+        return self.convert("bitcast", value, "i32" if value.element == "float" else "i64")
+
+    def float_of(self, value: Value) -> Value:
+        """The float with these bits."""
+        return self.convert("bitcast", value, "float" if value.element == "i32" else "double")
+
+    def intrinsic(self, name: str, *args: Value) -> Value:
+        """A call of an LLVM intrinsic whose operands and result have one type."""
+        element = args[0].element
+        vector = self.vector(element)
+        symbol = f"@{name}.{self.suffix(element)}"
+        self.declared[f"declare {vector} {symbol}({', '.join([vector] * len(args))})"] = None
+        operands = ", ".join(f"{vector} {arg.text}" for arg in args)
+        return self.line(f"call {vector} {symbol}({operands})", element)
+
+    def fma(self, a: Value, b: Value | Number, c: Value | Number) -> Value:
+        """a * b + c with one rounding."""
+        return self.intrinsic(
+            "llvm.fma", a, self._operand(b, a.element), self._operand(c, a.element)
+        )
+
+    def absolute(self, value: Value) -> Value:
+        """|x|, sign bit cleared."""
+        return self.intrinsic("llvm.fabs", value)
+
+    def sqrt(self, value: Value) -> Value:
+        """Correctly rounded square root."""
+        return self.intrinsic("llvm.sqrt", value)
+
+    def with_sign(self, magnitude: Value, sign: Value) -> Value:
+        """The magnitude of the first with the sign of the second."""
+        return self.intrinsic("llvm.copysign", magnitude, sign)
+
+    def at_most(self, value: Value, limit: Number) -> Value:
+        """min, NaN passes through (one minps, limit first)."""
+        bound = self.constant(limit, value.element)
+        return self.select(bound < value, bound, value)
+
+    def at_least(self, value: Value, limit: Number) -> Value:
+        """max, NaN passes through."""
+        bound = self.constant(limit, value.element)
+        return self.select(bound > value, bound, value)
+
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner's rule, lowest coefficient first."""
+        result = self.constant(coefficients[-1], x.element)
+        for coefficient in reversed(coefficients[:-1]):
+            result = self.fma(result, x, coefficient)
+        return result
+
+    def call(self, name: str, *args: Value) -> Value:
+        """Another function of this library, on the same type."""
+        self.needed[name] = None
+        vector = self.vector(self.element)
+        operands = ", ".join(f"{vector} {arg.text}" for arg in args)
+        return self.line(f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element)
+
+    def each_lane(self, symbol: str, *args: Value) -> Value:
+        """A C function called lane by lane, for what is too rare to vectorise."""
+        self.declared[
+            f"declare {self.element} @{symbol}({', '.join([self.element] * len(args))})"
+        ] = None
+        if self.lanes == 1:
+            operands = ", ".join(f"{self.element} {arg.text}" for arg in args)
+            return self.line(f"call {self.element} @{symbol}({operands})", self.element)
+        vector = self.vector(self.element)
+        result = Value(self, "poison", self.element)
+        for lane in range(self.lanes):
+            scalars = [
+                self.line(f"extractelement {vector} {arg.text}, i32 {lane}", self.element)
+                for arg in args
+            ]
+            operands = ", ".join(f"{self.element} {scalar.text}" for scalar in scalars)
+            value = self.line(f"call {self.element} @{symbol}({operands})", self.element)
+            result = self.line(
+                f"insertelement {vector} {result.text}, {self.element} {value.text}, i32 {lane}",
+                self.element,
+            )
+        return result
+
+
+def symbol_of(name: str, element: Element, lanes: int) -> str:
+    """The LLVM name of a library function."""
+    short = "f32" if element == "float" else "f64"
+    return f"@argand.{name}.{short}" if lanes == 1 else f"@argand.{name}.v{lanes}{short}"
