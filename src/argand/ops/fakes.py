@@ -7,7 +7,7 @@ answers from our type rules, and only an op without a row asks torch's own kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -15,21 +15,22 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from argand.ops.fallback import infer_by_torch
+from argand.ops.fallback import eager_error, infer_by_torch
+from argand.ops.layout import DataDependent
+from argand.ops.rows import row_of
+from argand.ops.table import Kind, Rule
+
+__all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
 
 Handler = Callable[["FakeMode", tuple[Any, ...], dict[str, Any]], Any]
 
-# Their result or control flow depends on data, and torch does not tag them.
-_DATA_DEPENDENT: Final = frozenset({"aten::equal", "aten::is_nonzero", "aten::_local_scalar_dense"})
-_EMPTY: Final[dict[str, Any]] = {}
-
-
-class DataDependent(RuntimeError):
-    """An op whose result (its type, or a Python number) depends on the values in a tensor."""
-
-    def __init__(self, op_name: str) -> None:
-        super().__init__(f"the result of {op_name} depends on the data of a tensor")
-        self.op_name = op_name
+_NO_KWARGS: Final[dict[str, Any]] = {}
+# Answer with Python values that depend on data; torch does not tag all of them.
+_DATA_DEPENDENT: Final = frozenset(
+    {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item"}
+)
+# They change the metadata of their argument: done for real on the fake.
+_METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fresh"})
 
 
 def fake_of(real: torch.Tensor) -> torch.Tensor:
@@ -44,7 +45,7 @@ def fake_of(real: torch.Tensor) -> torch.Tensor:
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Result(s) of one non-view aten op as fresh fakes; raises what eager raises for wrong shapes."""
-    return infer_by_torch(func, args, kwargs)
+    return _rule(func)(*args, **kwargs)
 
 
 class FakeMode(TorchDispatchMode):
@@ -57,31 +58,61 @@ class FakeMode(TorchDispatchMode):
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _handler(func)(self, args, kwargs or _EMPTY)
+        return _handler(func)(self, args, kwargs or _NO_KWARGS)
+
+
+@cache
+def _rule(func: Any) -> Rule:
+    """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
+    row = row_of(func)
+    if row is None:
+        return lambda *args, **kwargs: infer_by_torch(func, args, kwargs)
+    own = row.infer
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return own(*args, **kwargs)
+        except DataDependent:
+            raise
+        except Exception:
+            # Whatever a rule trips over is either an error in the program, whose message eager
+            # knows best, or a case the rule does not know, and then eager's answer is right.
+            return eager_error(func, args, kwargs)
+
+    return rule
 
 
 @cache
 def _handler(func: Any) -> Handler:
-    """How FakeMode answers this op, decided once from its schema."""
-    tags = func.tags
-    schema = func._schema
+    """How FakeMode answers this op, decided once from its row and schema."""
+    name, tags, schema = func._opname, func.tags, func._schema
+    aten = func.namespace == "aten"
     if (
-        func.name() in _DATA_DEPENDENT
-        or torch.Tag.data_dependent_output in tags
+        torch.Tag.inplace_view in tags
+        or (aten and name in _METADATA_CHANGES)
+        or (func.is_view and aten)
+    ):
+        return _real(func)
+    row = row_of(func)
+    if row is not None and row.kind is Kind.FACTORY:
+        return _factory(func)
+    if row is not None and not schema.is_mutable:
+        return _functional(func)
+    if (
+        torch.Tag.data_dependent_output in tags
         or torch.Tag.dynamic_output_shape in tags
+        or (aten and name in _DATA_DEPENDENT)
     ):
         return _data_dependent(func)
-    if torch.Tag.inplace_view in tags or func.name() in ("aten::resize_", "aten::set_"):
-        return _real(func)
-    if func.is_view and func.namespace == "aten":
-        return _real(func)
-    if not any("Tensor" in str(result.type) for result in schema.returns) and schema.returns:
+    if not schema.returns and not schema.is_mutable:
+        return lambda _mode, args, kwargs: None  # assertions on data: they hold at run time or not
+    if schema.returns and not any("Tensor" in str(result.type) for result in schema.returns):
         return _real(func)  # aten.size, prim.device: questions about metadata
-    if func._can_decompose():
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         return _composite(func)
     if schema.is_mutable:
         return _mutating(func)
-    return lambda _mode, args, kwargs: infer(func, args, kwargs)
+    return _functional(func)
 
 
 def _data_dependent(func: Any) -> Handler:
@@ -95,6 +126,24 @@ def _real(func: Any) -> Handler:
     return lambda _mode, args, kwargs: func(*args, **kwargs)
 
 
+def _functional(func: Any) -> Handler:
+    rule = _rule(func)
+    return lambda _mode, args, kwargs: rule(*args, **kwargs)
+
+
+def _factory(func: Any) -> Handler:
+    """Like any functional op, but tensors asked for on the meta device are made there."""
+    rule = _rule(func)
+
+    def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        device = kwargs.get("device")
+        if device is not None and device.type != "cpu":
+            return func(*args, **kwargs)
+        return rule(*args, **kwargs)
+
+    return answer
+
+
 def _composite(func: Any) -> Handler:
     """Composite ops reach a mode only where autograd is out of the way (inference mode)."""
 
@@ -105,17 +154,15 @@ def _composite(func: Any) -> Handler:
     return answer
 
 
-def _functional_pair(func: Any) -> Any:
+def functional_pair(func: Any) -> Any:
     """The op that computes the same without writing: ``add.Tensor`` of ``add_.Tensor``, ``add.out``."""
-    schema = func._schema
     name = func._opname
     if name.endswith("_") and not name.endswith("__"):
         name = name[:-1]
     packet = getattr(getattr(torch.ops, func.namespace), name, None)
     if packet is None:
         return None
-    out = {argument.name for argument in schema.arguments if argument.is_out}
-    wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in out]
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
     for overload in packet.overloads():
         candidate = getattr(packet, overload)
         arguments = [(a.name, str(a.type)) for a in candidate._schema.arguments]
@@ -124,27 +171,37 @@ def _functional_pair(func: Any) -> Any:
     return None
 
 
-def _written(schema: Any) -> list[tuple[int, str]]:
-    return [
-        (index, argument.name)
-        for index, argument in enumerate(schema.arguments)
+def _mutating(func: Any) -> Handler:
+    """Ops that write give back what they write; nothing is written."""
+    schema = func._schema
+    written = [
+        (place, argument.name)
+        for place, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-
-
-def _mutating(func: Any) -> Handler:
-    """In-place and ``out=`` ops give back what they write; nothing is written."""
-    written = _written(func._schema)
-    results = len(func._schema.returns)
-    is_out = any(argument.is_out for argument in func._schema.arguments)
-    pair = _functional_pair(func) if is_out else None
+    if schema.returns and all(result.alias_info is None for result in schema.returns):
+        return _functional(func)  # it writes on the side: batch norm and its running statistics
+    is_out = any(argument.is_out for argument in schema.arguments)
+    pair = functional_pair(func)
+    pair_row = None if pair is None else row_of(pair)
+    check: Rule | None = None
+    if is_out and pair is not None:
+        check = _rule(pair)
+    elif pair_row is not None and pair_row.kind is Kind.POINTWISE:
+        check = pair_row.infer
+    names = frozenset(name for _, name in written) if is_out else frozenset()
+    results = len(schema.returns)
 
     def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        targets = [args[i] if i < len(args) else kwargs[name] for i, name in written]
-        if pair is not None:
-            names = {name for _, name in written}
-            inputs = {name: value for name, value in kwargs.items() if name not in names}
-            _resize(targets, infer(pair, args, inputs))
+        targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
+        if check is not None:
+            inputs = {key: value for key, value in kwargs.items() if key not in names}
+            try:
+                fits = _fits(targets, check(*args, **inputs), is_out)
+            except Exception:
+                fits = False
+            if not fits:
+                eager_error(func, args, kwargs)
         if results == 0:
             return None
         return targets[0] if results == 1 else tuple(targets[:results])
@@ -152,10 +209,21 @@ def _mutating(func: Any) -> Handler:
     return answer
 
 
-def _resize(targets: list[Any], results: Any) -> None:
-    """``out=`` tensors take the shape of the result, as in eager."""
+def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
+    """Whether results can be written into targets; ``out=`` targets are resized, as in eager."""
     for target, result in zip(
-        targets, results if isinstance(results, tuple) else (results,), strict=False
+        targets, results if isinstance(results, tuple | list) else (results,), strict=False
     ):
-        if isinstance(target, torch.Tensor) and target.shape != result.shape:
+        if not isinstance(target, torch.Tensor):
+            continue
+        if result.dtype is not target.dtype and not torch.can_cast(result.dtype, target.dtype):
+            return False
+        if target.shape != result.shape:
+            if not is_out:
+                return False
             target.resize_(result.shape)
+            if not result.is_contiguous():
+                target.as_strided_(result.shape, result.stride())
+        if 0 in target.stride() and not target.is_contiguous():
+            return False  # several elements of the target share one place in memory
+    return True

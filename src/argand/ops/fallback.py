@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+# Their kernels have no effects but on tensors; a user's operator may print, count, or call out.
+_QUIET_NAMESPACES: Final = frozenset({"aten", "prims", "mkldnn", "onednn", "torchvision"})
 # Above this many input elements the real kernel on zeros is slower than importing sympy once.
 _SMALL: Final = 1 << 20
 
@@ -53,6 +55,8 @@ def _freeze(value: Any) -> Any:
 
 def _thaw(value: Any, device: str, zero: bool) -> Any:
     if isinstance(value, TensorType):
+        if zero and 0 in value.stride:  # zero_() refuses elements that share memory
+            return torch.zeros(_extent(value), dtype=value.dtype).as_strided(*value[:2])
         tensor = value.new(device)
         return tensor.zero_() if zero else tensor
     if isinstance(value, _List):
@@ -62,6 +66,11 @@ def _thaw(value: Any, device: str, zero: bool) -> Any:
     if isinstance(value, torch.device):
         return torch.device(device)
     return value
+
+
+def _extent(value: TensorType) -> int:
+    """How many elements the memory under a tensor of this type spans."""
+    return 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride, strict=True))
 
 
 def _elements(value: Any) -> int:
@@ -75,8 +84,7 @@ def _elements(value: Any) -> int:
     return 0
 
 
-def _run(func: Any, args: Any, kwargs: Any, device: str) -> Any:
-    zero = device == "cpu"
+def _run(func: Any, args: Any, kwargs: Any, device: str, zero: bool) -> Any:
     real_args = _thaw(args, device, zero)
     real_kwargs = {name: _thaw(value, device, zero) for name, value in kwargs}
     state = torch.get_rng_state()
@@ -89,13 +97,13 @@ def _run(func: Any, args: Any, kwargs: Any, device: str) -> Any:
 @lru_cache(maxsize=4096, typed=True)
 def _result_type(func: Any, args: Any, kwargs: Any, default_dtype: torch.dtype) -> Any:
     error: Exception | None = None
-    if func.namespace == "aten" and _elements((args, kwargs)) <= _SMALL:
+    if func.namespace in _QUIET_NAMESPACES and _elements((args, kwargs)) <= _SMALL:
         try:
-            return _run(func, args, kwargs, "cpu")
+            return _run(func, args, kwargs, "cpu", zero=True)
         except Exception as failure:
             error = failure  # a shape error, or zeros are no valid input (a singular matrix, ...)
     try:
-        return _run(func, args, kwargs, "meta")
+        return _run(func, args, kwargs, "meta", zero=False)
     except Exception:
         if error is None:
             raise
@@ -116,3 +124,16 @@ def infer_by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """Fakes with the types torch's own kernels answer; raises what eager raises."""
     frozen = tuple((name, _freeze(value)) for name, value in kwargs.items())
     return _make(_result_type(func, _freeze(args), frozen, torch.get_default_dtype()))
+
+
+def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Raise what eager raises for a call that looks wrong; if eager takes it, its result as fakes.
+
+    Kernels check shapes before they touch memory, so large operands stay untouched.
+    """
+    if func.namespace not in _QUIET_NAMESPACES:
+        return infer_by_torch(func, args, kwargs)
+    frozen_args = _freeze(args)
+    frozen = tuple((name, _freeze(value)) for name, value in kwargs.items())
+    small = _elements((frozen_args, frozen)) <= _SMALL
+    return _make(_run(func, frozen_args, frozen, "cpu", zero=small))

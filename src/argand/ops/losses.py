@@ -1,0 +1,101 @@
+"""ops.losses: rows of losses and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from argand.ops.layout import refuse
+from argand.ops.pointwise import dense, empty_like, like, over
+from argand.ops.table import Kind, OpDef, Rule, rows
+
+_pair: Final = over(0, 1)
+_none, _mean, _sum = 0, 1, 2  # the numbers of torch's Reduction
+
+
+def _reduced(reduction: int, elementwise: Tensor) -> Tensor:
+    return elementwise if reduction == _none else dense((), elementwise.dtype)
+
+
+def _pair_loss(self: Tensor, target: Tensor, reduction: int = _mean, *_: Any) -> Tensor:
+    return _reduced(reduction, _pair(self, target))
+
+
+def _binary_cross_entropy(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean
+) -> Tensor:
+    if self.shape != target.shape:
+        refuse("input and target differ in shape")
+    return _reduced(reduction, empty_like(self))
+
+
+def _binary_cross_entropy_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, *_: Any
+) -> Tensor:
+    return empty_like(self)
+
+
+def _with_logits(
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = _mean,
+) -> Tensor:
+    if self.shape != target.shape:
+        refuse("input and target differ in shape")
+    return _reduced(
+        reduction, like(_pair(self, target), torch.promote_types(self.dtype, target.dtype))
+    )
+
+
+def _nll_loss(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    if self.dim() not in (1, 2) or target.dim() != self.dim() - 1:
+        refuse("a batch of scores and a batch of classes")
+    if target.dim() and target.shape[0] != self.shape[0]:
+        refuse("batch sizes differ")
+    if weight is not None and (weight.dim() != 1 or weight.numel() != self.shape[-1]):
+        refuse("one weight per class")
+    shape = target.shape if reduction == _none and self.dim() == 2 else ()
+    return dense(tuple(shape), self.dtype), dense((), self.dtype)
+
+
+def _nll_loss2d(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    if self.dim() != 4 or target.shape != (self.shape[0], *self.shape[2:]):
+        refuse("a batch of score images and a batch of class images")
+    shape = tuple(target.shape) if reduction == _none else ()
+    return dense(shape, self.dtype), dense((), self.dtype)
+
+
+def _input_gradient(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
+    return dense(self.shape, self.dtype)
+
+
+def _pair_gradient(*places: int) -> Rule:
+    return over(*places)
+
+
+_R: Final = Kind.REDUCE
+_P: Final = Kind.POINTWISE
+
+ROWS: Final[tuple[OpDef, ...]] = (
+    *rows(_R, _pair_loss, "mse_loss smooth_l1_loss huber_loss soft_margin_loss"),
+    OpDef(name="binary_cross_entropy", kind=_R, infer=_binary_cross_entropy),
+    OpDef(name="binary_cross_entropy_with_logits", kind=_R, infer=_with_logits),
+    OpDef(name="binary_cross_entropy_backward", kind=_P, infer=_binary_cross_entropy_backward),
+    *rows(
+        _P,
+        _pair_gradient(1, 2, 0),
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward",
+        cheap=True,
+    ),
+    OpDef(name="nll_loss_forward", kind=_R, infer=_nll_loss),
+    OpDef(name="nll_loss2d_forward", kind=_R, infer=_nll_loss2d),
+    *rows(Kind.SCATTER, _input_gradient, "nll_loss_backward nll_loss2d_backward"),
+)

@@ -1,0 +1,300 @@
+"""ops.pointwise: rows of elementwise ops: arithmetic, comparisons, activations and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from argand.ops.layout import (
+    broadcast_shapes,
+    contiguous,
+    elementwise,
+    iterator_layout,
+    new,
+    operand_of,
+    preserved,
+    promote,
+    refuse,
+)
+from argand.ops.table import Kind, OpDef, Rule, rows
+
+
+def over(*places: int, to_float: bool = False, result: torch.dtype | None = None) -> Rule:
+    """The rule of an elementwise op whose operands are the arguments at these places.
+
+    ``to_float``: integers compute in the default dtype; ``result``: a fixed dtype of the output.
+    """
+    last = max(places)
+
+    def rule(*args: Any, **_: Any) -> Tensor:
+        if len(args) <= last:
+            refuse("operands by keyword")
+        operands = tuple([operand_of(args[place]) for place in places])
+        shape, stride, dtype = elementwise(operands, torch.get_default_dtype(), to_float)
+        return new(shape, stride, dtype=result or dtype)
+
+    return rule
+
+
+def like(layout_of: Tensor, dtype: torch.dtype) -> Tensor:
+    """The result of an elementwise op over one tensor."""
+    shape, stride = iterator_layout(((layout_of.shape, layout_of.stride()),))
+    return new(shape, stride, dtype=dtype)
+
+
+def empty_like(self: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor laid out as ``torch.empty_like`` does."""
+    shape = self.shape
+    return new(shape, preserved(shape, self.stride()), dtype=dtype or self.dtype)
+
+
+def dense(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A row-major tensor."""
+    return new(shape, contiguous(shape), dtype=dtype)
+
+
+_unary: Final = over(0)
+_unary_float: Final = over(0, to_float=True)
+_unary_bool: Final = over(0, result=torch.bool)
+_binary: Final = over(0, 1)
+_binary_float: Final = over(0, 1, to_float=True)
+_compare: Final = over(0, 1, result=torch.bool)
+_ternary: Final = over(0, 1, 2)
+
+
+def _to_real(self: Tensor) -> Tensor:
+    return like(self, self.dtype.to_real())
+
+
+def _angle(self: Tensor) -> Tensor:
+    dtype = self.dtype.to_real()
+    return like(self, dtype if dtype.is_floating_point else torch.get_default_dtype())
+
+
+def _no_bool(rule: Rule) -> Rule:
+    """Eager refuses these on booleans."""
+
+    def checked(*args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = rule(*args, **kwargs)
+        if result.dtype is torch.bool:
+            refuse("booleans")
+        return result
+
+    return checked
+
+
+def _div_mode(self: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    rule = _binary_float if rounding_mode is None else _binary
+    return rule(self, other)
+
+
+def _with_numbers(self: Tensor, *numbers: Any, **named: Any) -> Tensor:
+    """Numbers take part in promotion, but not as operands of the loop."""
+    return like(self, promote(self, *numbers, *named.values()))
+
+
+def _clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+    bounds = [bound for bound in (min, max) if bound is not None]
+    return over(*range(1 + len(bounds)))(self, *bounds)
+
+
+def _where(condition: Tensor, self: Any, other: Any) -> Tensor:
+    dtype = promote(self, other)
+    layouts = []
+    for value in (condition, self, other):
+        shape, stride, own = operand_of(value)
+        is_cast = value is not condition and own is not dtype
+        layouts.append((shape, preserved(shape, stride) if is_cast else stride))
+    return new(*iterator_layout(tuple(layouts)), dtype=dtype)
+
+
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    shape, _ = iterator_layout(((self.shape, self.stride()), (mask.shape, mask.stride())))
+    return dense(shape, self.dtype)
+
+
+def _logical(*args: Any) -> Tensor:
+    """Logical ops look at each operand in its own dtype: no cast happens."""
+    layouts = tuple(operand_of(value)[:2] for value in args)
+    return new(*iterator_layout(layouts), dtype=torch.bool)
+
+
+def _polygamma(n: int, self: Tensor) -> Tensor:
+    return _unary_float(self)
+
+
+def _log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
+    return dense(self.shape, self.dtype), dense(self.shape, self.dtype)
+
+
+def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    if broadcast_shapes(self.shape, src.shape) != self.shape:
+        refuse("does not fit")
+    return empty_like(self)
+
+
+def _to_copy(
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Tensor:
+    if (device is not None and device.type != "cpu") or layout not in (None, torch.strided):
+        refuse("another device or layout")
+    return formatted_like(self, dtype or self.dtype, memory_format)
+
+
+def formatted_like(
+    self: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None
+) -> Tensor:
+    """A tensor of this shape in the asked memory format (None: preserved)."""
+    if memory_format is None or memory_format is torch.preserve_format:
+        return empty_like(self, dtype)
+    return torch.empty(self.shape, dtype=dtype, memory_format=memory_format)
+
+
+def _clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
+    return formatted_like(self, self.dtype, memory_format)
+
+
+def _complex(real: Tensor, imag: Tensor) -> Tensor:
+    result: Tensor = _binary(real, imag)
+    return like(result, result.dtype.to_complex())
+
+
+def _prelu_backward(grad: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return _ternary(self, weight, grad), _ternary(self, weight, grad)
+
+
+def _glu(self: Tensor, dim: int = -1) -> Tensor:
+    size = self.shape[dim]
+    if size % 2:
+        refuse("odd size")
+    first = self.narrow(dim, 0, size // 2)
+    return _binary(first, self.narrow(dim, size // 2, size // 2))
+
+
+def _glu_backward(grad: Tensor, self: Tensor, dim: int) -> Tensor:
+    return dense(self.shape, self.dtype)
+
+
+def _rsub(self: Any, other: Any, alpha: Any = 1) -> Tensor:
+    return _binary(other, self)
+
+
+def _number_power(self: Any, exponent: Tensor) -> Tensor:
+    return dense(exponent.shape, promote(self, exponent))
+
+
+def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
+    return like(self, self.dtype), like(self, torch.int32)
+
+
+_P: Final = Kind.POINTWISE
+
+ROWS: Final[tuple[OpDef, ...]] = (
+    *rows(
+        _P,
+        _unary,
+        """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish
+        hardsigmoid elu celu softplus softshrink hardshrink leaky_relu threshold bitwise_not
+        conj_physical _conj_physical nan_to_num hardtanh""",
+        cheap=True,
+    ),
+    *rows(_P, _no_bool(_unary), "neg", cheap=True),
+    *rows(
+        _P,
+        _unary_float,
+        """acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10
+        log1p log2 sqrt rsqrt reciprocal erf erfc erfinv sigmoid sinc logit deg2rad rad2deg""",
+        cheap=True,
+    ),
+    *rows(
+        _P,
+        _unary_float,
+        """digamma lgamma i0 special_entr special_erfcx special_i0e special_i1 special_i1e
+        special_log_ndtr special_ndtri special_airy_ai special_bessel_j0 special_bessel_j1
+        special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
+        special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
+        special_scaled_modified_bessel_k1 special_spherical_bessel_j0""",
+    ),
+    OpDef(name="polygamma", kind=_P, infer=_polygamma),
+    OpDef(name="frexp.Tensor", kind=_P, infer=_frexp),
+    *rows(_P, _unary_bool, "isnan isinf isneginf isposinf signbit logical_not", cheap=True),
+    OpDef(name="abs", kind=_P, infer=_to_real, cheap=True),
+    OpDef(name="angle", kind=_P, infer=_angle),
+    *rows(
+        _P,
+        _binary,
+        "add.Tensor mul.Tensor maximum minimum fmax fmin bitwise_and.Tensor bitwise_or.Tensor "
+        "bitwise_xor.Tensor",
+        cheap=True,
+        commutative=True,
+    ),
+    *rows(
+        _P,
+        _binary,
+        """add.Scalar mul.Scalar remainder.Tensor remainder.Scalar
+        remainder.Scalar_Tensor fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar
+        bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor
+        bitwise_xor.Scalar bitwise_xor.Scalar_Tensor bitwise_left_shift.Tensor
+        bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor
+        bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar
+        bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor
+        __rshift__.Scalar heaviside _prelu_kernel _add_relu.Tensor""",
+        cheap=True,
+    ),
+    *rows(_P, _no_bool(_binary), "sub.Tensor sub.Scalar", cheap=True),
+    *rows(_P, _no_bool(_rsub), "rsub.Tensor rsub.Scalar", cheap=True),
+    *rows(_P, _binary, "pow.Tensor_Tensor hypot nextafter gcd lcm logaddexp logaddexp2"),
+    OpDef(name="pow.Scalar", kind=_P, infer=_number_power),
+    *rows(_P, _binary_float, "div.Tensor div.Scalar copysign.Tensor copysign.Scalar", cheap=True),
+    *rows(
+        _P,
+        _binary_float,
+        """atan2 xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self igamma igammac special_xlog1py
+        special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
+        special_zeta.other_scalar special_zeta.self_scalar ldexp.Tensor""",
+    ),
+    *rows(_P, _div_mode, "div.Tensor_mode div.Scalar_mode", cheap=True),
+    *rows(_P, _compare, "eq.Tensor ne.Tensor", cheap=True, commutative=True),
+    *rows(
+        _P,
+        _compare,
+        "eq.Scalar ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
+        "ge.Tensor ge.Scalar",
+        cheap=True,
+    ),
+    *rows(_P, _logical, "logical_and logical_or logical_xor", cheap=True, commutative=True),
+    *rows(_P, _ternary, "addcmul addcdiv lerp.Tensor", cheap=True),
+    *rows(_P, _binary, "lerp.Scalar", cheap=True),
+    *rows(_P, _with_numbers, "pow.Tensor_Scalar clamp clamp_min clamp_max", cheap=True),
+    *rows(_P, _clamp_tensor, "clamp.Tensor clamp_min.Tensor clamp_max.Tensor", cheap=True),
+    OpDef(name="where.self", kind=_P, infer=_where, cheap=True),
+    *rows(_P, _masked_fill, "masked_fill.Scalar masked_fill.Tensor", cheap=True),
+    *rows(
+        _P,
+        _binary,
+        """threshold_backward tanh_backward sigmoid_backward leaky_relu_backward
+        hardtanh_backward hardswish_backward hardsigmoid_backward gelu_backward softplus_backward
+        softshrink_backward hardshrink_backward logit_backward silu_backward mish_backward""",
+        cheap=True,
+    ),
+    *rows(_P, over(0, 5), "elu_backward", cheap=True),
+    OpDef(name="log_sigmoid_forward", kind=_P, infer=_log_sigmoid_forward),
+    OpDef(name="log_sigmoid_backward", kind=_P, infer=_binary),
+    OpDef(name="_prelu_kernel_backward", kind=_P, infer=_prelu_backward),
+    OpDef(name="glu", kind=_P, infer=_glu, cheap=True),
+    OpDef(name="glu_backward", kind=_P, infer=_glu_backward, cheap=True),
+    OpDef(name="_to_copy", kind=_P, infer=_to_copy, cheap=True),
+    OpDef(name="clone", kind=_P, infer=_clone, cheap=True),
+    OpDef(name="copy", kind=_P, infer=_copy, cheap=True),
+    *rows(_P, empty_like, "lift_fresh_copy alias_copy detach_copy lift", cheap=True),
+    *rows(_P, _complex, "complex polar"),
+)
