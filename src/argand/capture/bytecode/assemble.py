@@ -7,6 +7,7 @@ exception table are written as CPython's own assembler writes them, so that deco
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from types import CodeType
 
@@ -17,9 +18,10 @@ from argand.capture.bytecode.version import dialect
 
 def assemble(instructions: Sequence[Instruction], code: CodeType, **changes: object) -> CodeType:
     """A copy of `code` with these instructions; `changes` go to `code.replace` (names, constants, ...)."""
-    starts, arguments = _lay_out(instructions)
+    opcodes = [_raw_opcode(instruction) for instruction in instructions]
+    starts, arguments = _lay_out(instructions, opcodes)
     return code.replace(
-        co_code=_emit(instructions, starts, arguments),
+        co_code=_emit(opcodes, starts, arguments),
         co_linetable=_location_table(instructions, starts, code.co_firstlineno),
         co_exceptiontable=_exception_table(instructions, starts),
         co_stacksize=stack_size(instructions),
@@ -33,44 +35,42 @@ def _raw_opcode(instruction: Instruction) -> int:
 
 
 def _extensions(argument: int) -> int:
-    return (max(argument.bit_length(), 1) - 1) // 8
+    return 0 if argument < 256 else (argument.bit_length() - 1) // 8
 
 
-def _lay_out(instructions: Sequence[Instruction]) -> tuple[list[int], list[int]]:
+def _lay_out(
+    instructions: Sequence[Instruction], opcodes: Sequence[int]
+) -> tuple[list[int], list[int]]:
     """Start of each instruction (and the end of the last one) in code units, and all arguments.
 
     Starts from the shortest jumps and lengthens those that do not reach until all do: sizes only grow, so it ends.
     """
-    caches = [dialect.CACHES[_raw_opcode(instruction)] for instruction in instructions]
     arguments = [0 if i.target is not None else i.arg or 0 for i in instructions]
-    jumps = [i for i in instructions if i.target is not None]
-    extensions = [_extensions(argument) for argument in arguments]
+    jumps = [(i.index, i.target) for i in instructions if i.target is not None]
+    sizes = [
+        1 + _extensions(argument) + dialect.CACHES[opcode]
+        for argument, opcode in zip(arguments, opcodes, strict=True)
+    ]
     while True:
-        starts = [0]
-        for extra, cache in zip(extensions, caches, strict=True):
-            starts.append(starts[-1] + extra + 1 + cache)
+        starts = [0, *itertools.accumulate(sizes)]
         grown = False
-        for jump in jumps:
-            assert jump.target is not None
-            argument = abs(starts[jump.target] - starts[jump.index + 1])
-            arguments[jump.index] = argument
-            if _extensions(argument) > extensions[jump.index]:
-                extensions[jump.index] = _extensions(argument)
+        for index, target in jumps:
+            arguments[index] = abs(starts[target] - starts[index + 1])
+            size = 1 + _extensions(arguments[index]) + dialect.CACHES[opcodes[index]]
+            if size > sizes[index]:
+                sizes[index] = size
                 grown = True
         if not grown:
             return starts, arguments
 
 
-def _emit(
-    instructions: Sequence[Instruction], starts: Sequence[int], arguments: Sequence[int]
-) -> bytes:
+def _emit(opcodes: Sequence[int], starts: Sequence[int], arguments: Sequence[int]) -> bytes:
     extended = dialect.CODES["EXTENDED_ARG"]
     out = bytearray()
-    for instruction, argument in zip(instructions, arguments, strict=True):
-        opcode = _raw_opcode(instruction)
+    for index, (opcode, argument) in enumerate(zip(opcodes, arguments, strict=True)):
         cache = dialect.CACHES[opcode]
-        room = starts[instruction.index + 1] - starts[instruction.index] - 1 - cache
-        for shift in range(8 * room, 0, -8):
+        extensions = starts[index + 1] - starts[index] - 1 - cache
+        for shift in range(8 * extensions, 0, -8):
             out += bytes((extended, argument >> shift & 0xFF))
         out += bytes((opcode, argument & 0xFF)) + bytes(2 * cache)
     return bytes(out)

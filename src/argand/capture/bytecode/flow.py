@@ -109,17 +109,12 @@ def stack_before(code: CodeType) -> tuple[Stack | None, ...]:
 
 
 def stack_size(instructions: Sequence[Instruction]) -> int:
-    """The deepest the stack gets."""
-    deepest = 0
-    for instruction, stack in zip(instructions, compute_stacks(instructions), strict=True):
-        if stack is None:
-            continue
-        deepest = max(deepest, len(stack))
-        if falls_through(instruction):
-            deepest = max(deepest, len(_after(stack, instruction, jumps=False)))
-        if instruction.target is not None:
-            deepest = max(deepest, len(_after(stack, instruction, jumps=True)))
-    return deepest
+    """The deepest the stack gets: what an instruction pushes is there before the next one or before a handler."""
+    stacks = compute_stacks(instructions)
+    return max(
+        (len(stack) for stack in stacks if stack is not None),
+        default=0,
+    )
 
 
 def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:

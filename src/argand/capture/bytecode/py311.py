@@ -90,7 +90,7 @@ def read(code: CodeType) -> tuple[Instruction, ...]:
         _COMPARE: dis.cmp_op,
         _BINARY: _OPERATORS,
     }
-    positions = [Positions(*entry) for entry in code.co_positions()]
+    positions = list(code.co_positions())
     found: list[Instruction] = []
     index_at: dict[int, int] = {}  # from the first EXTENDED_ARG of an instruction, where jumps go
     extended, start, keywords = 0, -1, ()
@@ -118,9 +118,8 @@ def read(code: CodeType) -> tuple[Instruction, ...]:
         elif op == _CALL:
             keywords = ()
         argument = arg if op >= _HAVE_ARGUMENT else None
-        found.append(
-            Instruction(len(found), _NORMAL[op], argument, value, offset, positions[offset >> 1])
-        )
+        place = tuple.__new__(Positions, positions[offset >> 1])  # twice as fast as Positions(...)
+        found.append(Instruction(len(found), _NORMAL[op], argument, value, offset, place))
     _resolve(code, raw, found, index_at)
     return tuple(found)
 
