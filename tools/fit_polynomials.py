@@ -1,10 +1,10 @@
-"""Fit the polynomials and rational functions of argand.native.codegen.math.coefficients.
+"""Fit the polynomials of argand.native.codegen.math.coefficients.
 
     python tools/fit_polynomials.py            prints every table with its error
     python tools/fit_polynomials.py TANH_F32   prints one
 
 Polynomials are interpolated in Chebyshev points in 200-bit arithmetic (within a bit of minimax);
-rational functions are fitted by reweighted least squares. Needs mpmath, which torch brings along.
+weighted ones are fitted by reweighted least squares. Needs mpmath, which torch brings along.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class Polynomial:
 
 
 @dataclass(frozen=True)
-class Rational:
-    """`target(x) / x` on (0, high] as P(x^2) / Q(x^2), relative error."""
+class Weighted:
+    """A float polynomial for `target(x)`, least greatest value of |error * weight(x)|."""
 
     target: Function
+    low: float
     high: float
-    numerator: int
-    denominator: int
+    degree: int
+    weight: Function
 
 
 def fit_polynomial(fit: Polynomial) -> tuple[list[mpf], mpf]:
@@ -58,29 +59,23 @@ def fit_polynomial(fit: Polynomial) -> tuple[list[mpf], mpf]:
     return solution, max(errors)
 
 
-def fit_rational(fit: Rational, rounds: int = 400, points: int = 2000) -> tuple[list, list, float]:
-    """Coefficients of P and Q (Q starts with 1) and the greatest relative error."""
-    x = (1 + np.cos(np.pi * (np.arange(points) + 0.5) / points)) * (fit.high / 2)
-    target = np.array([float(fit.target(mpf(v)) / mpf(v)) for v in x])
-    basis = chebyshev.chebvander(2 * x * x / fit.high**2 - 1, max(fit.numerator, fit.denominator))
-    top, bottom = basis[:, : fit.numerator + 1], basis[:, : fit.denominator + 1]
-    weight, divisor, best = np.ones(points), np.ones(points), (np.inf, np.zeros(1))
+def fit_weighted(fit: Weighted, rounds: int = 600, points: int = 3000) -> tuple[list, float]:
+    """Monomial coefficients and the greatest weighted error."""
+    t = np.cos(np.pi * (np.arange(points) + 0.5) / points)
+    x = (fit.low + fit.high) / 2 + (fit.high - fit.low) / 2 * t
+    target = np.array([float(fit.target(mpf(v))) for v in x])
+    scale = np.array([float(fit.weight(mpf(v))) for v in x])
+    basis, weight, best = chebyshev.chebvander(t, fit.degree), np.ones(points), (np.inf, target)
     for _ in range(rounds):
-        rows = np.sqrt(weight) / np.abs(target * divisor)
-        matrix = np.concatenate([top, -target[:, None] * bottom], 1) * rows[:, None]
-        norms = np.linalg.norm(matrix, axis=0)
-        solution = np.linalg.svd(matrix / norms, full_matrices=False)[2][-1] / norms
-        solution /= (bottom @ solution[fit.numerator + 1 :])[0]
-        divisor = bottom @ solution[fit.numerator + 1 :]
-        error = np.abs(top @ solution[: fit.numerator + 1] / divisor / target - 1)
+        rows = np.sqrt(weight) * scale
+        solution = np.linalg.lstsq(basis * rows[:, None], target * rows, rcond=None)[0]
+        error = np.abs(basis @ solution - target) * scale
         if error.max() < best[0]:
             best = (error.max(), solution)
         weight = weight * np.sqrt(error / error.max() + 1e-3)
-        weight /= weight.sum()
-    change = np.poly1d([2 / fit.high**2, -1])
-    sides = [best[1][: fit.numerator + 1], best[1][fit.numerator + 1 :]]
-    p, q = (np.poly1d(chebyshev.cheb2poly(side)[::-1])(change).c[::-1] for side in sides)
-    return list(p / q[0]), list(q / q[0]), float(best[0])
+        weight /= weight.mean()
+    change = np.poly1d([2 / (fit.high - fit.low), -(fit.high + fit.low) / (fit.high - fit.low)])
+    return list(np.poly1d(chebyshev.cheb2poly(best[1])[::-1])(change).c[::-1]), float(best[0])
 
 
 def _rounded(value: mpf, bits: int) -> float:
@@ -115,6 +110,21 @@ def _odd_tail(function: Function, limit: str) -> Function:
     return tail
 
 
+def _even(function: Function) -> Function:
+    """f(x) / x as a function of x^2."""
+    return lambda s: function(mp.sqrt(s)) / mp.sqrt(s)
+
+
+def _log2_normal(a: mpf) -> mpf:
+    """log2 of the normal distribution below -a."""
+    return mp.log(mp.erfc(a / mp.sqrt(2)) / 2, 2)
+
+
+def _normal_weight(a: mpf) -> mpf:
+    """Absolute error of x * Phi(x) down to 1e-4 of x, relative below."""
+    return max(mpf(2) ** _log2_normal(a), mpf("1e-4")) * max(min(a, mpf(1)), mpf("0.05"))
+
+
 EXP = _tail(mp.exp, 2, 1)
 SIN = _odd_tail(mp.sin, "-0.1666666666666666666666666666666667")
 ASIN = _odd_tail(mp.asin, "0.1666666666666666666666666666666667")
@@ -122,14 +132,17 @@ ATAN = _odd_tail(mp.atan, "-0.3333333333333333333333333333333333")
 ATANH = _odd_tail(mp.atanh, "0.3333333333333333333333333333333333")
 COS = _tail(mp.cos, 2, 2)
 
-FITS: dict[str, Polynomial | Rational] = {
+FITS: dict[str, Polynomial | Weighted] = {
     "EXP_F32": Polynomial(EXP, "-0.3468", "0.3468", 4, lambda r: r * r, 32),
     "EXP_F64": Polynomial(EXP, "-0.3468", "0.3468", 10, lambda r: r * r, 64),
     "EXP2_F64": Polynomial(EXP, "-0.3468", "0.3468", 7, lambda r: r * r, 64),
     "LOG_F32": Polynomial(_log_tail, "-0.29290", "0.41425", 7, lambda f: f * f, 32),
     "LOG_F64": Polynomial(ATANH, "0", "0.02944", 7, lambda s: s, 64),
-    "TANH_F32": Rational(mp.tanh, 9.02, 5, 4),
-    "ERF_F32": Rational(mp.erf, 3.93, 6, 5),
+    "EXP2_F32": Weighted(lambda r: mpf(2) ** r, -0.501, 0.501, 5, lambda r: mpf(2) ** -r),
+    "TANH_F32": Weighted(_even(mp.tanh), 1e-9, 0.625**2, 5, lambda s: 1 / _even(mp.tanh)(s)),
+    "ERF_F32": Weighted(_even(mp.erf), 1e-9, 0.9**2, 5, lambda s: 1 / _even(mp.erf)(s)),
+    "LOG2_ERFC_F32": Weighted(lambda a: mp.log(mp.erfc(a), 2), 0.9, 3.95, 6, mp.erfc),
+    "LOG2_NORMAL_F32": Weighted(_log2_normal, 0.0, 5.6, 9, _normal_weight),
     "SIN_F32": Polynomial(SIN, "0", "0.6169", 2, lambda s: s, 32),
     "SIN_F64": Polynomial(SIN, "0", "0.6169", 6, lambda s: s, 64),
     "COS_F32": Polynomial(COS, "0", "0.6169", 2, lambda s: s * s, 32),
@@ -147,13 +160,11 @@ def main() -> None:
         fit = FITS[name]
         if isinstance(fit, Polynomial):
             values, error = fit_polynomial(fit)
-            tables, bits = [("", values)], fit.bits
         else:
-            top, bottom, error = fit_rational(fit)
-            tables, bits = [("_TOP", top), ("_BOTTOM", bottom)], 32
+            values, error = fit_weighted(fit)
+        bits = fit.bits if isinstance(fit, Polynomial) else 32
         print(f"# {name}: error below 2^{float(mp.log(error, 2)):.2f}")
-        for label, row in tables:
-            print(f"{name}{label}: Final = ({', '.join(repr(_rounded(v, bits)) for v in row)})")
+        print(f"{name}: Final = ({', '.join(repr(_rounded(v, bits)) for v in values)})")
 
 
 if __name__ == "__main__":

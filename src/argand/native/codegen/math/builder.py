@@ -138,7 +138,7 @@ class Body:
 
     def select(self, mask: Value, yes: Value | Number, no: Value | Number) -> Value:
         """Lane by lane `mask ? yes : no`."""
-        kind = (yes if isinstance(yes, Value) else no if isinstance(no, Value) else None)
+        kind = yes if isinstance(yes, Value) else no if isinstance(no, Value) else None
         element = kind.element if kind else self.element
         first, second = self._operand(yes, element), self._operand(no, element)
         vector = self.vector(element)
@@ -211,7 +211,9 @@ class Body:
         self.needed[name] = None
         vector = self.vector(self.element)
         operands = ", ".join(f"{vector} {arg.text}" for arg in args)
-        return self.line(f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element)
+        return self.line(
+            f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element
+        )
 
     def each_lane(self, symbol: str, *args: Value) -> Value:
         """A C function called lane by lane, for what is too rare to vectorise."""

@@ -6,21 +6,20 @@ import math
 
 from argand.native.codegen.math import coefficients as table
 from argand.native.codegen.math.builder import Body, Value
+from argand.native.codegen.math.exponential import exp2_bounded
 
 
 def erf(body: Body, x: Value) -> Value:
-    """Float: a rational function up to where erf rounds to 1. Double: the C library."""
+    """Float: 1 - 2^p(|x|), and a polynomial near 0. Double: the C library."""
     if body.element == "double":
         return body.each_lane("erf", x)
-    bounded = body.at_most(body.at_least(x, -3.93), 3.93)
-    return _rational(body, bounded, 1.0)
-
-
-def _rational(body: Body, x: Value, scale: float) -> Value:
+    magnitude = body.absolute(x)
+    bounded = body.at_most(magnitude, 3.95)
+    far = 1.0 - exp2_bounded(body, body.polynomial(bounded, table.LOG2_ERFC_F32))
     square = x * x
-    top = body.polynomial(square, [scale * c for c in table.ERF_F32_TOP]) * x
-    ratio = top / body.polynomial(square, table.ERF_F32_BOTTOM)
-    return body.at_most(body.at_least(ratio, -scale), scale)
+    near = body.polynomial(square, [table.ERF_F32[0] - 1, *table.ERF_F32[1:]])
+    near = body.fma(near, magnitude, magnitude)
+    return body.with_sign(body.select(magnitude < 0.9, near, far), x)
 
 
 def erfc(body: Body, x: Value) -> Value:
@@ -29,9 +28,11 @@ def erfc(body: Body, x: Value) -> Value:
 
 
 def gelu(body: Body, x: Value) -> Value:
-    """x/2 (1 + erf(x / sqrt 2))."""
-    scaled = x * math.sqrt(0.5)
+    """x Phi(x), where Phi(-|x|) = 2^p(|x|) in floats; 0 where eager's 1 + erf is 0, too."""
     if body.element == "double":
-        return x * 0.5 * (body.call("erf", scaled) + 1.0)
-    bounded = body.at_most(body.at_least(scaled, -3.93), 3.93)
-    return x * (_rational(body, bounded, 0.5) + 0.5)
+        return x * 0.5 * (body.call("erf", x * math.sqrt(0.5)) + 1.0)
+    magnitude = body.absolute(x)
+    limit = 5.6
+    power = body.polynomial(body.at_most(magnitude, limit), table.LOG2_NORMAL_F32)
+    below = body.select(magnitude > limit, 0.0, exp2_bounded(body, power))
+    return x * body.select(x < 0.0, below, 1.0 - below)

@@ -143,18 +143,28 @@ def gelu_tanh(body: Body, x: Value) -> Value:
 
 def softplus(body: Body, x: Value) -> Value:
     """log(1 + e^x) = max(x, 0) + log1p(e^-|x|)."""
-    small = body.call("log1p", exp_clamped(body, -body.absolute(x)))
+    small = body.call("log1p", body.call("exp", -body.absolute(x)))
     return body.at_least(x, 0.0) + small
 
 
+def exp2_bounded(body: Body, y: Value) -> Value:
+    """2^y for floats |y| <= 120, to about 2^-23."""
+    shifted = y + F32.magic
+    r = y - (shifted - F32.magic)
+    mantissa = body.bits_of(body.polynomial(r, table.EXP2_F32))
+    exponent = body.bits_of(shifted).integer("shl", F32.mantissa)
+    return body.float_of(mantissa.integer("add", exponent))
+
+
 def tanh(body: Body, x: Value) -> Value:
-    """Float: a rational function up to where tanh rounds to 1. Double: by expm1."""
+    """Float: 1 - 2 / (e^2|x| + 1), and a polynomial near 0. Double: by expm1."""
     magnitude = body.absolute(x)
     if body.element == "float":
-        bounded = body.at_most(magnitude, 9.02)
-        square = bounded * bounded
-        top = body.polynomial(square, table.TANH_F32_TOP) * bounded
-        result = body.at_most(top / body.polynomial(square, table.TANH_F32_BOTTOM), 1.0)
+        power = exp2_bounded(body, body.at_most(magnitude, 9.02) * (2 / math.log(2)))
+        far = 1.0 - 2.0 / (power + 1.0)
+        near = body.polynomial(x * x, table.TANH_F32[1:]) * (x * x)
+        near = body.fma(near, magnitude, magnitude)
+        result = body.select(magnitude < 0.625, near, far)
     else:
         twice = body.call("expm1", body.at_most(magnitude, 22.0) * 2.0)
         result = twice / (twice + 2.0)

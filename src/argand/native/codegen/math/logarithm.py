@@ -7,11 +7,14 @@ s = f / (2 + f) (double). Denormals are scaled up first.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from fractions import Fraction
+from typing import Final, NamedTuple
 
 from argand.native.codegen.math import coefficients as table
 from argand.native.codegen.math.builder import Body, Value
 from argand.native.codegen.math.exponential import format_of
+
+_LOG10_2: Final = Fraction("0.30102999566398119521373889472449302676818988146211")
 
 
 class Split(NamedTuple):
@@ -94,22 +97,21 @@ def log2(body: Body, x: Value) -> Value:
 def log10(body: Body, x: Value) -> Value:
     """e log10(2) + log(1 + f) / ln 10."""
     high = _short(math.log10(2), 12 if body.element == "float" else 40)
-    low = math.log10(2) - high if body.element == "float" else 2.3239308258205716e-13
+    low = float(_LOG10_2 - Fraction(high))
     return _log_base(body, x, 1 / math.log(10), high, low)
 
 
 def log1p(body: Body, x: Value) -> Value:
-    """Scale 1 + x by 2^-e without adding 1 first: f = 2^-e x + (2^-e - 1)."""
+    """f = 2^-e x + (2^-e - 1), so that 1 + x is never rounded; e comes from (1 + x) / 4.
+
+    The quarter keeps 2^(2-e) a normal number for the largest x.
+    """
     form = format_of(body)
-    bits = body.bits_of(x + 1.0)
-    high = _exponent_bits(body, bits)
-    one = form.bias << form.mantissa
-    # Above 2^bias the factor 2^-e would be denormal: such x are >= 2 / epsilon, where
-    # log1p(x) = log(x), and e is taken two less with m in [2.8, 5.6) avoided by the select below.
-    down = body.float_of(body.constant(one, body.whole).integer("sub", high))
-    f = body.fma(x, down, down - 1.0)
-    e = body.convert("sitofp", high.integer("ashr", form.mantissa), body.element)
-    first, rest = _log1p_near(body, f)
+    high = _exponent_bits(body, body.bits_of(body.fma(x, 0.25, 0.25)))
+    down = body.float_of(body.constant(form.bias << form.mantissa, body.whole).integer("sub", high))
+    down = down * 0.25
+    first, rest = _log1p_near(body, body.fma(x, down, down - 1.0))
+    e = body.convert("sitofp", high.integer("ashr", form.mantissa), body.element) + 2.0
     low = body.fma(e, form.ln2_low, rest)
     result = body.fma(e, form.ln2_high, first + low)
     edge = body.select(x.equals(-1.0), -math.inf, math.nan)
