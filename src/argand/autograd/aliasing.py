@@ -1,0 +1,168 @@
+"""autograd.aliasing: who shares memory with whom, and the current graph value of every region.
+
+Fakes are views for real, so the storage of a fake says what it aliases. Each storage is a ``Memory``
+with one current value (a graph node), each geometry seen in it a ``Region``. A read of a region gives
+the node of its current value, made by replaying its view step when the memory changed; a write walks
+up the steps and leaves a new value for the whole memory. So in-place programs become functional
+graphs, and what two tensors share is decided by memory alone, as in eager.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+import torch
+from torch.fx import Node
+
+from argand.autograd.geometry import (
+    Geometry,
+    Step,
+    as_strided_step,
+    aten,
+    dense_order,
+    geometry_of,
+    same_layout,
+    undo_step,
+)
+
+_CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
+
+
+@final
+class Region:
+    """One geometry in a memory."""
+
+    __slots__ = ("fake", "memory", "node", "parent", "step", "version")
+
+    def __init__(
+        self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None
+    ) -> None:
+        self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
+        self.node: Node | None = None
+        self.version = -1  # the version of the memory that `node` holds
+
+
+@final
+class Memory:
+    """One storage. ``version`` counts the writes recorded."""
+
+    __slots__ = ("regions", "root", "source", "version")
+
+    def __init__(self, fake: torch.Tensor, node: Node, source: str) -> None:
+        self.version = 0
+        self.source = source  # "input", "constant" or "fresh"
+        self.root = Region(self, fake, None, None)
+        self.root.node, self.root.version = node, 0
+        self.regions: dict[Geometry, Region] = {geometry_of(fake): self.root}
+
+
+@final
+class Aliasing:
+    """The memories of one trace. ``emit(func, args, kwargs, val)`` records a node."""
+
+    def __init__(self, emit: Any) -> None:
+        self.emit = emit
+        self.memories: dict[int, Memory] = {}
+
+    def add(self, fake: torch.Tensor, node: Node, source: str = "fresh") -> Region:
+        """A new memory whose root region is ``fake``, with the value ``node``."""
+        memory = Memory(fake, node, source)
+        # the region holds the fake, hence the storage: its address is not used again
+        self.memories[fake.untyped_storage()._cdata] = memory
+        return memory.root
+
+    def find(self, tensor: torch.Tensor) -> Region | None:
+        """The region of a tensor, or None if its storage was never seen."""
+        memory = self.memories.get(tensor.untyped_storage()._cdata)
+        if memory is None:
+            return None
+        geometry = geometry_of(tensor)
+        region = memory.regions.get(geometry)
+        if region is None:  # made behind the dispatcher's back: its geometry says it all
+            region = Region(memory, tensor, memory.root, as_strided_step(tensor))
+            memory.regions[geometry] = region
+        return region
+
+    def view(self, parent: Region, step: Step, fake: torch.Tensor) -> None:
+        """Register the result of a view op; nothing is recorded before somebody reads it."""
+        regions = parent.memory.regions
+        geometry = geometry_of(fake)
+        if geometry not in regions:
+            regions[geometry] = Region(parent.memory, fake, parent, step)
+
+    def read(self, region: Region) -> Node:
+        """The node of a region's current value."""
+        node = region.node
+        if node is not None and region.version == region.memory.version:
+            return node
+        assert region.parent is not None and region.step is not None
+        step = region.step
+        base = self.read(region.parent)
+        node = self.emit(step.func, (base, *step.tail), step.kwargs, region.fake)
+        region.node, region.version = node, region.memory.version
+        return node
+
+    def write(self, region: Region, value: Node) -> None:
+        """Give a region a new value (of any strides and dtype; shapes must broadcast)."""
+        memory = region.memory
+        version = memory.version
+        path: list[tuple[Region, Node]] = []
+        node = self.fit(value, region.fake)
+        while region.parent is not None:
+            path.append((region, node))
+            parent = region.parent
+            node = self._undo(region, node, parent)
+            region = parent
+        path.append((region, node))
+        memory.version = version + 1
+        for passed, current in path:
+            passed.node, passed.version = current, version + 1
+
+    def _undo(self, region: Region, node: Node, parent: Region) -> Node:
+        assert region.step is not None
+
+        def read_parent() -> Node:
+            return self.read(parent)
+
+        try:
+            result = undo_step(region.step, node, parent.fake, self.emit, read_parent)
+        except NotImplementedError:  # a view without an inverse op: by geometry
+            root = parent.memory.root
+            offset = region.fake.storage_offset() - root.fake.storage_offset()
+            tail = (list(region.fake.shape), list(region.fake.stride()), offset)
+            owned = self.emit(aten.clone.default, (self.read(root),))
+            whole = self.emit(aten.as_strided_scatter.default, (owned, node, *tail))
+            if parent.step is None:
+                return whole
+            view = as_strided_step(parent.fake)
+            return self.emit(view.func, (whole, *view.tail))
+        return self.fit(result, parent.fake)
+
+    def fit(self, node: Node, like: torch.Tensor) -> Node:
+        """A node with the dtype, shape and strides of ``like``, as a write into it leaves them."""
+        value = node.meta["val"]
+        if value.dtype != like.dtype:
+            node = self.emit(aten._to_copy.default, (node,), {"dtype": like.dtype})
+            value = node.meta["val"]
+        if value.shape != like.shape:
+            node = self.emit(aten.expand.default, (node, list(like.shape)))
+            value = node.meta["val"]
+        if same_layout(like.shape, value.stride(), like.stride()):
+            return node
+        return self.restride(node, like)
+
+    def restride(self, node: Node, like: torch.Tensor) -> Node:
+        """A copy of a node's value with the strides of ``like``."""
+        shape, stride = tuple(like.shape), like.stride()
+        order = dense_order(shape, stride)
+        if order is None:
+            empty = (node, list(shape), list(stride))
+            target = self.emit(aten.new_empty_strided.default, empty)
+            return self.emit(aten.copy.default, (target, node))
+        if order != list(range(len(shape))):
+            node = self.emit(aten.permute.default, (node, order))
+        node = self.emit(aten.clone.default, (node,), _CONTIGUOUS)
+        if order != list(range(len(shape))):
+            inverse = [order.index(dim) for dim in range(len(shape))]
+            node = self.emit(aten.permute.default, (node, inverse))
+        return node

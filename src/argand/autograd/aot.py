@@ -1,0 +1,189 @@
+"""autograd.aot: the entry of the room.
+
+In: a torch-level GraphModule and example inputs. Out: a callable on the same inputs that runs compiled
+aten graphs and behaves under torch's autograd, to any order, as if eager had run. Falls back to
+the captured graph itself when a program cannot be traced soundly (counted, with the reason).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from argand.autograd.graphs import flat_outputs, make_module, readable
+from argand.autograd.higher_order import gradient_program
+from argand.autograd.partition import default_partition, min_cut_partition
+from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
+from argand.autograd.trace import Program, Traced, run_graph, trace
+from argand.support import events
+from argand.support.options import Options
+
+Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compilers:
+    """What the caller wants done with the graphs."""
+
+    forward: Compiler
+    backward: Compiler
+    inference: Compiler
+    partition: Callable[..., tuple[GraphModule, GraphModule]]
+    decompositions: Mapping[Any, Callable[..., Any]] | None
+    keep_mutations: bool
+    options: Options
+
+
+def compile_with_autograd(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    inference_compiler: Compiler | None = None,
+    partition_fn: Callable[..., tuple[GraphModule, GraphModule]] | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    keep_inference_input_mutations: bool = False,
+    options: Options | None = None,
+) -> Callable[..., Any]:
+    """A callable that runs the graph compiled, forward and backward."""
+    compilers = Compilers(
+        forward=fw_compiler,
+        backward=bw_compiler or fw_compiler,
+        inference=inference_compiler or fw_compiler,
+        partition=partition_fn or default_partition,
+        decompositions=decompositions,
+        keep_mutations=keep_inference_input_mutations,
+        options=options or Options(),
+    )
+    program, rebuild = _flatten(run_graph(gm))
+    try:
+        with events.stage("autograd.trace"):
+            traced = trace(program, example_inputs, compilers.decompositions)
+    except Exception as reason:
+        if compilers.options.strict:
+            raise
+        events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
+        return gm.forward  # type: ignore[no-any-return]
+    run = compile_traced(program, traced, compilers)
+    return rebuild(run)
+
+
+def _flatten(program: Program) -> tuple[Program, Callable[[Callable[..., Any]], Any]]:
+    """The program with flat outputs, and how a callable with flat outputs gives the nested ones."""
+    spec: list[Any] = []
+
+    def flat(recorder: Any, inputs: list[Any]) -> Sequence[Any]:
+        result = program(recorder, inputs)
+        leaves, structure = pytree.tree_flatten(result)
+        nested = not isinstance(result, tuple | list) or len(leaves) != len(result)
+        spec[:] = [structure if nested else type(result)]
+        return leaves
+
+    def rebuild(run: Callable[..., Any]) -> Callable[..., Any]:
+        structure = spec[0]
+        if structure is tuple:
+            return run
+        if structure is list:
+            return lambda *inputs: list(run(*inputs))
+        return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
+
+    return flat, rebuild
+
+
+def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Callable[..., Any]:
+    """Hand the graphs of a traced program to the compilers."""
+    if not traced.training:
+        return _compile_inference(traced, compilers)
+    joint = make_module(traced.graph, traced.constants, "Joint")
+    events.artifact("aot_joint_graph", lambda: readable(joint))
+    with events.stage("autograd.partition"):
+        forward, backward = _partition(joint, traced, compilers)
+    for name, module in (("forward", forward), ("backward", backward)):
+        events.artifact("aot_graphs", lambda module=module: readable(module), name)
+    run_forward = boxed(compilers.forward(forward, traced.inputs))
+    return run_training(
+        traced,
+        run_forward,
+        _compile_later(backward, compilers.backward),
+        _differentiate_later(program, traced, compilers),
+    )
+
+
+def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., Any]:
+    in_graph = compilers.keep_mutations and bool(traced.effects.mutations)
+    if in_graph:
+        keep_writes(traced)
+    module = make_module(traced.graph, traced.constants, "Inference")
+    events.artifact("aot_graphs", lambda: readable(module), "inference")
+    compiled = boxed(compilers.inference(module, traced.inputs))
+    return run_inference(traced, compiled, written_in_graph=in_graph)
+
+
+def keep_writes(traced: Traced) -> None:
+    """Mutations as ``copy_`` at the end of an inference graph, instead of outputs."""
+    graph = traced.graph
+    outputs = flat_outputs(graph)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    end = graph.output_node()
+    mutations = traced.effects.mutations
+    with graph.inserting_before(end):
+        for mutation, value in zip(mutations, outputs, strict=False):
+            target = placeholders[mutation.index]
+            write = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+            write.meta = {"val": target.meta["val"], "stack_trace": None}
+    end.args = (outputs[len(mutations) :],)
+
+
+def _partition(
+    joint: GraphModule, traced: Traced, compilers: Compilers
+) -> tuple[GraphModule, GraphModule]:
+    extra: dict[str, Any] = {}
+    if compilers.partition is min_cut_partition:
+        extra["memory_budget"] = compilers.options.memory_budget
+    inputs = (traced.inputs, traced.tangent_fakes)
+    return compilers.partition(joint, inputs, num_fwd_outputs=traced.results, **extra)
+
+
+def _compile_later(module: GraphModule, compiler: Compiler) -> Callable[[], Boxed]:
+    """The backward, compiled when it first runs."""
+    lock = threading.Lock()
+    done: list[Boxed] = []
+
+    def get() -> Boxed:
+        if not done:
+            with lock:
+                if not done:
+                    fakes = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+                    done.append(boxed(compiler(module, fakes)))
+        return done[0]
+
+    return get
+
+
+def _differentiate_later(
+    program: Program, traced: Traced, compilers: Compilers
+) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]:
+    """The backward as a program of its own, traced and compiled when ``create_graph`` asks for it."""
+    lock = threading.Lock()
+    known: dict[tuple[bool, ...], Callable[..., Any]] = {}
+    again = gradient_program(program, traced)
+
+    def gradients(primals: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+        values = [*primals, *tangents]
+        key = tuple(tangent.requires_grad for tangent in tangents)
+        with lock:
+            if key not in known:
+                with events.stage("autograd.trace", "differentiable backward"):
+                    second = trace(again, values, compilers.decompositions)
+                known[key] = compile_traced(again, second, compilers)
+        return known[key](*values)
+
+    return gradients

@@ -1,0 +1,152 @@
+"""autograd.functional: how one aten op is recorded without writing to memory.
+
+In: an ``OpOverload``. Out: its ``Recipe``: what it writes, and the functional op that computes the
+same values. An op that writes and has no functional twin gets a ``Copied``: a callable that runs it
+on copies and returns what was written, so that graphs stay functional whatever the user's op does.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+from torch._ops import OpOverload
+
+aten: Final = torch.ops.aten
+
+
+class Action(enum.Enum):
+    """What the recorder does with an op."""
+
+    PURE = "record it"
+    VIEW = "a new region of known memory, nothing recorded until it is read"
+    WRITE = "record the functional op, then store its results in what the op writes"
+    RESHAPE = "changes the geometry of a tensor object, not its memory (t_, squeeze_)"
+    COMPOSITE = "run its decomposition"
+    QUESTION = "asks about metadata, or computes nothing"
+    REFUSE = "changes storages themselves"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to record one op."""
+
+    action: Action
+    functional: Any = None  # WRITE: an OpOverload or a Copied
+    written: tuple[tuple[int, str], ...] = ()  # WRITE: positions and names of written arguments
+    pure_results: int = 0  # WRITE: leading results of `functional` that are no written argument
+    random: bool = False
+
+
+@final
+class Copied:
+    """Functional form of an op that has none: run it on copies, return results and copies."""
+
+    def __init__(self, op: OpOverload, written: tuple[tuple[int, str], ...]) -> None:
+        self.op, self.written = op, written
+        self.__name__ = f"copied_{op._opname}"
+        self.__qualname__ = self.__name__
+        self.__module__ = __name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The results that are no written argument, then what was written."""
+        values = list(args)
+        copies = []
+        for position, name in self.written:
+            old = values[position] if position < len(values) else kwargs.get(name)
+            new = _clone(old)
+            copies.append(new)
+            if position < len(values):
+                values[position] = new
+            elif name in kwargs:
+                kwargs[name] = new
+        result = self.op(*values, **kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        fresh = tuple(
+            value
+            for value, described in zip(results, self.op._schema.returns, strict=False)
+            if described.alias_info is None
+        )
+        return (*fresh, *copies)
+
+
+def _clone(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple):
+        return [_clone(item) for item in value]
+    return value
+
+
+_REFUSED: Final = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_", "aten::set_data"})
+_SDPA_DROPOUT: Final = 3  # position of dropout_p in torch's attention ops
+
+
+@functools.cache
+def recipe_of(func: Any) -> Recipe:
+    """The recipe of an op, from its schema."""
+    schema = func._schema
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    if func.name() in _REFUSED:
+        return Recipe(Action.REFUSE)
+    if torch.Tag.inplace_view in func.tags:
+        return Recipe(Action.RESHAPE)
+    if func.is_view and func.namespace == "aten":
+        return Recipe(Action.VIEW)
+    if not schema.is_mutable and not _gives_tensors(schema):
+        return Recipe(Action.QUESTION)
+    if func.namespace == "aten" and func._can_decompose():
+        return Recipe(Action.COMPOSITE)
+    if not schema.is_mutable:
+        return Recipe(Action.PURE, random=random)
+    written = tuple(
+        (index, argument.name)
+        for index, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    pure = sum(1 for r in schema.returns if r.alias_info is None)
+    twin = _functional_twin(func, len(written) + pure)
+    return Recipe(Action.WRITE, twin or Copied(func, written), written, pure, random)
+
+
+def is_random(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether this call draws from a generator."""
+    if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
+        return isinstance(func, Copied) and torch.Tag.nondeterministic_seeded in func.op.tags
+    if "scaled_dot_product" in func._opname:
+        return len(args) > _SDPA_DROPOUT and args[_SDPA_DROPOUT] != 0.0
+    return True
+
+
+def _gives_tensors(schema: Any) -> bool:
+    return any("Tensor" in str(result.type) for result in schema.returns)
+
+
+def _functional_twin(func: OpOverload, results: int) -> Any:
+    """The op that returns what this one writes: add.Tensor of add_.Tensor and of add.out."""
+    schema = func._schema
+    outs = {argument.name for argument in schema.arguments if argument.is_out}
+    wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in outs]
+    for name in _twin_names(func._opname):
+        packet = getattr(getattr(torch.ops, func.namespace), name, None)
+        for overload in packet.overloads() if packet is not None else ():
+            twin = getattr(packet, overload)
+            arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
+            fits = arguments == wanted and not twin._schema.is_mutable and not twin.is_view
+            if fits and len(twin._schema.returns) == results:
+                return twin
+    return None
+
+
+def _twin_names(name: str) -> Iterator[str]:
+    if name.endswith("_"):
+        yield name[:-1]
+        yield f"{name[:-1]}_functional"
+    else:
+        yield name
+        yield f"{name}_functional"

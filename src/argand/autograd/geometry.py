@@ -1,0 +1,200 @@
+"""autograd.geometry: where a tensor lies in its storage, and the inverse of every view.
+
+In: view ops as the recorder meets them. Out: ``Step`` rows: one single-output view op with its
+constant arguments, which can be replayed on a graph node, on a real tensor, or inverted
+(``undo_step``: the parent after its view was given a new value).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import torch
+
+aten: Final = torch.ops.aten
+
+Geometry = tuple[Any, ...]
+
+
+class Step(NamedTuple):
+    """One view op of one result; ``tail`` are the arguments after the tensor."""
+
+    func: Any
+    tail: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def replay(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The view of a real tensor."""
+        result = self.func(tensor, *self.tail, **self.kwargs)
+        assert isinstance(result, torch.Tensor)
+        return result
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """What makes two tensors on one storage the same region of it."""
+    return (
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def same_layout(shape: tuple[int, ...], one: tuple[int, ...], two: tuple[int, ...]) -> bool:
+    """Whether two stride tuples address alike; strides of dimensions of size one say nothing."""
+    if one == two or 0 in shape:
+        return True
+    return all(size == 1 or a == b for size, a, b in zip(shape, one, two, strict=True))
+
+
+def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
+    """Dimensions from outermost to innermost if the tensor fills its memory without gaps."""
+    order = sorted(range(len(shape)), key=lambda d: (stride[d], shape[d]), reverse=True)
+    expected = 1
+    for dim in reversed(order):
+        if shape[dim] != 1 and stride[dim] != expected:
+            return None
+        expected *= shape[dim]
+    return order
+
+
+def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> list[Step]:
+    """One step per result of a view op; multi-result views become slices and selects."""
+    tail = args[1:]
+    if func in _SPLITS:
+        return _SPLITS[func](args[0], *tail, **kwargs)
+    assert count == 1, f"view op {func} with {count} results has no row"
+    return [Step(func, tail, kwargs)]
+
+
+def as_strided_step(view: torch.Tensor) -> Step:
+    """The view of any base on the same storage, by geometry alone."""
+    tail = (list(view.shape), list(view.stride()), view.storage_offset())
+    return Step(aten.as_strided.default, tail, {})
+
+
+def _slices(tensor: torch.Tensor, sizes: list[int], dim: int) -> list[Step]:
+    steps, start = [], 0
+    for size in sizes:
+        steps.append(Step(aten.slice.Tensor, (dim, start, start + size), {}))
+        start += size
+    return steps
+
+
+def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[Step]:
+    total = tensor.shape[dim]
+    if size == 0:
+        return _slices(tensor, [0], dim)
+    sizes = [min(size, total - start) for start in range(0, total, size)] or [0]
+    return _slices(tensor, sizes, dim)
+
+
+def _split_with_sizes(tensor: torch.Tensor, sizes: list[int], dim: int = 0) -> list[Step]:
+    return _slices(tensor, sizes, dim)
+
+
+def _unbind(tensor: torch.Tensor, dim: int = 0) -> list[Step]:
+    return [Step(aten.select.int, (dim, index), {}) for index in range(tensor.shape[dim])]
+
+
+_SPLITS: Final[dict[Any, Callable[..., list[Step]]]] = {
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.unbind.int: _unbind,
+}
+
+# What undo needs: emit(func, args, kwargs) -> node; parent() -> node of the parent's current value.
+Emit = Callable[..., Any]
+
+
+def undo_step(
+    step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]
+) -> Any:
+    """Node of the parent after its view got the value ``child``; ``old`` is a fake of the parent."""
+    rule = _UNDO.get(step.func)
+    if rule is None:
+        raise NotImplementedError(f"write through the view {step.func}")
+    return rule(step, child, old, emit, parent)
+
+
+def _by_view(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    shape = list(old.shape)
+    try:
+        return emit(aten.view.default, (child, shape))
+    except RuntimeError:  # the child's strides cannot be merged: the value moves to new memory
+        copy = emit(aten.clone.default, (child,), {"memory_format": torch.contiguous_format})
+        return emit(aten.view.default, (copy, shape))
+
+
+def _by_scatter(func: Any) -> Callable[..., Any]:
+    def undo(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+        return emit(func, (parent(), child, *step.tail), step.kwargs)
+
+    return undo
+
+
+def _by_permute(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    rank = old.dim()
+    order = [dim % rank for dim in step.tail[0]]
+    inverse = [order.index(dim) for dim in range(rank)]
+    return emit(aten.permute.default, (child, inverse))
+
+
+def _by_same(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    return emit(step.func, (child, *step.tail), step.kwargs)
+
+
+def _by_identity(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    return child
+
+
+def _by_expand(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    if child.meta["val"].numel() != old.numel():
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+    return _by_view(step, child, old, emit, parent)
+
+
+def _by_func(func: Any) -> Callable[..., Any]:
+    def undo(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+        return emit(func, (child,))
+
+    return undo
+
+
+def _by_dtype(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+    return emit(aten.view.dtype, (child, old.dtype))
+
+
+_UNDO: Final[dict[Any, Callable[..., Any]]] = {
+    aten.view.default: _by_view,
+    aten._unsafe_view.default: _by_view,
+    aten._reshape_alias.default: _by_view,
+    aten.squeeze.default: _by_view,
+    aten.squeeze.dim: _by_view,
+    aten.squeeze.dims: _by_view,
+    aten.unsqueeze.default: _by_view,
+    aten.expand.default: _by_expand,
+    aten.t.default: _by_same,
+    aten.transpose.int: _by_same,
+    aten.permute.default: _by_permute,
+    aten.alias.default: _by_identity,
+    aten.detach.default: _by_identity,
+    aten.select.int: _by_scatter(aten.select_scatter.default),
+    aten.slice.Tensor: _by_scatter(aten.slice_scatter.default),
+    aten.diagonal.default: _by_scatter(aten.diagonal_scatter.default),
+    aten.as_strided.default: _by_scatter(aten.as_strided_scatter.default),
+    aten.view_as_real.default: _by_func(aten.view_as_complex.default),
+    aten.view_as_complex.default: _by_func(aten.view_as_real.default),
+    aten._conj.default: _by_func(aten._conj_physical.default),
+    aten._neg_view.default: _by_func(aten.neg.default),
+    aten.view.dtype: _by_dtype,
+}
+
+getitem: Final = operator.getitem

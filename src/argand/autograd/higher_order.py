@@ -1,0 +1,42 @@
+"""autograd.higher_order: the backward of a program as a program that can be differentiated again.
+
+``create_graph=True`` needs gradients with a history. They are what eager would compute: the forward
+runs again on the saved inputs, torch's engine differentiates it with ``create_graph``, and that whole
+is traced and compiled like any other program, so its own backward exists too, to any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from argand.autograd.outputs import read_effects, state_of
+from argand.autograd.trace import Program, Traced, ambient_autocast, run_engine
+
+
+def gradient_program(program: Program, traced: Traced) -> Program:
+    """(primals, tangents) -> gradients of the traced program's differentiable inputs."""
+    count = len(traced.inputs)
+    written_inputs = {mutation.index for mutation in traced.effects.mutations}
+
+    def gradients(recorder: Any, inputs: list[Any]) -> Sequence[Any]:
+        primals, tangents = inputs[:count], inputs[count:]
+        # the writes of the forward were done once; here they go to copies
+        given = [x.clone() if i in written_inputs else x for i, x in enumerate(primals)]
+        before = [state_of(value) for value in given]
+
+        def written(value: torch.Tensor) -> bool:
+            return bool(recorder.region_of(value).memory.version)
+
+        with torch.enable_grad():
+            with ambient_autocast(traced.autocast):
+                outputs = program(recorder, given)
+            effects = read_effects(given, before, list(outputs), written, lambda base, view: ())
+            results = effects.results(given)
+            wanted = [primals[i] for i in traced.differentiable]
+            chosen = [results[k] for k in traced.tangents]
+            return run_engine(chosen, tangents, wanted, create_graph=True)
+
+    return gradients

@@ -1,0 +1,162 @@
+"""autograd.outputs: what a program did to the outside, read off its fakes after it ran.
+
+In: the input and output fakes of a traced program. Out: ``Row`` s (how each output is rebuilt at run
+time: an input, a fresh tensor of the compiled graph, or a view replayed on one of them, so that
+``_base``, version counters and ``requires_grad`` come out as in eager) and ``Mutation`` s (inputs to
+be written back). The same reading serves the trace and the differentiable backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+import torch
+
+from argand.autograd.geometry import Step
+
+
+class Untraceable(Exception):
+    """This program cannot be traced soundly: it runs as it was captured, by eager."""
+
+
+Source = Literal["constant", "same", "input", "fresh"]
+# "plain": as autograd would; "no_grad": a view autograd does not follow; "detach": no view to autograd
+How = Literal["self", "plain", "no_grad", "detach"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One output of the program."""
+
+    source: Source
+    index: int = 0  # the input, the fresh tensor, or the earlier output that is the same object
+    how: How = "self"
+    value: Any = None  # "constant": the Python value; views: the fake
+    steps: tuple[Step, ...] = ()
+    retains_grad: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """An input the program wrote to."""
+
+    index: int
+    bump: int  # how much eager raises the version counter
+    differentiable: bool  # the new value has a gradient
+
+
+@final
+@dataclass(slots=True)
+class Effects:
+    """Everything the outside sees of one run."""
+
+    rows: list[Row] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    fresh: list[torch.Tensor] = field(default_factory=list)  # base fakes the graph must return
+
+    def results(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors the compiled graph returns: new values of inputs, then fresh ones."""
+        return [inputs[m.index] for m in self.mutations] + self.fresh
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The state of an input before the program ran."""
+
+    version: int
+    grad_fn: Any
+    requires_grad: bool
+
+
+def state_of(value: Any) -> Before | None:
+    """What must be remembered of an input."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return Before(value._version, value.grad_fn, value.requires_grad)
+
+
+def read_effects(
+    inputs: Sequence[Any],
+    before: Sequence[Before | None],
+    outputs: Sequence[Any],
+    written: Callable[[torch.Tensor], bool],
+    path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
+) -> Effects:
+    """Effects of a run; ``path(base, view)`` are the view steps between two fakes."""
+    effects = Effects()
+    owners: dict[int, int] = {}
+    for index, (value, old) in enumerate(zip(inputs, before, strict=True)):
+        if old is None:
+            continue
+        first = owners.setdefault(_storage(value), index)
+        if first != index:
+            continue  # the same tensor given twice
+        if written(value):
+            changed = value.requires_grad and value.grad_fn is not old.grad_fn
+            effects.mutations.append(Mutation(index, value._version - old.version, changed))
+    bases: dict[int, int] = {}
+    slots: dict[int, int] = {}
+    for slot, value in enumerate(outputs):
+        if not isinstance(value, torch.Tensor):
+            effects.rows.append(Row("constant", value=value))
+        elif id(value) in slots:
+            effects.rows.append(Row("same", slots[id(value)]))
+        else:
+            slots[id(value)] = slot
+            storage = _storage(value)
+            if storage in owners:
+                source: Source = "input"
+                index = owners[storage]
+                base = inputs[index]
+            else:
+                source = "fresh"
+                if storage not in bases:
+                    bases[storage] = len(effects.fresh)
+                    effects.fresh.append(_base_of(storage, outputs))
+                index = bases[storage]
+                base = effects.fresh[index]
+            effects.rows.append(_row(source, index, base, value, path))
+    return effects
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _base_of(storage: int, outputs: Sequence[Any]) -> torch.Tensor:
+    """The tensor all outputs on one storage are views of."""
+    group = [o for o in outputs if isinstance(o, torch.Tensor) and _storage(o) == storage]
+    bases = [o._base if o._base is not None else o for o in group]
+    tracked = [base for o, base in zip(group, bases, strict=True) if o.requires_grad]
+    if any(base is not tracked[0] for base in tracked):
+        raise Untraceable("two outputs share memory but not their gradient")
+    if tracked:
+        return tracked[0]
+    return next((o for o in group if o._base is None), bases[0])
+
+
+def _row(
+    source: Source,
+    index: int,
+    base: torch.Tensor,
+    value: torch.Tensor,
+    path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
+) -> Row:
+    retains = value.retains_grad
+    if value is base:
+        return Row(source, index, retains_grad=retains)
+    is_view = value._base is not None
+    if value.requires_grad:
+        if value._base is not base:
+            raise Untraceable("an output shares memory with a tensor of another history")
+        how: How = "plain"
+    elif not is_view:
+        how = "detach"
+    else:
+        how = "no_grad" if base.requires_grad else "plain"
+    return Row(source, index, how, value, path(base, value), retains)

@@ -1,0 +1,379 @@
+"""autograd.recorder: a dispatch mode that writes what torch does on fakes into a functional graph.
+
+In: aten ops, below autograd, on fakes (``ops.fakes``). Out: nodes of an fx graph, each with
+``meta["val"]`` (a fake) and ``meta["stack_trace"]``. Autograd runs above the mode: the derivative of
+anything is recorded by running torch's own engine on the fakes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+import torch
+from torch.fx import Graph, Node
+from typing_extensions import override
+
+from argand.autograd.aliasing import Aliasing, Region
+from argand.autograd.functional import Action, Copied, Recipe, is_random, recipe_of
+from argand.autograd.geometry import as_strided_step, aten, dense_order, steps_of
+from argand.autograd.outputs import Untraceable
+from argand.ops.fakes import FakeMode, infer
+
+_NO_KWARGS: Final[dict[str, Any]] = {}
+
+
+@final
+class Recorder(FakeMode):
+    """Records into ``graph``. ``decompositions`` maps OpOverloads to Python functions."""
+
+    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+        super().__init__()
+        self.graph = Graph()
+        self.decompositions = decompositions or {}
+        self.aliasing = Aliasing(self.emit)
+        self.constants: dict[str, torch.Tensor] = {}
+        self.stack_trace: str | None = None
+        self.seen: dict[Any, Node] = {}  # equal pure calls share one node
+        self.scope = 0  # calls of different scopes never share nodes (checkpoint recomputation)
+        self.backward = False
+        self.lines: Callable[[], str | None] | None = None  # the user's line of a backward op
+        self.draws = 0
+        self.last_placeholder: Node | None = None
+        self.line_book: Any = None
+
+    # -- dispatch ----------------------------------------------------------------------------
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or _NO_KWARGS
+        decomposition = self.decompositions.get(func)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        special = _SPECIAL.get(func)
+        if special is not None:
+            return special(self, func, args, kwargs)
+        recipe = recipe_of(func)
+        match recipe.action:
+            case Action.PURE:
+                return self.record(func, args, kwargs)
+            case Action.VIEW:
+                return self._view(func, args, kwargs)
+            case Action.WRITE:
+                return self._write(func, recipe, args, kwargs)
+            case Action.COMPOSITE:
+                with self:
+                    return func.decompose(*args, **kwargs)
+            case Action.RESHAPE:
+                return self._reshape(func, args, kwargs)
+            case Action.QUESTION:
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            case Action.REFUSE:
+                raise Untraceable(f"{func} changes a storage")
+
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a pure call; its results are fresh fakes."""
+        node_args = tuple([self.node_of(value) for value in args])
+        node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
+        result = infer(func, args, kwargs)
+        node = self.emit(func, node_args, node_kwargs, result)
+        return self._own(node, result)
+
+    def _own(self, node: Node, result: Any) -> Any:
+        """Register fresh results as new memories."""
+        if isinstance(result, torch.Tensor):
+            self.aliasing.add(result, node)
+        elif isinstance(result, tuple | list):
+            for index, item in enumerate(result):
+                if isinstance(item, torch.Tensor | tuple | list):
+                    self._own(self.emit(operator.getitem, (node, index), _NO_KWARGS, item), item)
+        return result
+
+    def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        base = args[0]
+        parent = self.region_of(base)
+        result = func(*args, **kwargs)
+        results = result if isinstance(result, list | tuple) else (result,)
+        for step, view in zip(steps_of(func, args, kwargs, len(results)), results, strict=True):
+            self.aliasing.view(parent, step, view)
+        return result
+
+    def _write(
+        self, func: Any, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """An op that writes: record its functional twin, store the results."""
+        targets = [args[i] if i < len(args) else kwargs.get(name) for i, name in recipe.written]
+        arguments = func._schema.arguments
+        outs = {name for i, name in recipe.written if arguments[i].is_out}
+        inputs = {k: v for k, v in kwargs.items() if k not in outs} if outs else kwargs
+        twin = recipe.functional
+        if isinstance(twin, Copied):
+            results = self._record_copied(func, twin, recipe, args, kwargs, targets)
+        elif twin in self.decompositions or twin._can_decompose():
+            with self:
+                results = twin(*args, **inputs)
+        else:
+            results = self.record(twin, args, inputs)
+        values = list(results) if isinstance(results, tuple) else [results]
+        fresh, stored = values[: recipe.pure_results], values[recipe.pure_results :]
+        for target, value in zip(targets, stored, strict=True):
+            self.store(target, value, outs=bool(outs))
+        described = func._schema.returns
+        if not described:
+            return None
+        pure = iter(fresh)
+        written = iter(targets)
+        answer = [next(pure) if r.alias_info is None else next(written) for r in described]
+        return answer[0] if len(answer) == 1 else tuple(answer)
+
+    def _record_copied(
+        self,
+        func: Any,
+        twin: Copied,
+        recipe: Recipe,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        targets: list[Any],
+    ) -> tuple[Any, ...]:
+        described = super().__torch_dispatch__(func, (), args, kwargs)
+        results = described if isinstance(described, tuple) else (described,)
+        returns = func._schema.returns
+        fresh = [v for v, r in zip(results, returns, strict=False) if r.alias_info is None]
+        copies = [_fresh_like(target) for target in targets]
+        node_args = tuple([self.node_of(value) for value in args])
+        node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
+        values = (*fresh, *copies)
+        node = self.emit(twin, node_args, node_kwargs, values)
+        self._own(node, values)
+        return values
+
+    def store(self, target: Any, value: Any, *, outs: bool = False) -> None:
+        """Write the value of one fake (or list of fakes) into another."""
+        if isinstance(target, list | tuple):
+            for one, other in zip(target, value, strict=True):
+                self.store(one, other, outs=outs)
+        elif isinstance(target, torch.Tensor):
+            if outs and target.shape != value.shape:
+                raise Untraceable("out= with a tensor of another shape")
+            self._check_writable(target, value)
+            node = self.aliasing.read(self.region_of(value))
+            self.aliasing.write(self.region_of(target), node)
+
+    def _check_writable(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        region = self.region_of(target)
+        if region.memory.source == "constant":
+            raise Untraceable("a write to a tensor that is no input of the graph")
+        if len(value.shape) > len(target.shape):
+            raise RuntimeError(
+                f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+                f"{list(value.shape)}"
+            )
+
+    def _reshape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """t_, squeeze_, ...: the tensor object moves to another region of its memory."""
+        target = args[0]
+        parent = self.region_of(target)
+        if parent.memory.source == "input" and target is parent.memory.root.fake:
+            raise Untraceable(f"{func} changes the geometry of an input")
+        held = target.detach()
+        result = func(*args, **kwargs)
+        for region in list(parent.memory.regions.values()):
+            if region.fake is target:
+                region.fake = held
+        self.aliasing.view(parent, as_strided_step(target), target.detach())
+        return result
+
+    # -- values ------------------------------------------------------------------------------
+
+    def region_of(self, tensor: torch.Tensor) -> Region:
+        """The region of a tensor; a tensor from outside the trace becomes a constant."""
+        region = self.aliasing.find(tensor)
+        if region is None:
+            name = f"_tensor_constant{len(self.constants)}"
+            self.constants[name] = tensor.detach()
+            node = self.graph.create_node("get_attr", name, name=name)
+            node.meta["val"] = tensor.detach()
+            region = self.aliasing.add(tensor, node, "constant")
+        return region
+
+    def node_of(self, value: Any) -> Any:
+        """The argument of a node for the argument of a call."""
+        if isinstance(value, torch.Tensor):
+            return self.aliasing.read(self.region_of(value))
+        if isinstance(value, list | tuple):
+            return [self.node_of(item) for item in value]
+        return value
+
+    def input(self, fake: Any, name: str) -> None:
+        """A placeholder; a tensor becomes a memory whose writes are seen by the caller."""
+        node = self.placeholder(fake, name)
+        if isinstance(fake, torch.Tensor):
+            self.aliasing.add(fake, node, "input")
+
+    def placeholder(self, fake: Any, name: str) -> Node:
+        """A placeholder after the ones made so far."""
+        graph = self.graph
+        if self.last_placeholder is None:
+            before = next(iter(graph.nodes), None)
+        else:
+            before = self.last_placeholder.next
+        point = graph.inserting_before(before) if before is not None else graph.inserting_after()
+        with point:
+            node = graph.create_node("placeholder", name, name=name)
+        self.last_placeholder = node
+        node.meta["val"] = fake
+        return node
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def copy(self, node: Node, like: torch.Tensor) -> Node:
+        """A copy of a value in memory of its own."""
+        if dense_order(tuple(like.shape), like.stride()) is None:
+            return self.aliasing.restride(node, like)
+        return self.emit(aten.clone.default, (node,), share=False)
+
+    def emit(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] = _NO_KWARGS,
+        val: Any = None,
+        *,
+        share: bool = True,
+    ) -> Node:
+        """A node for a call on nodes; equal pure calls give the same node."""
+        random = is_random(func, args)
+        key: Any = None
+        if random:
+            self.draws += 1
+        elif not share:
+            pass
+        else:
+            try:
+                key = (func, self.scope, *map(_freeze, args), *_freeze_kwargs(kwargs))
+                known = self.seen.get(key)
+            except TypeError:  # an argument that has no hash
+                key, known = None, None
+            if known is not None:
+                return known
+        if val is None:
+            val = _value_of(func, args, kwargs)
+        name = _name_of(func)
+        node = self.graph.create_node("call_function", func, args, kwargs, name=name)
+        meta = node.meta
+        meta["val"] = val
+        meta["stack_trace"] = self.lines() if self.lines is not None else self.stack_trace
+        if self.backward:
+            meta["is_backward"] = True
+        if self.scope:
+            meta["recompute"] = self.scope
+        if key is not None:
+            self.seen[key] = node
+        return node
+
+
+def _freeze(value: Any) -> Any:
+    kind = type(value)
+    if kind is Node or kind is int or value is None:
+        return value
+    if kind is list or kind is tuple:
+        return (kind, *map(_freeze, value))
+    if kind is float:
+        return (float, repr(value))  # 0.0 is not -0.0, and 1.0 is not 1
+    return (kind, value)
+
+
+def _freeze_kwargs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else ()
+
+
+def _name_of(func: Any) -> str:
+    if func is operator.getitem:
+        return "getitem"
+    name = getattr(func, "_opname", None) or func.__name__
+    return str(name)
+
+
+def _fresh_like(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    if isinstance(value, list | tuple):
+        return [_fresh_like(item) for item in value]
+    return value
+
+
+def _value_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The fake result of a call on nodes."""
+    fakes = tuple([_fake_of_node(value) for value in args])
+    named = {name: _fake_of_node(value) for name, value in kwargs.items()}
+    if func.is_view:
+        return func(*fakes, **named)
+    return infer(func, fakes, named)
+
+
+def _fake_of_node(value: Any) -> Any:
+    if isinstance(value, Node):
+        return value.meta["val"]
+    if isinstance(value, list | tuple):
+        return [_fake_of_node(item) for item in value]
+    return value
+
+
+# -- ops that need a word of their own ---------------------------------------------------------
+
+
+def _copy(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """copy_: the value of the source, in the dtype, shape and strides of the target."""
+    target, source = args[0], args[1]
+    recorder._check_writable(target, source)
+    aliasing = recorder.aliasing
+    region = recorder.region_of(target)
+    node = aliasing.read(recorder.region_of(source))
+    fitted = aliasing.fit(node, target)
+    if fitted is node or fitted.target is aten.expand.default:
+        fitted = aliasing.restride(fitted, target)  # new memory: it may be written or returned
+    aliasing.write(region, fitted)
+    return target
+
+
+def _fill(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """zero_ and fill_ of a number: no need of the old value."""
+    target = args[0]
+    value = args[1] if len(args) > 1 else 0
+    tail = {"dtype": target.dtype, "device": target.device}
+    recorder._check_writable(target, target)
+    node = recorder.emit(aten.full.default, (list(target.shape), value), tail)
+    recorder.aliasing.write(recorder.region_of(target), node)
+    return target
+
+
+def _lift(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch.tensor(...): data known now; the graph may write to a copy of it."""
+    return recorder.record(aten.clone.default, args, _NO_KWARGS)
+
+
+def _batch_norm(
+    recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """native_batch_norm updates the running statistics, although its schema does not say so."""
+    mean, variance, training = args[3:6]
+    if not training or mean is None:
+        return recorder.record(func, args, kwargs)
+    twin = aten._native_batch_norm_legit_functional.default
+    *results, new_mean, new_variance = recorder.record(twin, args, kwargs)
+    recorder.store(mean, new_mean)
+    recorder.store(variance, new_variance)
+    return tuple(results)
+
+
+_SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
+    aten.copy_.default: _copy,
+    aten.zero_.default: _fill,
+    aten.fill_.Scalar: _fill,
+    aten.lift_fresh.default: _lift,
+    aten.native_batch_norm.default: _batch_norm,
+}

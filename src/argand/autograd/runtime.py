@@ -1,0 +1,293 @@
+"""autograd.runtime: compiled graphs under torch's autograd, at call time.
+
+In: a ``Traced`` program, its compiled forward and a way to get its compiled backward. Out: a callable
+on real tensors whose outputs behave as eager's: one ``torch.autograd.Function`` for the graph, then
+mutated inputs are written back and views are replayed outside it, where autograd sees them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, final
+
+import torch
+
+from argand.autograd.geometry import Step, same_layout
+from argand.autograd.outputs import Mutation, Row
+from argand.autograd.trace import Traced
+
+Boxed = Callable[[list[Any]], Sequence[Any]]
+# (primals, tangents, state of the generator) -> gradients that can be differentiated again
+Differentiable = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+_set_grad_enabled: Final = torch._C._set_grad_enabled
+_set_version: Final = torch._C._autograd._unsafe_set_version_counter
+
+
+def boxed(compiled: Callable[..., Any]) -> Boxed:
+    """A compiled function in the boxed convention: one list, which it may clear."""
+    if getattr(compiled, "_boxed_call", False):
+        return compiled
+
+    def call(values: list[Any]) -> Any:
+        arguments = tuple(values)
+        values.clear()
+        return compiled(*arguments)
+
+    return call
+
+
+def without_autocast(call: Boxed) -> Boxed:
+    """The casts are in the graph already: they must not happen twice."""
+
+    def run(values: list[Any]) -> Any:
+        enabled = torch.is_autocast_enabled("cpu")
+        torch.set_autocast_enabled("cpu", False)
+        try:
+            return call(values)
+        finally:
+            torch.set_autocast_enabled("cpu", enabled)
+
+    return run
+
+
+@contextlib.contextmanager
+def _grad_mode(enabled: bool) -> Iterator[None]:
+    previous = torch.is_grad_enabled()
+    _set_grad_enabled(enabled)
+    try:
+        yield
+    finally:
+        _set_grad_enabled(previous)
+
+
+# -- after the graph -------------------------------------------------------------------------
+
+
+def _write_back(mutation: Mutation, target: torch.Tensor, value: torch.Tensor) -> None:
+    """Give an input its new value and the version eager would have left."""
+    version = target._version
+    if mutation.differentiable:
+        target.copy_(value)
+    else:
+        with _grad_mode(False):
+            target.copy_(value)
+    if mutation.bump != 1:
+        _set_version((target,), (version + mutation.bump,))
+
+
+def _replay(steps: tuple[Step, ...], base: torch.Tensor) -> torch.Tensor:
+    for step in steps:
+        base = step.replay(base)
+    return base
+
+
+def _rebuild(row: Row, base: torch.Tensor) -> torch.Tensor:
+    """One output as a view of its base, as eager's autograd would know it."""
+    if row.how == "self":
+        return base
+    if row.how == "plain":
+        return _replay(row.steps, base) if row.steps else base.view_as(base)
+    with _grad_mode(False):
+        view = _replay(row.steps, base)
+        if row.how == "detach":
+            return view.detach()
+        return view if row.steps else base.view_as(base)
+
+
+@final
+class Epilogue:
+    """What happens between the results of the graph and the outputs of the program."""
+
+    def __init__(self, traced: Traced, *, written_in_graph: bool) -> None:
+        effects = traced.effects
+        self.mutations = effects.mutations
+        self.rows = effects.rows
+        self.count = traced.results
+        self.written_in_graph = written_in_graph
+        self.trivial = not self.mutations and all(
+            row.source == "fresh" and row.how == "self" and row.index == k and not row.retains_grad
+            for k, row in enumerate(self.rows)
+        )
+
+    def __call__(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs of the program."""
+        skip = 0
+        if not self.written_in_graph:
+            skip = len(self.mutations)
+            for mutation, value in zip(self.mutations, results, strict=False):
+                _write_back(mutation, inputs[mutation.index], value)
+        outputs: list[Any] = []
+        for row in self.rows:
+            match row.source:
+                case "constant":
+                    outputs.append(row.value)
+                    continue
+                case "same":
+                    outputs.append(outputs[row.index])
+                    continue
+                case "input":
+                    output = _rebuild(row, inputs[row.index])
+                case "fresh":
+                    output = _rebuild(row, results[skip + row.index])
+            if row.retains_grad and output.requires_grad:
+                output.retain_grad()
+            outputs.append(output)
+        return tuple(outputs)
+
+
+# -- inference ---------------------------------------------------------------------------------
+
+
+def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) -> Callable[..., Any]:
+    """The callable of a program without backward."""
+    epilogue = Epilogue(traced, written_in_graph=written_in_graph)
+    mutations = traced.effects.mutations if written_in_graph else []
+    tracked = traced.grad_mode and traced.tracked
+    if traced.autocast is not None:
+        compiled = without_autocast(compiled)
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        if tracked:
+            with _grad_mode(False):
+                results = compiled(list(inputs))
+        else:
+            results = compiled(list(inputs))
+        return tuple(results) if epilogue.trivial else epilogue(inputs, results)
+
+    def run_writing(*inputs: Any) -> tuple[Any, ...]:
+        versions = [inputs[mutation.index]._version for mutation in mutations]
+        outputs = run(*inputs)
+        for mutation, version in zip(mutations, versions, strict=True):
+            _set_version((inputs[mutation.index],), (version + mutation.bump,))
+        return outputs
+
+    return run_writing if mutations else run
+
+
+# -- training ----------------------------------------------------------------------------------
+
+
+def run_training(
+    traced: Traced, forward: Boxed, backward: Callable[[], Boxed], again: Differentiable
+) -> Callable[..., Any]:
+    """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
+    apply = _make_function(traced, forward, backward, again)
+    epilogue = Epilogue(traced, written_in_graph=False)
+    copied = traced.copied_inputs
+    flipped = traced.flipped_inputs
+    grad_mode = traced.grad_mode
+    plain = grad_mode and not copied and not flipped
+
+    def prepare(inputs: tuple[Any, ...]) -> list[Any]:
+        for index in flipped:
+            inputs[index].requires_grad_()
+        values = list(inputs)
+        for index in copied:
+            values[index] = inputs[index].clone()
+        return values
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        if plain:
+            results = apply(*inputs)
+        else:
+            with _grad_mode(True):
+                results = apply(*prepare(inputs))
+        if epilogue.trivial:
+            return results  # type: ignore[no-any-return]
+        if grad_mode:
+            return epilogue(inputs, results)
+        with _grad_mode(True):
+            return epilogue(inputs, results)
+
+    return run
+
+
+def _fit_tangent(tangent: torch.Tensor | None, fake: torch.Tensor) -> torch.Tensor:
+    """The tangent the graph was traced with: no None, and the strides it expects."""
+    if tangent is None:
+        return torch.zeros_like(fake)
+    if same_layout(fake.shape, tangent.stride(), fake.stride()):
+        return tangent
+    fitted = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    return fitted.copy_(tangent)
+
+
+def _make_function(
+    traced: Traced, forward: Boxed, backward: Callable[[], Boxed], again: Differentiable
+) -> Callable[..., Any]:
+    results, inputs = traced.results, len(traced.inputs)
+    tangent_places = tuple(zip(traced.tangents, traced.tangent_fakes, strict=True))
+    constant = [k for k in range(results) if k not in set(traced.tangents)]
+    gradient_places = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
+    random = traced.random
+    unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
+    checked = [
+        k for k, x in enumerate(traced.inputs) if isinstance(x, torch.Tensor) and k not in unread
+    ]
+    if traced.autocast is not None:
+        forward = without_autocast(forward)
+
+    def scatter(gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
+        """One gradient per input; None where only absent tangents could have given one."""
+        answer: list[Any] = [None] * inputs
+        for (place, needs), gradient in zip(gradient_places, gradients, strict=True):
+            if needs & present:
+                answer[place] = gradient
+        return tuple(answer)
+
+    class CompiledFunction(torch.autograd.Function):
+        """One compiled graph in torch's autograd."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            """Run the forward, keep what the backward needs."""
+            ctx.set_materialize_grads(False)
+            ctx.primals = args
+            ctx.versions = [args[k]._version for k in checked]
+            if random:
+                ctx.generator = torch.get_rng_state()
+            values = forward(list(args))
+            ctx.save_for_backward(*values[results:])
+            outputs = tuple(values[:results])
+            if constant:
+                ctx.mark_non_differentiable(*[outputs[k] for k in constant])
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            """Run the backward, or its differentiable form."""
+            present = 0
+            for bit, (place, _) in enumerate(tangent_places):
+                if grads[place] is not None:
+                    present |= 1 << bit
+            if not present:
+                return (None,) * inputs
+            tangents = [_fit_tangent(grads[place], fake) for place, fake in tangent_places]
+            if torch.is_grad_enabled():
+                return scatter(differentiate_again(ctx, tangents), present)
+            values = [*ctx.saved_tensors, *tangents]
+            tangents.clear()
+            ctx.maybe_clear_saved_tensors()
+            return scatter(backward()(values), present)
+
+    def differentiate_again(ctx: Any, tangents: list[Any]) -> Sequence[Any]:
+        primals = ctx.primals
+        now = [primals[k]._version for k in checked]
+        if now != ctx.versions:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation between the forward and this differentiable backward"
+            )
+        if not random:
+            return again(primals, tangents)
+        state = torch.get_rng_state()
+        torch.set_rng_state(ctx.generator)
+        try:
+            return again(primals, tangents)
+        finally:
+            torch.set_rng_state(state)
+
+    # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
+    return super(torch.autograd.Function, CompiledFunction).apply  # type: ignore[no-any-return]

@@ -1,0 +1,409 @@
+"""autograd.trace: run a program on fakes and come back with its joint (or inference) graph.
+
+In: a program (any Python callable on a flat list of tensors) and example inputs. Out: ``Traced``:
+the graph whose outputs are new values of mutated inputs, fresh results, then gradients; and the
+effects the run-time glue must reproduce. Raises ``Untraceable`` when only eager would be right.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+
+from argand.autograd.geometry import Step, as_strided_step, aten, dense_order, geometry_of
+from argand.autograd.graphs import ancestors, remove_dead
+from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
+from argand.autograd.recorder import Recorder
+from argand.ops.fakes import fake_of
+
+Program = Callable[[Recorder, list[Any]], Sequence[Any]]
+
+
+@final
+@dataclass(slots=True)
+class Traced:
+    """One traced program."""
+
+    graph: Graph
+    constants: dict[str, torch.Tensor]
+    inputs: list[Any]  # fakes, without history
+    effects: Effects
+    results: int  # outputs of the forward: mutations, then fresh tensors
+    differentiable: list[int]  # inputs that get a gradient
+    tangents: list[int]  # results that take a gradient
+    tangent_fakes: list[torch.Tensor]
+    gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
+    copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
+    flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
+    random: bool
+    autocast: torch.dtype | None  # ambient autocast at the time of the trace
+    grad_mode: bool  # ambient grad mode at the time of the trace
+    tracked: bool  # whether an input requires grad
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward."""
+        return bool(self.tangents)
+
+
+def run_graph(module: GraphModule) -> Program:
+    """A captured graph as a program; each node lends its line to what it makes torch do."""
+
+    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+        values: dict[Node, Any] = {}
+        feed = iter(inputs)
+        lookup = values.__getitem__
+        lines = _LineBook(recorder)
+        recorder.line_book = lines
+        result: Any = ()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(feed)
+                continue
+            args = torch.fx.node.map_arg(node.args, lookup)
+            kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
+            lines.enter(node.meta.get("stack_trace"))
+            match node.op:
+                case "call_function":
+                    values[node] = node.target(*args, **kwargs)
+                case "call_method":
+                    values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                case "call_module":
+                    values[node] = module.get_submodule(node.target)(*args, **kwargs)
+                case "get_attr":
+                    values[node] = _attribute(module, node.target)
+                case _:
+                    result = args[0]
+        recorder.stack_trace = None
+        return result
+
+    return program
+
+
+def _attribute(module: Any, target: str) -> Any:
+    for name in target.split("."):
+        module = getattr(module, name)
+    return module
+
+
+@final
+class _LineBook:
+    """Which user line made which autograd node, by the sequence numbers autograd gives them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.starts: list[int] = []
+        self.traces: list[str | None] = []
+
+    def enter(self, trace: str | None) -> None:
+        """The line of what runs from now on."""
+        self.recorder.stack_trace = trace
+        self.starts.append(torch._C._autograd._get_sequence_nr())
+        self.traces.append(trace)
+
+    def current(self) -> str | None:
+        """The line of the forward op whose backward runs now."""
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return None
+        place = bisect.bisect_right(self.starts, node._sequence_nr()) - 1
+        return self.traces[place] if place >= 0 else None
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Gives a fake a history, so that in-place ops on it are as legal as on the real input."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        """A fake like the leaf."""
+        return fake_of(leaf.detach())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient as it comes."""
+        return grads[0]
+
+
+def _make_fakes(
+    recorder: Recorder, examples: Sequence[Any]
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """(leaf fakes, fakes the program sees, plain fakes for the graph) of the inputs."""
+    leaves: list[Any] = []
+    seen: list[Any] = []
+    plain: list[Any] = []
+    known: dict[int, int] = {}
+    for index, real in enumerate(examples):
+        name = f"primals_{index + 1}"
+        if not isinstance(real, torch.Tensor):
+            leaf: Any = real
+            shown: Any = real
+            recorder.input(real, name)
+            plain.append(real)
+        elif id(real) in known:
+            leaf, shown = leaves[known[id(real)]], seen[known[id(real)]]
+            recorder.placeholder(fake_of(real.detach()), name)
+            plain.append(plain[known[id(real)]])
+        else:
+            known[id(real)] = index
+            leaf = fake_of(real)
+            shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
+            recorder.input(shown, name)
+            plain.append(shown.detach())
+        leaves.append(leaf)
+        seen.append(shown)
+    return leaves, seen, plain
+
+
+def _overlaps(examples: Sequence[Any]) -> set[int]:
+    """Inputs whose storage is shared with another, different input."""
+    first: dict[int, int] = {}
+    shared: set[int] = set()
+    for index, real in enumerate(examples):
+        if isinstance(real, torch.Tensor):
+            other = first.setdefault(real.untyped_storage()._cdata, index)
+            if other != index and examples[other] is not real:
+                shared |= {other, index}
+    return shared
+
+
+@contextlib.contextmanager
+def ambient_autocast(dtype: torch.dtype | None) -> Iterator[None]:
+    """Autocast to a dtype, or none."""
+    enabled, old = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    torch.set_autocast_enabled("cpu", dtype is not None)
+    if dtype is not None:
+        torch.set_autocast_dtype("cpu", dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cpu", enabled)
+        torch.set_autocast_dtype("cpu", old)
+
+
+@contextlib.contextmanager
+def _ambient() -> Iterator[None]:
+    """Keep the caller's grad mode and autocast; no cache of casts may outlive the fakes."""
+    grad = torch.is_grad_enabled()
+    cached = torch.is_autocast_cache_enabled()
+    enabled = torch.is_autocast_enabled("cpu")
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        torch.set_autocast_enabled("cpu", enabled)
+        torch.set_autocast_cache_enabled(cached)
+
+
+def trace(
+    program: Program,
+    examples: Sequence[Any],
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+) -> Traced:
+    """Trace a program, with its backward if its results need one."""
+    recorder = Recorder(decompositions)
+    leaves, inputs, plain = _make_fakes(recorder, examples)
+    before = [state_of(value) for value in inputs]
+    grad_mode = torch.is_grad_enabled()
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    aliasing = recorder.aliasing
+
+    def written(value: torch.Tensor) -> bool:
+        region = aliasing.find(value)
+        return region is not None and region.memory.version > 0
+
+    def path(base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
+        return _path(recorder, base, view)
+
+    with _ambient():
+        with recorder:
+            outputs = list(program(recorder, inputs))
+        effects = read_effects(inputs, before, outputs, written, path)
+        shared = _overlaps(examples)
+        if any(mutation.index in shared for mutation in effects.mutations):
+            raise Untraceable("an input that shares memory with another input is written to")
+        results = effects.results(inputs)
+        values = _own_memory(recorder, results)
+        tangents = tangent_indices(effects, results)
+        differentiable = leaf_indices(leaves) if tangents else []
+        gradients, fakes = _backward(recorder, results, tangents, leaves, differentiable)
+    recorder.graph.output(values + gradients)
+    remove_dead(recorder.graph)
+    _drop_history(recorder.graph)
+    return Traced(
+        graph=recorder.graph,
+        constants=recorder.constants,
+        inputs=plain,
+        effects=effects,
+        results=len(values),
+        differentiable=differentiable,
+        tangents=tangents,
+        tangent_fakes=fakes,
+        gradient_needs=_needs(recorder.graph, gradients),
+        copied_inputs=_copied(recorder.graph, effects, gradients),
+        flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],
+        random=recorder.draws > 0,
+        autocast=autocast,
+        grad_mode=grad_mode,
+        tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
+    )
+
+
+def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:
+    """Which tangents each gradient depends on, as bits."""
+    bits: dict[Node, int] = {}
+    count = 0
+    for node in graph.nodes if gradients else ():
+        if node.op == "placeholder" and str(node.target).startswith("tangents"):
+            bits[node] = 1 << count
+            count += 1
+        else:
+            mask = 0
+            for source in node.all_input_nodes:
+                mask |= bits[source]
+            bits[node] = mask
+    return [bits[node] if isinstance(node, Node) else 0 for node in gradients]
+
+
+def _copied(graph: Graph, effects: Effects, gradients: Sequence[Any]) -> list[int]:
+    """Written inputs whose old value or history the backward needs."""
+    if not effects.mutations or not gradients:
+        return []
+    used = ancestors(gradients)
+    primals = [node for node in graph.nodes if node.op == "placeholder"]
+    return [m.index for m in effects.mutations if m.differentiable or primals[m.index] in used]
+
+
+def tangent_indices(effects: Effects, results: Sequence[torch.Tensor]) -> list[int]:
+    """The results that take a gradient."""
+    writes = len(effects.mutations)
+    return [
+        k
+        for k, tensor in enumerate(results)
+        if tensor.requires_grad and (k >= writes or effects.mutations[k].differentiable)
+    ]
+
+
+def leaf_indices(leaves: Sequence[Any]) -> list[int]:
+    """The inputs that may get a gradient, each tensor once."""
+    known: set[int] = set()
+    indices = []
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and id(leaf) not in known:
+            known.add(id(leaf))
+            indices.append(index)
+    return indices
+
+
+def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
+    """View steps from one tensor to another on the same storage."""
+    if geometry_of(base) == geometry_of(view):
+        return ()
+    if base.is_contiguous() and view.is_contiguous() and base.numel() == view.numel():
+        if base.dtype == view.dtype:
+            return (Step(aten.view.default, (list(view.shape),), {}),)
+    start, region = recorder.region_of(base), recorder.region_of(view)
+    steps: list[Step] = []
+    while region is not start:
+        if region.parent is None or region.step is None:
+            return (as_strided_step(view),)
+        steps.append(region.step)
+        region = region.parent
+    return tuple(reversed(steps))
+
+
+def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Node]:
+    """Nodes of the results, none of which shares memory with an input or with another result."""
+    taken: set[Node] = set()
+    nodes = []
+    for tensor in results:
+        node = recorder.aliasing.read(recorder.region_of(tensor))
+        root = node
+        while isinstance(root.target, OpOverload) and root.target.is_view:
+            root = root.all_input_nodes[0]
+        if root.op != "call_function" or root in taken:
+            node = root = recorder.copy(node, tensor)
+        taken.add(root)
+        nodes.append(node)
+    return nodes
+
+
+def _backward(
+    recorder: Recorder,
+    results: Sequence[torch.Tensor],
+    tangents: Sequence[int],
+    leaves: Sequence[Any],
+    differentiable: Sequence[int],
+) -> tuple[list[Any], list[torch.Tensor]]:
+    """Record the backward; gradients in the order of the differentiable inputs."""
+    if not tangents:
+        return [], []
+    fakes = []
+    for number, k in enumerate(tangents):
+        fake = _tangent_like(results[k])
+        recorder.input(fake, f"tangents_{number + 1}")
+        fakes.append(fake)
+    recorder.backward = True
+    recorder.lines = recorder.line_book.current if recorder.line_book is not None else None
+    versions = {
+        id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"
+    }
+    torch.set_autocast_enabled("cpu", False)
+    with recorder:
+        gradients = run_engine(
+            [results[k] for k in tangents], fakes, [leaves[i] for i in differentiable]
+        )
+    for memory in recorder.aliasing.memories.values():
+        if memory.version != versions.get(id(memory), memory.version):
+            raise Untraceable("the backward writes to an input")
+    read = recorder.aliasing.read
+    nodes = [None if g is None else read(recorder.region_of(g)) for g in gradients]
+    return nodes, fakes
+
+
+def run_engine(
+    outputs: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    *,
+    create_graph: bool = False,
+) -> Sequence[torch.Tensor | None]:
+    """torch.autograd.grad without its Python front, which imports sympy."""
+    engine = torch.autograd.Variable._execution_engine
+    return engine.run_backward(  # type: ignore[no-any-return]
+        tuple(outputs),
+        tuple(tangents),
+        create_graph,  # retain_graph
+        create_graph,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+
+
+def _tangent_like(result: torch.Tensor) -> torch.Tensor:
+    plain = result.detach()
+    if dense_order(tuple(plain.shape), plain.stride()) is None:
+        return torch.empty(plain.shape, dtype=plain.dtype)
+    return fake_of(plain)
+
+
+def _drop_history(graph: Graph) -> None:
+    """Fakes in ``meta`` let go of the autograd graph of the trace."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            if value.requires_grad:
+                node.meta["val"] = value.data
+        elif isinstance(value, tuple | list):
+            node.meta["val"] = tuple(
+                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item
+                for item in value
+            )
