@@ -28,6 +28,8 @@ def difference(actual: Tensor, expected: Tensor) -> float:
     """Largest difference over the largest magnitude expected; infinite where they cannot be equal."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
+    if expected.layout is not torch.strided:
+        return difference(actual.to_dense(), expected.to_dense())
     if expected.numel() == 0:
         return 0.0
     if not (expected.is_floating_point() or expected.is_complex()):

@@ -218,8 +218,8 @@ def examine(zoo: ModuleType, name: str, settings: Settings) -> Row:
     begin = time.perf_counter()
     expected = [call(reference, reference, args, kwargs, settings.mode) for _ in range(2)]
     row: Row = {"status": "ok", "eager_seconds": round((time.perf_counter() - begin) / 2, 4)}
-    if settings.backend == "none":
-        return row
+    if settings.backend == "none":  # is the model itself repeatable?
+        return row | attempt(lambda m: m, model, args, kwargs, expected, settings.mode)
     sizes: list[int] = []
     with counted() as counters:
         row |= attempt(
