@@ -108,7 +108,9 @@ def _backend_format(
 ) -> torch.memory_format:
     """Asks torch which of its kernels it would choose, and that kernel's memory format."""
     if input.dim() == 3:
-        input, weight = _as_2d(input), _as_2d(weight)
+        # Made contiguous first: a permuted sequence is no reason to go channels-last.
+        input = _as_2d(input if input.is_contiguous() else dense(input.shape, input.dtype))
+        weight = _as_2d(weight)
         stride, dilation = [1, *stride], [1, *dilation]
         padding, output_padding = [0, *padding], [0, *output_padding]
     backend = torch._C._select_conv_backend(
@@ -220,10 +222,6 @@ def _pool_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
     return _in_format_of(self, self.shape)
 
 
-def _contiguous_pool_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
-    return dense(self.shape, self.dtype)
-
-
 def _adaptive_shape(self: Tensor, output_size: Sizes) -> Shape:
     spatial = len(output_size)
     if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
@@ -231,13 +229,27 @@ def _adaptive_shape(self: Tensor, output_size: Sizes) -> Shape:
     return (*self.shape[:-spatial], *output_size)
 
 
+def _batched_format(self: Tensor, shape: Shape, spatial: int, dtype: torch.dtype) -> Tensor:
+    """Only a batch has a memory format; one 3-d image looks like a batch of 2-d ones."""
+    return _in_format_of(self, shape, dtype) if self.dim() == spatial + 2 else dense(shape, dtype)
+
+
 def _adaptive_avg_pool(self: Tensor, output_size: Sizes) -> Tensor:
-    return _in_format_of(self, _adaptive_shape(self, output_size))
+    shape = _adaptive_shape(self, output_size)
+    return _batched_format(self, shape, len(output_size), self.dtype)
 
 
 def _adaptive_max_pool(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
     shape = _adaptive_shape(self, output_size)
-    return _in_format_of(self, shape), _in_format_of(self, shape, torch.int64)
+    spatial = len(output_size)
+    return (
+        _batched_format(self, shape, spatial, self.dtype),
+        _batched_format(self, shape, spatial, torch.int64),
+    )
+
+
+def _pool3d_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
+    return _batched_format(self, self.shape, 3, self.dtype)
 
 
 def _upsample(self: Tensor, output_size: Sizes, *_: Any) -> Tensor:
@@ -250,6 +262,12 @@ def _upsample_backward(
     grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
 ) -> Tensor:
     return _in_format_of(grad_output, tuple(input_size))
+
+
+def _dense_upsample_backward(
+    grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
+) -> Tensor:
+    return dense(tuple(input_size), grad_output.dtype)
 
 
 def _grid_sampler(input: Tensor, grid: Tensor, *_: Any) -> Tensor:
@@ -315,9 +333,9 @@ ROWS: Final[tuple[OpDef, ...]] = (
         _O,
         _pool_backward,
         """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
-        _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
-        avg_pool3d_backward adaptive_max_pool3d_backward""",
+        _adaptive_avg_pool2d_backward adaptive_max_pool2d_backward avg_pool3d_backward""",
     ),
+    *rows(_O, _pool3d_backward, "_adaptive_avg_pool3d_backward adaptive_max_pool3d_backward"),
     *rows(_O, _adaptive_avg_pool, "_adaptive_avg_pool2d _adaptive_avg_pool3d"),
     *rows(_O, _adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
     *rows(
@@ -333,9 +351,10 @@ ROWS: Final[tuple[OpDef, ...]] = (
         """upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
         _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward
         _upsample_nearest_exact3d_backward upsample_linear1d_backward upsample_bilinear2d_backward
-        upsample_trilinear3d_backward upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward
+        upsample_trilinear3d_backward _upsample_bilinear2d_aa_backward
         _upsample_bicubic2d_aa_backward""",
     ),
+    OpDef(name="upsample_bicubic2d_backward", kind=_O, infer=_dense_upsample_backward),
     *rows(_G, _grid_sampler, "grid_sampler_2d grid_sampler_3d"),
     OpDef(name="constant_pad_nd", kind=_G, infer=_constant_pad, cheap=True),
     *rows(_G, _edge_pad, "replication_pad1d replication_pad2d replication_pad3d"),

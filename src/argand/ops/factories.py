@@ -9,10 +9,11 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-from argand.ops.layout import new, number_dtype, refuse
+from argand.ops.layout import new, number_dtype, promote, refuse
 from argand.ops.pointwise import dense, empty_like, formatted_like, like, over
 from argand.ops.table import Kind, OpDef, rows
 
+_pair: Final = over(0, 1)
 Dtype: TypeAlias = torch.dtype | None
 
 
@@ -179,10 +180,18 @@ def _drawn_like(self: Tensor, *_: Any, **__: Any) -> Tensor:
     return empty_like(self)
 
 
+def _bernoulli(self: Tensor, **_: Any) -> Tensor:
+    return dense(self.shape, self.dtype)
+
+
 def _native_dropout(self: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
         return empty_like(self), dense(self.shape, torch.bool)
     return like(self, self.dtype), empty_like(self, torch.bool)
+
+
+def _dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return like(_pair(grad_output, mask), promote(grad_output, scale))
 
 
 def _normal_float(mean: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -239,12 +248,13 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(
         Kind.RANDOM,
         _drawn_like,
-        """bernoulli bernoulli.p bernoulli.Tensor uniform normal_functional exponential cauchy
+        """bernoulli.p bernoulli.Tensor uniform normal_functional exponential cauchy
         geometric log_normal random random.from random.to poisson""",
         random=True,
     ),
+    OpDef(name="bernoulli", kind=Kind.RANDOM, infer=_bernoulli, random=True),
     OpDef(name="native_dropout", kind=Kind.RANDOM, infer=_native_dropout, random=True),
-    OpDef(name="native_dropout_backward", kind=Kind.POINTWISE, infer=over(0, 1), cheap=True),
+    OpDef(name="native_dropout_backward", kind=Kind.POINTWISE, infer=_dropout_backward, cheap=True),
     OpDef(name="normal.Tensor_float", kind=Kind.RANDOM, infer=_normal_float, random=True),
     OpDef(name="normal.float_Tensor", kind=Kind.RANDOM, infer=_normal_tensor, random=True),
     OpDef(name="normal.float_float", kind=Kind.RANDOM, infer=_normal_size, random=True),

@@ -97,6 +97,17 @@ def _dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
     return dense(self.shape, self.dtype)
 
 
+def _same_strides(self: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Gaps in memory are kept too, as long as no two elements share a place."""
+    if any(step == 0 and size > 1 for size, step in zip(self.shape, self.stride(), strict=True)):
+        return empty_like(self)
+    return new(self.shape, self.stride(), dtype=self.dtype)
+
+
+def _roll(self: Tensor, *_: Any) -> Tensor:
+    return dense(self.shape, self.dtype) if self.numel() else empty_like(self)
+
+
 def _index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = wrap(dim, self.dim())
     if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
@@ -179,7 +190,10 @@ def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if any(t.shape != first.shape or t.dtype is not first.dtype for t in tensors):
         refuse("shapes or dtypes differ")
     dim = wrap(dim, first.dim() + 1)
-    return dense((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
+    if dim == first.dim():
+        return _cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+    # Eager joins along the dimension and splits it: the memory format of the parts stays.
+    return _cat(tensors, dim).view((*first.shape[:dim], len(tensors), *first.shape[dim:]))
 
 
 def _repeat(self: Tensor, repeats: Sequence[int]) -> Tensor:
@@ -274,10 +288,14 @@ ROWS: Final[tuple[OpDef, ...]] = (
         _S,
         _like_self,
         """index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor
-        index_add index_reduce put slice_scatter select_scatter
-        diagonal_scatter as_strided_scatter""",
+        put""",
     ),
-    *rows(_S, _dense_self, "index_copy"),
+    *rows(
+        _S,
+        _same_strides,
+        "slice_scatter select_scatter diagonal_scatter as_strided_scatter",
+    ),
+    *rows(_S, _dense_self, "index_copy index_add index_reduce"),
     OpDef(name="masked_scatter", kind=_S, infer=_masked_scatter),
     *rows(
         _S,
@@ -290,7 +308,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_G, _stack, "stack _stack", cheap=True),
     OpDef(name="repeat", kind=_G, infer=_repeat, cheap=True),
     *rows(_G, _like_self, "flip", cheap=True),
-    *rows(_G, _dense_self, "roll", cheap=True),
+    *rows(_G, _roll, "roll", cheap=True),
     *rows(Kind.POINTWISE, _dense_self, "tril triu", cheap=True),
     *rows(_O, _searched, "searchsorted.Tensor searchsorted.Scalar"),
     *rows(Kind.POINTWISE, _bucketize, "bucketize.Tensor bucketize.Scalar"),

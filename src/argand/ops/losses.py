@@ -7,9 +7,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.layout import refuse
+from argand.ops.layout import broadcast_shapes, refuse
 from argand.ops.pointwise import dense, empty_like, like, over
-from argand.ops.table import Kind, OpDef, Rule, rows
+from argand.ops.table import Kind, OpDef, rows
 
 _pair: Final = over(0, 1)
 _none, _mean, _sum = 0, 1, 2  # the numbers of torch's Reduction
@@ -77,8 +77,8 @@ def _input_gradient(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
     return dense(self.shape, self.dtype)
 
 
-def _pair_gradient(*places: int) -> Rule:
-    return over(*places)
+def _pair_gradient(grad_output: Tensor, self: Tensor, target: Tensor, *_: Any) -> Tensor:
+    return dense(broadcast_shapes(self.shape, target.shape), self.dtype)
 
 
 _R: Final = Kind.REDUCE
@@ -91,10 +91,11 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="binary_cross_entropy_backward", kind=_P, infer=_binary_cross_entropy_backward),
     *rows(
         _P,
-        _pair_gradient(1, 2, 0),
-        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward soft_margin_loss_backward",
+        _pair_gradient,
+        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward",
         cheap=True,
     ),
+    *rows(_P, over(1, 2, 0), "soft_margin_loss_backward", cheap=True),
     OpDef(name="nll_loss_forward", kind=_R, infer=_nll_loss),
     OpDef(name="nll_loss2d_forward", kind=_R, infer=_nll_loss2d),
     *rows(Kind.SCATTER, _input_gradient, "nll_loss_backward nll_loss2d_backward"),

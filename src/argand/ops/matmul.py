@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import broadcast_shapes, refuse
-from argand.ops.pointwise import dense, over
+from argand.ops.pointwise import dense, empty_like, over
 from argand.ops.table import Kind, OpDef, rows
 
 
@@ -91,8 +91,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) ->
     if query.dim() != 4 or not query.dtype is key.dtype is value.dtype:
         refuse("not (batch, heads, length, size) of one dtype")
     statistics = torch.float64 if query.dtype is torch.float64 else torch.float32
-    result = _heads_last((*query.shape[:3], value.shape[3]), query.dtype)
-    return result, _heads_last(query.shape[:3], statistics)
+    if value.shape[3] != query.shape[3]:
+        refuse("head sizes differ")
+    return empty_like(query), _heads_last(query.shape[:3], statistics)
 
 
 def _attention_backward(

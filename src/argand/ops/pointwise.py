@@ -65,11 +65,14 @@ _ternary: Final = over(0, 1, 2)
 
 
 def _to_real(self: Tensor) -> Tensor:
-    return like(self, self.dtype.to_real())
+    dtype = self.dtype
+    return empty_like(self, dtype.to_real()) if dtype.is_complex else like(self, dtype)
 
 
 def _angle(self: Tensor) -> Tensor:
-    dtype = self.dtype.to_real()
+    dtype = self.dtype
+    if dtype.is_complex:
+        return dense(self.shape, dtype.to_real())
     return like(self, dtype if dtype.is_floating_point else torch.get_default_dtype())
 
 
@@ -192,8 +195,19 @@ def _number_power(self: Any, exponent: Tensor) -> Tensor:
     return dense(exponent.shape, promote(self, exponent))
 
 
+def _like_first(self: Tensor, *_: Any) -> Tensor:
+    return empty_like(self)
+
+
+def _ldexp(self: Tensor, other: Tensor) -> Tensor:
+    if self.dtype.itemsize == 2 and other.dtype.is_floating_point:
+        return _binary_float(self, other)
+    power = _number_power(2.0, other)
+    return _binary_float(self, power)
+
+
 def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
-    return like(self, self.dtype), like(self, torch.int32)
+    return empty_like(self), empty_like(self, torch.int32)
 
 
 _P: Final = Kind.POINTWISE
@@ -204,9 +218,10 @@ ROWS: Final[tuple[OpDef, ...]] = (
         _unary,
         """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish
         hardsigmoid elu celu softplus softshrink hardshrink leaky_relu threshold bitwise_not
-        conj_physical _conj_physical nan_to_num hardtanh""",
+        conj_physical _conj_physical""",
         cheap=True,
     ),
+    *rows(_P, _like_first, "nan_to_num hardtanh _prelu_kernel", cheap=True),
     *rows(_P, _no_bool(_unary), "neg", cheap=True),
     *rows(
         _P,
@@ -225,6 +240,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
         special_scaled_modified_bessel_k1 special_spherical_bessel_j0""",
     ),
     OpDef(name="polygamma", kind=_P, infer=_polygamma),
+    OpDef(name="ldexp.Tensor", kind=_P, infer=_ldexp),
     OpDef(name="frexp.Tensor", kind=_P, infer=_frexp),
     *rows(_P, _unary_bool, "isnan isinf isneginf isposinf signbit logical_not", cheap=True),
     OpDef(name="abs", kind=_P, infer=_to_real, cheap=True),
@@ -247,7 +263,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
         bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor
         bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar
         bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor
-        __rshift__.Scalar heaviside _prelu_kernel _add_relu.Tensor""",
+        __rshift__.Scalar heaviside _add_relu.Tensor""",
         cheap=True,
     ),
     *rows(_P, _no_bool(_binary), "sub.Tensor sub.Scalar", cheap=True),
@@ -260,7 +276,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
         _binary_float,
         """atan2 xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self igamma igammac special_xlog1py
         special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
-        special_zeta.other_scalar special_zeta.self_scalar ldexp.Tensor""",
+        special_zeta.other_scalar special_zeta.self_scalar""",
     ),
     *rows(_P, _div_mode, "div.Tensor_mode div.Scalar_mode", cheap=True),
     *rows(_P, _compare, "eq.Tensor ne.Tensor", cheap=True, commutative=True),

@@ -109,10 +109,10 @@ def _place_of_extremum(self: Tensor, dim: int | None = None, keepdim: bool = Fal
 
 
 def _truth(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    dtype = torch.uint8 if self.dtype is torch.uint8 else torch.bool
     if isinstance(dim, Sequence) and not dim:  # no dimension named: nothing is folded
-        return dense(self.shape, torch.bool)
-    shape = folded(self, dim, keepdim)
-    return dense(shape, torch.uint8 if self.dtype is torch.uint8 else torch.bool)
+        return dense(self.shape, dtype if not self.dim() else torch.bool)
+    return dense(folded(self, dim, keepdim), dtype)
 
 
 def _variance(
@@ -226,17 +226,7 @@ def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     dtype = self.dtype
     if not dtype.is_floating_point or half_to_float:
         refuse("softmax of integers, or a conversion CPUs do not have")
-    shape, stride = self.shape, self.stride()
-    return _softmax_result(shape, stride, dtype)
-
-
-def _softmax_result(shape: Shape, stride: Shape, dtype: torch.dtype) -> Tensor:
-    """Softmax keeps channels-last, and nothing else, of the memory order."""
-    return torch.empty(shape, dtype=dtype, memory_format=_suggested(shape, stride))
-
-
-def _suggested(shape: Shape, stride: Shape) -> torch.memory_format:
-    return suggested_format(torch.empty_strided(shape, stride, device="meta"))
+    return dense(self.shape, dtype)
 
 
 def suggested_format(self: Tensor) -> torch.memory_format:
