@@ -19,15 +19,13 @@ from typing import Any
 
 import torch
 
-from argand.autograd.partition import default_partition, min_cut_partition
-from argand.backends.aot import aot_autograd, make_boxed_func
-from argand.ops.decompositions import decompositions
 from argand.support.errors import ArgandError
 
 _logger = logging.getLogger("argand.backends")
 
 
-def _note_ignored(name: str, keywords: dict[str, Any]) -> None:
+def note_ignored(name: str, keywords: dict[str, Any]) -> None:
+    """Tell the user that a debugging backend has no such options."""
     if keywords:
         _logger.warning("backend %r ignores %s", name, ", ".join(sorted(keywords)))
 
@@ -36,7 +34,7 @@ def eager(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
 ) -> Callable[..., Any]:
     """Run the captured graph as it is."""
-    _note_ignored("eager", keywords)
+    note_ignored("eager", keywords)
     return gm.forward
 
 
@@ -44,7 +42,7 @@ def eager_noexcept(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
 ) -> Callable[..., Any]:
     """Run the captured graph; an exception in it is reported as unexpected."""
-    _note_ignored("eager_noexcept", keywords)
+    note_ignored("eager_noexcept", keywords)
 
     def run(*inputs: Any) -> Any:
         try:
@@ -59,7 +57,7 @@ def eager_debug(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
 ) -> Callable[..., Any]:
     """Run the captured graph under torch's schema checks."""
-    _note_ignored("eager_debug", keywords)
+    note_ignored("eager_debug", keywords)
     # Imported when chosen: it loads torch's fake tensors.
     from torch._subclasses.schema_check_mode import SchemaCheckMode  # noqa: PLC0415
 
@@ -68,36 +66,3 @@ def eager_debug(
             return gm.forward(*inputs)
 
     return run
-
-
-def _run_boxed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    return make_boxed_func(gm.forward)
-
-
-def aot_eager(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
-    """Forward and backward graphs, run by torch's kernels."""
-    _note_ignored("aot_eager", keywords)
-    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition)
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]
-
-
-def aot_eager_default_partitioner(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
-    """The same, saving everything the backward needs."""
-    _note_ignored("aot_eager_default_partitioner", keywords)
-    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=default_partition)
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]
-
-
-def aot_eager_decomp_partition(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
-    """The same on the decomposed ops the code generator sees."""
-    _note_ignored("aot_eager_decomp_partition", keywords)
-    backend = aot_autograd(
-        fw_compiler=_run_boxed, partition_fn=min_cut_partition, decompositions=decompositions
-    )
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]

@@ -30,18 +30,22 @@ _IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "eager": ("argand.backends.ladder:eager", (DEBUG,)),
     "eager_noexcept": ("argand.backends.ladder:eager_noexcept", (DEBUG,)),
     "eager_debug": ("argand.backends.ladder:eager_debug", (DEBUG,)),
-    "aot_eager": ("argand.backends.ladder:aot_eager", (DEBUG,)),
+    "aot_eager": ("argand.backends.ladder_aot:aot_eager", (DEBUG,)),
     "aot_eager_default_partitioner": (
-        "argand.backends.ladder:aot_eager_default_partitioner",
+        "argand.backends.ladder_aot:aot_eager_default_partitioner",
         (DEBUG,),
     ),
-    "aot_eager_decomp_partition": ("argand.backends.ladder:aot_eager_decomp_partition", (DEBUG,)),
+    "aot_eager_decomp_partition": (
+        "argand.backends.ladder_aot:aot_eager_decomp_partition",
+        (DEBUG,),
+    ),
     "ts": ("argand.backends.torchscript:ts", (DEBUG,)),
     "aot_ts": ("argand.backends.torchscript:aot_ts", (DEBUG,)),
     "relu_compile_error_TESTING_ONLY": ("argand.backends.failing:relu_compile_error", (DEBUG,)),
     "relu_runtime_error_TESTING_ONLY": ("argand.backends.failing:relu_runtime_error", (DEBUG,)),
     "relu_accuracy_error_TESTING_ONLY": ("argand.backends.failing:relu_accuracy_error", (DEBUG,)),
     "inductor": ("argand.backends.bridges.inductor:inductor", ()),
+    "onnxrt": ("argand.backends.bridges.onnxrt:onnxrt", ()),
 }
 
 

@@ -11,23 +11,27 @@ import torch
 from argand.backends.aot import aot_autograd, make_boxed_func
 
 
-def _script(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Trace the graph with TorchScript; its ops are plain torch calls, so tracing loses nothing."""
+def ts(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+    """Run the captured graph as TorchScript; its ops are plain torch calls, so a trace is exact."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        scripted: Callable[..., Any] = torch.jit.trace(gm, tuple(example_inputs), check_trace=False)
-    return scripted
+        traced: Callable[..., Any] = torch.jit.trace(gm, tuple(example_inputs), check_trace=False)
+    return traced
 
 
-def ts(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-    """Run the captured graph as TorchScript."""
-    return _script(gm, example_inputs)
+def _script_aten(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Script an aten graph. TorchScript knows operators by packet, not by overload."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload):
+            node.target = node.target.overloadpacket
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(torch.fx.GraphModule(gm, graph))
+    return make_boxed_func(scripted)
 
 
 def aot_ts(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
     """Run forward and backward graphs as TorchScript."""
-
-    def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(_script(graph, inputs))
-
-    return aot_autograd(fw_compiler=compile_graph)(gm, example_inputs)  # type: ignore[no-any-return]
+    return aot_autograd(fw_compiler=_script_aten)(gm, example_inputs)  # type: ignore[no-any-return]
