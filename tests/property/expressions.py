@@ -14,11 +14,16 @@ class Scope:
     names: dict[str, list[str]]
     loop: bool = False
     depth: int = 0
+    nested: bool = False  # inside of a closure, whose callers want a tensor
     own: set[str] = field(default_factory=set)  # names an assignment may rebind
 
     def inner(self, **changes: object) -> Scope:
         copy = Scope(
-            {t: list(v) for t, v in self.names.items()}, self.loop, self.depth + 1, set(self.own)
+            {t: list(v) for t, v in self.names.items()},
+            self.loop,
+            self.depth + 1,
+            self.nested,
+            set(self.own),
         )
         for name, value in changes.items():
             setattr(copy, name, value)

@@ -302,14 +302,14 @@ def mutate_object(g: Generator, scope: Scope) -> Statement:
 
 def tensors_in_containers(g: Generator, scope: Scope) -> Statement:
     name, held = g.fresh("tensor"), g.fresh("eld")
+    value, number = g.expression(scope, "tensor"), g.expression(scope, "int")
     g.bind(scope, "tensor", name)
-    value = g.expression(scope, "tensor")
     return simple(
         g.pick(
             f"{held} = [{value}, x]\n{held}[0] = {held}[0] + 1\n{name} = {held}.pop(0)",
             f"{held} = {{'t': {value}}}\n{held}['u'] = {held}['t'] * 2\n{name} = {held}['u']",
             f"{held} = Pair({value}, y)\n{name} = {held}.left - {held}.right",
-            f"{held} = Box({g.expression(scope, 'int')}, {value})\n{held}.bump()\n{name} = {held}(y)",
+            f"{held} = Box({number}, {value})\n{held}.bump()\n{name} = {held}(y)",
             f"{held} = ({value}, x)\n{name}, _ = {held}",
         )
     )
@@ -319,7 +319,7 @@ def closure(g: Generator, scope: Scope) -> Statement:
     """A nested function that reads, and maybe rebinds, variables of this one."""
     name, result = g.fresh("unction"), g.fresh("tensor")
     argument, default = g.fresh("tensor"), g.fresh("int")
-    inner = scope.inner(loop=False, own=set())
+    inner = scope.inner(loop=False, nested=True, own=set())
     body: list[Statement] = []
     shared = [v for kind in ("int", "tensor", "list") for v in scope.names[kind] if v in scope.own]
     if shared and g.random.random() < 0.5:
@@ -360,7 +360,7 @@ def graph_break(g: Generator, scope: Scope) -> Statement:
 
 
 def early_return(g: Generator, scope: Scope) -> Statement:
-    value = g.expression(scope, g.pick("tensor", "list", "int"))
+    value = g.expression(scope, "tensor" if scope.nested else g.pick("tensor", "list", "int"))
     test = g.expression(scope, "bool")
     return compound((f"if {test}:", (simple(f"return {value}"),)))
 
@@ -384,12 +384,15 @@ class Row:
     nests: bool = False
     in_loop: bool = False
     breaks: bool = False
+    inside: bool = False  # at the top level it would end most programs
     outermost: bool = False  # `del` in a branch would leave the variable half bound
 
     def allowed(self, scope: Scope) -> bool:
         if self.nests and scope.depth >= 3:
             return False
         if self.outermost and (scope.depth or not scope.own):
+            return False
+        if self.inside and not scope.depth:
             return False
         return scope.loop or not self.in_loop
 
@@ -414,7 +417,7 @@ STATEMENTS = (
     Row(leave_loop, 6, in_loop=True),
     Row(try_except, 4, nests=True),
     Row(try_finally, 2, nests=True),
-    Row(risky, 1),
+    Row(risky, 1, inside=True),
     Row(with_block, 4, nests=True),
     Row(mutate_list, 5),
     Row(mutate_dict, 4),
