@@ -22,8 +22,9 @@ class Untraceable(Exception):
 
 
 Source = Literal["constant", "same", "input", "fresh"]
-# "plain": as autograd would; "no_grad": a view autograd does not follow; "detach": no view to autograd
-How = Literal["self", "plain", "no_grad", "detach"]
+# "plain": a view in grad mode; "no_grad": a view autograd does not follow; "detach": no view to
+# autograd; "detached": a view of a tensor that is none
+How = Literal["self", "plain", "no_grad", "detach", "detached"]
 
 
 @final
@@ -150,13 +151,29 @@ def _row(
     retains = value.retains_grad
     if value is base:
         return Row(source, index, retains_grad=retains)
-    is_view = value._base is not None
-    if value.requires_grad:
-        if value._base is not base:
-            raise Untraceable("an output shares memory with a tensor of another history")
-        how: How = "plain"
-    elif not is_view:
+    how: How
+    if value._base is None:
         how = "detach"
+    elif value._base is not base:
+        how = "detached"
+    elif value.requires_grad and value.is_leaf:
+        how = "no_grad"  # a view made under no_grad says that it requires grad, as a leaf
     else:
-        how = "no_grad" if base.requires_grad else "plain"
+        how = "plain"
+    if value.requires_grad and (
+        how in ("detach", "detached") or (how == "plain" and not _follows(value, base))
+    ):
+        raise Untraceable("an output shares memory with a tensor of another history")
     return Row(source, index, how, value, path(base, value), retains)
+
+
+def _follows(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether the history of a view leads to its base; a no_grad view between would end it."""
+    if not base.requires_grad:
+        return False
+    function = view.grad_fn
+    while function is not None and function is not base.grad_fn:
+        if getattr(function, "variable", None) is base:
+            return True
+        function = function.next_functions[0][0] if function.next_functions else None
+    return function is not None

@@ -52,6 +52,18 @@ def without_autocast(call: Boxed) -> Boxed:
     return run
 
 
+def without_views(call: Boxed, places: Sequence[int]) -> Boxed:
+    """Results at ``places`` as tensors of their own, no views in the eyes of autograd."""
+
+    def run(values: list[Any]) -> Any:
+        results = list(call(values))
+        for place in places:
+            results[place] = results[place].detach()
+        return results
+
+    return run
+
+
 @contextlib.contextmanager
 def _grad_mode(enabled: bool) -> Iterator[None]:
     previous = torch.is_grad_enabled()
@@ -90,10 +102,11 @@ def _rebuild(row: Row, base: torch.Tensor) -> torch.Tensor:
     if row.how == "plain":
         return _replay(row.steps, base) if row.steps else base.view_as(base)
     with _grad_mode(False):
-        view = _replay(row.steps, base)
         if row.how == "detach":
-            return view.detach()
-        return view if row.steps else base.view_as(base)
+            return _replay(row.steps, base).detach()
+        if row.how == "detached":
+            base = base.detach()
+        return _replay(row.steps, base) if row.steps else base.view_as(base)
 
 
 @final
@@ -137,6 +150,12 @@ class Epilogue:
         return tuple(outputs)
 
 
+def _dressed(traced: Traced, call: Boxed) -> Boxed:
+    if traced.autocast is not None:
+        call = without_autocast(call)
+    return without_views(call, traced.view_results) if traced.view_results else call
+
+
 # -- inference ---------------------------------------------------------------------------------
 
 
@@ -145,8 +164,7 @@ def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) ->
     epilogue = Epilogue(traced, written_in_graph=written_in_graph)
     mutations = traced.effects.mutations if written_in_graph else []
     tracked = traced.grad_mode and traced.tracked
-    if traced.autocast is not None:
-        compiled = without_autocast(compiled)
+    compiled = _dressed(traced, compiled)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         if tracked:
@@ -226,8 +244,7 @@ def _make_function(
     checked = [
         k for k, x in enumerate(traced.inputs) if isinstance(x, torch.Tensor) and k not in unread
     ]
-    if traced.autocast is not None:
-        forward = without_autocast(forward)
+    forward = _dressed(traced, forward)
 
     def scatter(gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
         """One gradient per input; None where only absent tangents could have given one."""

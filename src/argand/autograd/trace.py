@@ -46,6 +46,7 @@ class Traced:
     autocast: torch.dtype | None  # ambient autocast at the time of the trace
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
+    view_results: list[int]  # results whose node is a view of an internal value
 
     @property
     def training(self) -> bool:
@@ -253,6 +254,7 @@ def trace(
         autocast=autocast,
         grad_mode=grad_mode,
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
+        view_results=[k for k, node in enumerate(values) if is_view(node)],
     )
 
 
@@ -296,7 +298,12 @@ def leaf_indices(leaves: Sequence[Any]) -> list[int]:
     known: set[int] = set()
     indices = []
     for index, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and id(leaf) not in known:
+        if (
+            isinstance(leaf, torch.Tensor)
+            and leaf.requires_grad
+            and leaf.is_leaf
+            and id(leaf) not in known
+        ):
             known.add(id(leaf))
             indices.append(index)
     return indices
@@ -319,6 +326,11 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     return tuple(reversed(steps))
 
 
+def is_view(node: Node) -> bool:
+    """Whether a node is a view of another node's value."""
+    return isinstance(node.target, OpOverload) and node.target.is_view
+
+
 def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Node]:
     """Nodes of the results, none of which shares memory with an input or with another result."""
     taken: set[Node] = set()
@@ -326,7 +338,7 @@ def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Nod
     for tensor in results:
         node = recorder.aliasing.read(recorder.region_of(tensor))
         root = node
-        while isinstance(root.target, OpOverload) and root.target.is_view:
+        while is_view(root):
             root = root.all_input_nodes[0]
         if root.op != "call_function" or root in taken:
             node = root = recorder.copy(node, tensor)

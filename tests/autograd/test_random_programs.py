@@ -1,0 +1,34 @@
+"""200 seeded random programs; `python tests/autograd/test_random_programs.py 0 2000` runs more."""
+
+import sys
+import warnings
+
+import pytest
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+
+import programs
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_random_programs_equal_eager(block):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ran = sum(programs.check(seed) for seed in range(block * 20, block * 20 + 20))
+    assert ran >= 13  # eager itself refuses the backward of some
+
+
+def main(first, last):
+    failed, ran = [], 0
+    for seed in range(first, last):
+        try:
+            ran += programs.check(seed)
+        except Exception as error:
+            failed.append(seed)
+            print(seed, type(error).__name__, str(error).replace("\n", " ")[:150])
+    print(f"{last - first} programs, {ran} compiled, {len(failed)} differ from eager: {failed}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(int(sys.argv[1]), int(sys.argv[2]))
