@@ -37,13 +37,50 @@ static int torch_failed(const char *what)
     return -1;
 }
 
+/* The compiler believed in certain strides; torch's op may have chosen others. A copy mends that. */
+static int restride(const TorchLink *torch, const Buffer *expected, PyObject **object)
+{
+    int64_t *sizes, *strides, ndim;
+    Handle actual = argand_handle(*object), mended;
+    if (torch->get_dim(actual, &ndim) || torch->get_sizes(actual, &sizes)
+        || torch->get_strides(actual, &strides))
+        return torch_failed("read the shape of a result");
+    int same = ndim == expected->ndim, alike = 1;
+    for (int64_t i = 0; same && i < ndim; i++) {
+        same = sizes[i] == expected->sizes[i];
+        alike = alike && (strides[i] == expected->strides[i] || sizes[i] <= 1);
+    }
+    if (!same) {
+        PyErr_SetString(PyExc_RuntimeError, "argand: a torch operator returned another shape than "
+                                            "the compiler inferred");
+        return -1;
+    }
+    if (alike)
+        return 0;
+    if (torch->empty_strided(ndim, expected->sizes, expected->strides, expected->dtype, DEVICE_CPU,
+                             0, &mended))
+        return torch_failed("allocate a tensor");
+    int failed = torch->copy(mended, actual, 0);
+    PyObject *wrapped = failed ? NULL : torch->wrap(mended);
+    torch->delete_tensor(mended);
+    if (!wrapped)
+        return torch_failed("copy a result");
+    Py_SETREF(*object, wrapped);
+    return 0;
+}
+
 /* Store a new reference and the data pointer of a tensor object under a buffer id. */
 static int set_object(Run *run, int id, PyObject *object)
 {
     Py_XSETREF(run->objects[id], object);
     run->pointers[id] = NULL;
-    if (PyObject_TypeCheck(object, run->torch->tensor_type)
-        && run->torch->get_data_ptr(argand_handle(object), &run->pointers[id]))
+    if (!PyObject_TypeCheck(object, run->torch->tensor_type))
+        return 0;
+    const Buffer *buffer = buffer_of(run, id);
+    if (buffer && buffer->kind == BUFFER_MADE && buffer->ndim >= 0
+        && restride(run->torch, buffer, &run->objects[id]))
+        return -1;
+    if (run->torch->get_data_ptr(argand_handle(run->objects[id]), &run->pointers[id]))
         return torch_failed("read a data pointer");
     return 0;
 }
@@ -141,29 +178,6 @@ static void run_kernel(Run *run, const Step *step)
     run->torch->parallel_for(0, step->total, step->grain, run_range, &range);
 }
 
-/* ---- matrix products: C[b] = alpha * A[b] @ B[b] + beta * C[b], row-major C ---- */
-
-static void run_product(Run *run, const Step *step)
-{
-    const Product *p = &step->product;
-    char *a = run->pointers[step->ids[0]], *b = run->pointers[step->ids[1]];
-    char *c = run->pointers[step->ids[2]];
-    /* BLAS is column-major: C^T = B^T A^T. */
-    for (int64_t i = 0; i < p->batch; i++) {
-        if (p->is_double) {
-            double alpha = p->alpha, beta = p->beta;
-            run->torch->dgemm(&p->trans_b, &p->trans_a, &p->n, &p->m, &p->k, &alpha,
-                              (double *)b + i * p->step_b, &p->ldb, (double *)a + i * p->step_a,
-                              &p->lda, &beta, (double *)c + i * p->step_c, &p->ldc);
-        } else {
-            float alpha = (float)p->alpha, beta = (float)p->beta;
-            run->torch->sgemm(&p->trans_b, &p->trans_a, &p->n, &p->m, &p->k, &alpha,
-                              (float *)b + i * p->step_b, &p->ldb, (float *)a + i * p->step_a,
-                              &p->lda, &beta, (float *)c + i * p->step_c, &p->ldc);
-        }
-    }
-}
-
 /* ---- calls of Python functions ---- */
 
 static PyObject *build_argument(Run *run, const Argument *argument) /* new reference */
@@ -258,7 +272,7 @@ static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
         if (step->kind == STEP_KERNEL)
             run_kernel(run, step);
         else
-            run_product(run, step);
+            argand_run_product(run->torch, step, run->pointers);
     }
     if (state)
         PyEval_RestoreThread(state);
@@ -339,8 +353,14 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs)
     memset(memory, 0, 2 * count * sizeof *memory);
     Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL};
     PyObject *results = NULL;
+    /* Differentiation happened ahead of time; parameters among the inputs must not start it again. */
+    _Bool grad_mode = torch->grad_mode();
+    if (grad_mode)
+        torch->set_grad_mode(0);
     if (!start_run(&run, inputs) && !run_steps(&run))
         results = collect_returns(&run);
+    if (grad_mode)
+        torch->set_grad_mode(1);
     for (Py_ssize_t i = 0; i < count; i++)
         Py_XDECREF(run.objects[i]);
     if (run.arena)

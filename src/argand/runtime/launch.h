@@ -35,6 +35,15 @@ typedef struct {
     void (*dgemm)(const char *, const char *, const int *, const int *, const int *, const double *,
                   const double *, const int *, const double *, const int *, const double *,
                   double *, const int *);
+    void (*sgemm_batch)(const char *, const char *, const int *, const int *, const int *,
+                        const float *, const float **, const int *, const float **, const int *,
+                        const float *, float **, const int *, const int *, const int *);
+    void (*dgemm_batch)(const char *, const char *, const int *, const int *, const int *,
+                        const double *, const double **, const int *, const double **, const int *,
+                        const double *, double **, const int *, const int *, const int *);
+    _Bool (*grad_mode)(void);
+    void (*set_grad_mode)(_Bool enabled);
+    int (*copy)(Handle self, Handle source, int32_t non_blocking);
     PyObject *(*wrap)(Handle tensor); /* a new Python tensor sharing the at::Tensor */
     PyTypeObject *tensor_type;
 } TorchLink;

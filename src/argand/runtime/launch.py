@@ -73,7 +73,15 @@ class Constant:
 @final
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A tensor that a Call step returns."""
+    """A tensor that a Call step returns.
+
+    With sizes, strides and dtype given, a result of other strides is copied to these, and one of
+    another shape is an error.
+    """
+
+    sizes: tuple[int, ...] | None = None
+    strides: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
 
 
 @final
@@ -128,7 +136,8 @@ class Product:
     """`out[b] = alpha * left[b] @ right[b] + beta * out[b]` by BLAS, on pointers.
 
     Leading dimensions and batch steps count elements; `transpose_left` says that the memory of
-    `left` is the row-major transpose, [k, m].
+    `left` is the row-major transpose, [k, m]. A `bias` fills `out` before; its steps are strides,
+    0 where it is broadcast.
     """
 
     left: int
@@ -149,6 +158,10 @@ class Product:
     left_step: int = 0
     right_step: int = 0
     out_step: int = 0
+    bias: int | None = None
+    bias_batch_step: int = 0
+    bias_row_step: int = 0
+    bias_column_step: int = 0
 
 
 @final
@@ -189,8 +202,10 @@ def _buffer_row(buffer: Buffer) -> Row:
             return (1, DTYPE_NUMBERS[dtype], 0, offset, tuple(sizes), tuple(strides), None)
         case Constant(value) | Value(value):
             return (2, 0, 0, 0, (), (), value)
-        case Made():
+        case Made(None):
             return (3, 0, 0, 0, (), (), None)
+        case Made(sizes, strides, dtype):
+            return (3, DTYPE_NUMBERS[dtype], 0, 1, tuple(sizes or ()), tuple(strides), None)
         case View(base, sizes, strides, offset):
             return (4, 0, base, offset, tuple(sizes), tuple(strides), None)
         case _:
@@ -217,10 +232,13 @@ def _step_row(step: Step) -> Row:
         case Kernel(pointer, buffers, total, grain, sizes):
             return (0, tuple(buffers), pointer, total, grain, tuple(sizes), total >= grain)
         case Product():
+            bias = () if step.bias is None else (step.bias,)
+            operands = (step.left, step.right, step.out, *bias)
             work = step.batch * step.rows * step.columns * step.inner
             return (
-                *(1, (step.left, step.right, step.out), float(step.alpha), float(step.beta)),
+                *(1, operands, float(step.alpha), float(step.beta)),
                 *(step.batch, step.left_step, step.right_step, step.out_step),
+                *(step.bias_batch_step, step.bias_row_step, step.bias_column_step),
                 *(step.rows, step.columns, step.inner),
                 *(step.left_stride, step.right_stride, step.out_stride),
                 *(step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT),
@@ -234,7 +252,7 @@ def _step_row(step: Step) -> Row:
             assert_never(step)
 
 
-def Plan(  # noqa: N802 - reads as the constructor of the C type it returns
+def Plan(
     inputs: int,
     buffers: tuple[Buffer, ...],
     steps: tuple[Step, ...],

@@ -60,7 +60,7 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
     }
     if (kind == BUFFER_VIEW && check_id(plan, base))
         return -1;
-    *buffer = (Buffer){kind, dtype, base, offset, ndim};
+    *buffer = (Buffer){kind, dtype, base, offset, kind == BUFFER_MADE && !offset ? -1 : ndim};
     int64_t *behind = parse_integers(strides, 0);
     buffer->sizes = behind ? parse_integers(sizes, 2 * ndim) : NULL;
     if (!buffer->sizes) {
@@ -131,17 +131,19 @@ static int parse_product(PyObject *row, Step *step)
 {
     PyObject *ids;
     Product *p = &step->product;
-    long long batch, step_a, step_b, step_c;
+    long long batch, step_a, step_b, step_c, bias_batch, bias_row, bias_column;
     int kind, trans_a, trans_b, is_double, is_long;
-    if (!PyArg_ParseTuple(row, "iO!ddLLLLiiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha,
-                          &p->beta, &batch, &step_a, &step_b, &step_c, &p->m, &p->n, &p->k,
-                          &p->lda, &p->ldb, &p->ldc, &trans_a, &trans_b, &is_double, &is_long))
+    if (!PyArg_ParseTuple(row, "iO!ddLLLLLLLiiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha,
+                          &p->beta, &batch, &step_a, &step_b, &step_c, &bias_batch, &bias_row,
+                          &bias_column, &p->m, &p->n, &p->k, &p->lda, &p->ldb, &p->ldc, &trans_a,
+                          &trans_b, &is_double, &is_long))
         return -1;
-    if (PyTuple_GET_SIZE(ids) != 3) {
-        PyErr_SetString(PyExc_ValueError, "a product has three buffers");
+    if (PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4) {
+        PyErr_SetString(PyExc_ValueError, "a product has three buffers, or four with a bias");
         return -1;
     }
     p->batch = batch, p->step_a = step_a, p->step_b = step_b, p->step_c = step_c;
+    p->bias_batch = bias_batch, p->bias_row = bias_row, p->bias_column = bias_column;
     p->trans_a = trans_a ? 'T' : 'N', p->trans_b = trans_b ? 'T' : 'N';
     p->is_double = (char)is_double;
     step->is_long = (char)is_long;

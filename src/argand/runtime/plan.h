@@ -18,7 +18,7 @@ typedef struct {
     int32_t dtype;
     int base;       /* VIEW */
     int64_t offset; /* SLOT: bytes into the arena; VIEW: elements from the base's first */
-    int64_t ndim;
+    int64_t ndim; /* -1: a MADE tensor of unknown shape */
     int64_t *sizes;   /* owned, with strides behind */
     int64_t *strides; /* points into sizes */
     PyObject *object; /* OBJECT, owned */
@@ -37,9 +37,11 @@ typedef struct Argument {
     struct Argument *items; /* owned */
 } Argument;
 
+/* C[b] = alpha * A[b] @ B[b] + beta * C[b], C row-major; a fourth buffer, the bias, fills C first. */
 typedef struct {
     double alpha, beta;
-    int64_t batch, step_a, step_b, step_c; /* in elements */
+    int64_t batch, step_a, step_b, step_c;        /* in elements */
+    int64_t bias_batch, bias_row, bias_column;    /* strides of the bias */
     int m, n, k, lda, ldb, ldc;
     char trans_a, trans_b, is_double;
 } Product;
@@ -69,6 +71,9 @@ typedef struct {
     PyObject *keep;
     char consumes;
 } Plan;
+
+/* Needs no GIL; all pointers of the step's buffers are set. */
+void argand_run_product(const TorchLink *torch, const Step *step, void *const *pointers);
 
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs);
 void argand_plan_clear(Plan *plan);

@@ -70,6 +70,11 @@ const TorchLink *argand_torch_link(void)
         {cpu, "_ZN2at15get_num_threadsEv", &found.get_num_threads},
         {cpu, "sgemm_", &found.sgemm},
         {cpu, "dgemm_", &found.dgemm},
+        {cpu, "sgemm_batch_", &found.sgemm_batch},
+        {cpu, "dgemm_batch_", &found.dgemm_batch},
+        {cpu, "aoti_torch_grad_mode_is_enabled", &found.grad_mode},
+        {cpu, "aoti_torch_grad_mode_set_enabled", &found.set_grad_mode},
+        {cpu, "aoti_torch_copy_", &found.copy},
         {python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &found.wrap},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)

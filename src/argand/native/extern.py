@@ -1,0 +1,196 @@
+"""native.extern: torch's own kernels as steps of a plan.
+
+In: an aten operator and its arguments, tensors given as Operands (buffer ids with their layout).
+Out: steps. Matrix products in float and double become BLAS calls on pointers (0.45 us for a small
+one); everything else calls the operator's bound C++ function from the launcher (about 3 us, the
+same road as eager without Python frames).
+
+`preallocates` says, before memory is planned, whether the steps write into given buffers or make
+their own tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+
+from argand.runtime.launch import Call, Product, Ref, Step
+
+_INT_MAX: Final = 2**31 - 1
+aten = torch.ops.aten
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor argument or result: its buffer and layout."""
+
+    id: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """How BLAS sees an operand's last two dimensions; `step` from one of a batch to the next."""
+
+    transposed: bool
+    leading: int
+    step: int
+
+
+def _matrix(operand: Operand) -> _Matrix | None:
+    """None where BLAS cannot read it without a copy."""
+    rows, columns = operand.sizes[-2:]
+    row, column = operand.strides[-2:]
+    batched = len(operand.sizes) == 3 and operand.sizes[0] > 1
+    step = operand.strides[0] if batched else 0
+    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+        leading = row if rows > 1 else columns
+        return _Matrix(False, max(leading, columns, 1), step)
+    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+        leading = column if columns > 1 else rows
+        return _Matrix(True, max(leading, rows, 1), step)
+    return None
+
+
+def _swapped(operand: Operand) -> Operand:
+    """The same memory with its last two dimensions exchanged."""
+    *front, rows, columns = range(len(operand.sizes))
+    order = (*front, columns, rows)
+    return Operand(
+        operand.id,
+        tuple(operand.sizes[i] for i in order),
+        tuple(operand.strides[i] for i in order),
+        operand.dtype,
+    )
+
+
+def _product(
+    left: Operand, right: Operand, out: Operand, bias: Operand | None, alpha: float, beta: float
+) -> Product | None:
+    """BLAS's view of `out = beta * bias + alpha * left @ right`, or None if it has none."""
+    if any(operand.dtype != out.dtype for operand in (left, right)):
+        return None
+    if out.dtype not in (torch.float32, torch.float64):
+        return None
+    views = [_matrix(operand) for operand in (left, right, out)]
+    if views[2] is not None and views[2].transposed:
+        # A column-major result: out^T = right^T left^T is row-major.
+        turned = None if bias is None else _swapped(bias)
+        return _product(_swapped(right), _swapped(left), _swapped(out), turned, alpha, beta)
+    a, b, c = views
+    rows, columns = out.sizes[-2:]
+    inner, batch = left.sizes[-1], out.sizes[0] if len(out.sizes) == 3 else 1
+    if a is None or b is None or c is None or min(rows, columns, inner, batch) == 0:
+        return None
+    if max(rows, columns, inner, batch, a.leading, b.leading, c.leading) > _INT_MAX:
+        return None
+    steps = (0, 0, 0) if bias is None else bias.strides
+    return Product(
+        *(left.id, right.id, out.id, rows, columns, inner, a.leading, b.leading, c.leading),
+        transpose_left=a.transposed,
+        transpose_right=b.transposed,
+        double=out.dtype == torch.float64,
+        alpha=alpha,
+        beta=0.0 if bias is None else beta,
+        batch=batch,
+        left_step=a.step,
+        right_step=b.step,
+        out_step=c.step,
+        bias=None if bias is None else bias.id,
+        bias_batch_step=steps[-3] if len(steps) == 3 else 0,
+        bias_row_step=steps[-2],
+        bias_column_step=steps[-1],
+    )
+
+
+def _expanded(bias: Operand, out: Operand) -> Operand | None:
+    """`bias` broadcast to the shape of `out`, by strides of 0; None if it has another type."""
+    if bias.dtype != out.dtype or len(bias.sizes) > len(out.sizes):
+        return None
+    missing = len(out.sizes) - len(bias.sizes)
+    sizes, strides = (1,) * missing + bias.sizes, (0,) * missing + bias.strides
+    if any(own not in (1, wanted) for own, wanted in zip(sizes, out.sizes, strict=True)):
+        return None
+    broadcast = tuple(0 if size == 1 else step for size, step in zip(sizes, strides, strict=True))
+    return Operand(bias.id, out.sizes, broadcast, bias.dtype)
+
+
+def _plain_product(
+    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
+) -> tuple[Step, ...] | None:
+    step = _product(args[0], args[1], out, None, 1.0, 0.0)
+    return None if step is None or kwargs else (step,)
+
+
+def _biased_product(
+    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
+) -> tuple[Step, ...] | None:
+    bias = _expanded(args[0], out)
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    # beta = 0 must ignore a bias of NaN or infinity.
+    if bias is None or len(args) > 3 or beta == 0:
+        return None
+    step = _product(args[1], args[2], out, bias, float(alpha), float(beta))
+    return None if step is None else (step,)
+
+
+Rule = Callable[[Sequence[Any], Mapping[str, Any], Operand], "tuple[Step, ...] | None"]
+_PRODUCTS: Final[Mapping[Any, Rule]] = {
+    aten.mm.default: _plain_product,
+    aten.bmm.default: _plain_product,
+    aten.addmm.default: _biased_product,
+    aten.baddbmm.default: _biased_product,
+}
+
+
+def _product_steps(
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
+) -> tuple[Step, ...] | None:
+    rule = _PRODUCTS.get(target)
+    if rule is None or len(outputs) != 1 or outputs[0] is None:
+        return None
+    return rule(args, kwargs, outputs[0])
+
+
+def preallocates(
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
+) -> bool:
+    """Whether make_extern writes into the outputs' buffers (Slot, Fresh); else they are Made."""
+    return _product_steps(target, args, kwargs, outputs) is not None
+
+
+def _reference(argument: Any) -> Any:
+    if isinstance(argument, Operand):
+        return Ref(argument.id)
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(_reference(item) for item in argument)
+    return argument
+
+
+def bound_function(target: Any) -> Callable[..., Any]:
+    """What to call for an operator: the C++ function under an OpOverload, without its frame."""
+    return target._op if isinstance(target, torch._ops.OpOverload) else target
+
+
+def make_extern(
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
+) -> tuple[Step, ...]:
+    """Steps for one operator call; `outputs` in its order, None where a result is not used."""
+    steps = _product_steps(target, args, kwargs, outputs)
+    if steps is not None:
+        return steps
+    return (
+        Call(
+            bound_function(target),
+            tuple(_reference(argument) for argument in args),
+            {name: _reference(value) for name, value in kwargs.items()},
+            tuple(-1 if output is None else output.id for output in outputs),
+        ),
+    )
