@@ -1,4 +1,359 @@
-/* argand.runtime._native: frames. */
-#include "native.h"
+/* argand.runtime._native: calls of Python functions are looked at before they run (PEP 523).
+ *
+ * A Switch is a callable that sets the region of its thread while it runs: a compiled object sets
+ * its region, a disabled one sets none. The hook is installed in the interpreter only while some
+ * thread is inside a compiled call, hands frames of other threads on at once, and chains to
+ * whatever was installed before it.
+ *
+ * A frame in a region: code that is marked (torch's own, the standard library, generated code; a
+ * Python rule decides once per code object) runs as usual. Otherwise the first entry whose guards
+ * hold is called with the collected values instead of the frame, and its result is the frame's:
+ * the caller clears the frame, run or not. With no such entry the region's callback is asked.
+ */
+#define Py_BUILD_CORE 1
+#include "regions.h"
 
-int argand_add_frames(PyObject *module) { return 0; }
+#include <internal/pycore_frame.h>
+#include <internal/pycore_pystate.h>
+#include <structmember.h>
+
+#define SMALL_CALL 64 /* collected values kept on the C stack */
+
+enum Mark { UNKNOWN, SKIPPED, WANTED }; /* in the extra slot of a code object */
+
+static _Thread_local ArgandRegion *current = NULL;
+static _Thread_local _PyInterpreterFrame *handed_on = NULL;
+
+/* Process-wide, under the GIL. */
+static Py_ssize_t active = 0; /* compiled calls running, all threads */
+static int installed = 0;     /* ours is the hook, or one installed later leads to it */
+static int all_eager = 0;     /* stance force_eager */
+static _PyFrameEvalFunction previous = NULL;
+static Py_ssize_t extra_index = -1;
+static PyObject *skip_rule = NULL;
+static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questions about a code */
+
+static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing);
+
+/* ---- installing ---- */
+
+static void enter(void) {
+    if (active++ > 0) return;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
+    /* A hook that was put over ours and outlived it still leads to ours: installing ours over it
+     * would make a circle. */
+    if (now == hook || (installed && now != _PyEval_EvalFrameDefault)) return;
+    previous = now;
+    installed = 1;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
+}
+
+static void leave(void) {
+    if (--active > 0) return;
+    PyInterpreterState *interpreter = PyInterpreterState_Get();
+    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != hook) return;
+    installed = 0;
+    _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
+}
+
+static PyObject *hand_on(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    if (previous == NULL || previous == _PyEval_EvalFrameDefault || handed_on == frame)
+        return _PyEval_EvalFrameDefault(thread, frame, throwing);
+    _PyInterpreterFrame *outer = handed_on;
+    handed_on = frame; /* an earlier hook that leads back to ours finds the default */
+    PyObject *result = previous(thread, frame, throwing);
+    handed_on = outer;
+    return result;
+}
+
+/* ---- frames ---- */
+
+/* The rule's word on a code object, asked once. */
+static enum Mark mark_of(PyCodeObject *code) {
+    void *extra = NULL;
+    if (_PyCode_GetExtra((PyObject *)code, extra_index, &extra) < 0) PyErr_Clear();
+    if (extra != NULL) return (enum Mark)(intptr_t)extra;
+    if (skip_rule == NULL) return WANTED;
+    ArgandRegion *region = current;
+    current = NULL;
+    PyObject *answer = PyObject_CallOneArg(skip_rule, (PyObject *)code);
+    current = region;
+    int skip = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (skip < 0) {
+        PyErr_WriteUnraisable(skip_rule);
+        skip = 1;
+    }
+    enum Mark mark = skip ? SKIPPED : WANTED;
+    if (_PyCode_SetExtra((PyObject *)code, extra_index, (void *)(intptr_t)mark) < 0) PyErr_Clear();
+    return mark;
+}
+
+static int is_plain_function(const PyCodeObject *code) {
+    const int wanted = CO_OPTIMIZED | CO_NEWLOCALS;
+    const int unwanted = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
+    return (code->co_flags & wanted) == wanted && (code->co_flags & unwanted) == 0;
+}
+
+static PyObject *view_of(_PyInterpreterFrame *frame) {
+    PyCodeObject *code = frame->f_code;
+    PyObject *view = PyStructSequence_New(&ArgandView_Type);
+    PyObject *locals = PyTuple_New(code->co_nlocalsplus);
+    if (view == NULL || locals == NULL) {
+        Py_XDECREF(view);
+        Py_XDECREF(locals);
+        return NULL;
+    }
+    PyObject *closure = frame->f_func->func_closure;
+    Py_ssize_t first_free = code->co_nlocalsplus - code->co_nfreevars;
+    for (Py_ssize_t i = 0; i < code->co_nlocalsplus; i++) {
+        PyObject *value = frame->localsplus[i];
+        /* the frame's first instruction would copy the cells of free variables */
+        if (i >= first_free && closure != NULL) value = PyTuple_GET_ITEM(closure, i - first_free);
+        PyTuple_SET_ITEM(locals, i, Py_NewRef(value == NULL ? argand_null : value));
+    }
+    PyStructSequence_SET_ITEM(view, 0, Py_NewRef(code));
+    PyStructSequence_SET_ITEM(view, 1, Py_NewRef(frame->f_func));
+    PyStructSequence_SET_ITEM(view, 2, Py_NewRef(frame->f_globals));
+    PyStructSequence_SET_ITEM(view, 3, Py_NewRef(frame->f_builtins));
+    PyStructSequence_SET_ITEM(view, 4, locals);
+    return view;
+}
+
+/* Calls the entry whose guards hold; 0 when there is none. */
+static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject **result) {
+    PyObject *small[SMALL_CALL + 1];
+    PyObject **collected = small + 1; /* one slot before: vectorcall may use it for self */
+    ArgandWorld world = {.locals = frame->localsplus,
+                         .local_count = frame->f_code->co_nlocalsplus,
+                         .globals = frame->f_globals,
+                         .builtins = frame->f_builtins,
+                         .function = (PyObject *)frame->f_func};
+    ArgandEntry *entry =
+        argand_region_match(region, frame->f_code, &world, &collected, SMALL_CALL);
+    if (entry == NULL) return 0;
+    PyObject *target = Py_NewRef(entry->target);
+    Py_ssize_t count = entry->program->collect_count;
+    int is_small = collected == small + 1;
+    size_t flag = is_small ? PY_VECTORCALL_ARGUMENTS_OFFSET : 0;
+    if (Py_EnterRecursiveCall(" in compiled code")) *result = NULL;
+    else {
+        *result = PyObject_Vectorcall(target, collected, (size_t)count | flag, NULL);
+        Py_LeaveRecursiveCall();
+    }
+    for (Py_ssize_t i = 0; i < count; i++) Py_DECREF(collected[i]);
+    if (!is_small) PyMem_Free(collected);
+    Py_DECREF(target);
+    Py_DECREF(entry);
+    return 1;
+}
+
+/* Asks the callback. 1: an entry was added. 0: run the frame. -1: an exception is set. */
+static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
+    PyObject *view = view_of(frame);
+    if (view == NULL) return -1;
+    current = NULL;
+    PyObject *answer = PyObject_CallOneArg(region->callback, view);
+    current = region;
+    Py_DECREF(view);
+    if (answer == NULL) return -1;
+    int status = 0;
+    if (answer == skip_answer) status = argand_region_skip(region, frame->f_code);
+    else if (Py_IS_TYPE(answer, &ArgandEntry_Type))
+        status = argand_region_add(region, frame->f_code, (ArgandEntry *)answer) < 0 ? -1 : 1;
+    else if (answer != Py_None) {
+        PyErr_Format(PyExc_TypeError, "a region's callback returns Entry, SKIP or None, not %R",
+                     answer);
+        status = -1;
+    }
+    Py_DECREF(answer);
+    return status;
+}
+
+static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    ArgandRegion *region = current;
+    if (region == NULL || throwing || all_eager || !is_plain_function(frame->f_code) ||
+        handed_on == frame || mark_of(frame->f_code) == SKIPPED)
+        return hand_on(thread, frame, throwing);
+    ArgandRow *row = argand_region_find(region, frame->f_code);
+    if (row != NULL && row->skipped) return hand_on(thread, frame, throwing);
+    int closed = row != NULL && row->closed;
+    PyObject *result;
+    Py_INCREF(region);
+    int status = call_entry(region, frame, &result);
+    if (status == 0 && !closed) {
+        status = ask_callback(region, frame);
+        if (status > 0) status = call_entry(region, frame, &result);
+    }
+    Py_DECREF(region);
+    if (status < 0) return NULL;
+    return status > 0 ? result : hand_on(thread, frame, throwing);
+}
+
+/* ---- switches ---- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *function;
+    ArgandRegion *region; /* NULL: no region, the hook is off */
+    PyObject *dict;
+    PyObject *weakrefs;
+} Switch;
+
+static PyObject *switch_call(PyObject *self, PyObject *const *args, size_t count,
+                             PyObject *names) {
+    Switch *wrapper = (Switch *)self;
+    ArgandRegion *outer = current;
+    ArgandRegion *region = all_eager ? NULL : wrapper->region;
+    if (region == outer) return PyObject_Vectorcall(wrapper->function, args, count, names);
+    Py_INCREF(self);
+    current = region;
+    if (region != NULL) enter();
+    PyObject *result = PyObject_Vectorcall(wrapper->function, args, count, names);
+    if (region != NULL) leave();
+    current = outer;
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    static char *names[] = {"function", "region", NULL};
+    PyObject *function, *region = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O|O", names, &function, &region)) return NULL;
+    if (!PyCallable_Check(function) ||
+        (region != Py_None && !Py_IS_TYPE(region, &ArgandRegion_Type))) {
+        PyErr_SetString(PyExc_TypeError, "Switch(callable, Region or None)");
+        return NULL;
+    }
+    Switch *wrapper = (Switch *)type->tp_alloc(type, 0);
+    if (wrapper == NULL) return NULL;
+    wrapper->call = switch_call;
+    wrapper->function = Py_NewRef(function);
+    if (region != Py_None) wrapper->region = (ArgandRegion *)Py_NewRef(region);
+    return (PyObject *)wrapper;
+}
+
+static int switch_traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(((Switch *)self)->function);
+    Py_VISIT(((Switch *)self)->region);
+    Py_VISIT(((Switch *)self)->dict);
+    return 0;
+}
+
+static int switch_clear(PyObject *self) {
+    Py_CLEAR(((Switch *)self)->function);
+    Py_CLEAR(((Switch *)self)->region);
+    Py_CLEAR(((Switch *)self)->dict);
+    return 0;
+}
+
+static void switch_dealloc(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    if (((Switch *)self)->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+    switch_clear(self);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* In a class body it becomes a method, as the function would. */
+static PyObject *switch_get(PyObject *self, PyObject *instance, PyObject *owner) {
+    return instance == NULL || instance == Py_None ? Py_NewRef(self)
+                                                   : PyMethod_New(self, instance);
+}
+
+static PyObject *switch_repr(PyObject *self) {
+    Switch *wrapper = (Switch *)self;
+    return PyUnicode_FromFormat("<%s %R>", wrapper->region != NULL ? "compiled" : "disabled",
+                                wrapper->function);
+}
+
+/* Pickled and copied by name, as functions are. */
+static PyObject *switch_reduce(PyObject *self, PyObject *ignored) {
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyMethodDef switch_methods[] = {{"__reduce__", switch_reduce, METH_NOARGS, NULL}, {NULL}};
+
+static PyMemberDef switch_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Switch, function), READONLY, "what is called"},
+    {"region", T_OBJECT, offsetof(Switch, region), READONLY, "Region, or None: hook off"},
+    {NULL}};
+
+static PyGetSetDef switch_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+
+static PyTypeObject Switch_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "argand.runtime._native.Switch",
+    .tp_doc = "Switch(function, region=None): calls function with the thread's region set.",
+    .tp_basicsize = sizeof(Switch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = switch_new,
+    .tp_traverse = switch_traverse,
+    .tp_clear = switch_clear,
+    .tp_dealloc = switch_dealloc,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Switch, call),
+    .tp_descr_get = switch_get,
+    .tp_repr = switch_repr,
+    .tp_methods = switch_methods,
+    .tp_members = switch_members,
+    .tp_getset = switch_attributes,
+    .tp_dictoffset = offsetof(Switch, dict),
+    .tp_weaklistoffset = offsetof(Switch, weakrefs),
+};
+
+/* ---- module functions ---- */
+
+static PyObject *set_skip_rule(PyObject *module, PyObject *rule) {
+    Py_XSETREF(skip_rule, Py_NewRef(rule));
+    Py_RETURN_NONE;
+}
+
+static PyObject *mark_wanted(PyObject *module, PyObject *code) {
+    if (!PyCode_Check(code)) return PyErr_Format(PyExc_TypeError, "a code object is expected");
+    if (_PyCode_SetExtra(code, extra_index, (void *)(intptr_t)WANTED) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_all_eager(PyObject *module, PyObject *flag) {
+    int value = PyObject_IsTrue(flag);
+    if (value < 0) return NULL;
+    all_eager = value;
+    Py_RETURN_NONE;
+}
+
+static PyObject *current_region(PyObject *module, PyObject *ignored) {
+    return Py_NewRef(current == NULL ? Py_None : (PyObject *)current);
+}
+
+static PyObject *hook_is_installed(PyObject *module, PyObject *ignored) {
+    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+    return PyBool_FromLong(now == hook);
+}
+
+static PyObject *disabled(PyObject *module, PyObject *function) {
+    return PyObject_CallOneArg((PyObject *)&Switch_Type, function);
+}
+
+static PyMethodDef functions[] = {
+    {"set_skip_rule", set_skip_rule, METH_O, "set_skip_rule(f): f(code) says once whether to skip"},
+    {"mark_wanted", mark_wanted, METH_O, "mark_wanted(code): the rule is not asked about it"},
+    {"set_all_eager", set_all_eager, METH_O, "set_all_eager(flag): compiled calls run plainly"},
+    {"current_region", current_region, METH_NOARGS, "the region of this thread, or None"},
+    {"hook_is_installed", hook_is_installed, METH_NOARGS, "whether the interpreter has our hook"},
+    {"disabled", disabled, METH_O, "disabled(function): a Switch that turns the hook off"},
+    {NULL}};
+
+int argand_add_frames(PyObject *module) {
+    if (argand_add_regions(module) < 0 || PyType_Ready(&Switch_Type) < 0) return -1;
+    extra_index = _PyEval_RequestCodeExtraIndex(NULL);
+    if (extra_index < 0) {
+        PyErr_SetString(PyExc_ImportError, "no room left for marks on code objects");
+        return -1;
+    }
+    skip_answer = PyUnicode_InternFromString("argand.SKIP");
+    if (skip_answer == NULL || PyModule_AddObjectRef(module, "SKIP", skip_answer) < 0) return -1;
+    if (PyModule_AddObjectRef(module, "Switch", (PyObject *)&Switch_Type) < 0) return -1;
+    return PyModule_AddFunctions(module, functions);
+}

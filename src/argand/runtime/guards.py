@@ -136,6 +136,44 @@ class Item:
 
 @final
 @dataclass(frozen=True, slots=True)
+class FrameFunction:
+    """The function whose frame this is."""
+
+    name: str = "this function"
+
+    @override
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClosureCell:
+    """``base.__closure__[index]`` of a function: the cell itself."""
+
+    base: Source
+    index: int
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.base}.__closure__[{self.index}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """``base.cell_contents`` of a cell."""
+
+    base: Source
+    name: str = ""  # the variable, for the user to read
+
+    @override
+    def __str__(self) -> str:
+        return self.name or f"{self.base}.cell_contents"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Closure:
     """``base.__closure__[index].cell_contents`` of a function."""
 
@@ -229,10 +267,13 @@ Source: TypeAlias = (
     | Cell
     | Global
     | Builtin
+    | FrameFunction
     | Const
     | Attr
     | DictAttr
     | Item
+    | ClosureCell
+    | Contents
     | Closure
     | Defaults
     | KwDefaults
@@ -259,7 +300,7 @@ class GuardKind(enum.IntEnum):
     TENSOR = 9  # [TensorSpec]
     NOT_ALIASED = 10  # [tuple of sources] the source and these are pairwise different objects
     SAME_OBJECT = 11  # [source] both are one object
-    GLOBAL_STATE = 12  # [None or GlobalState] torch's global state is as it was at compile time
+    GLOBAL_STATE = 12  # [None or state.snapshot()] torch's global state; None: as it is now
     WEAK_ALIVE = 13  # [object] the entry dies with this object; checks nothing else
     RELATION = 14  # [Relation] an integer expression over sources holds
     NO_OVERLAP = 15  # [tuple of sources] tensors with pairwise different storages

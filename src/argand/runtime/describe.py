@@ -1,0 +1,199 @@
+"""runtime.describe: says which guard failed, in the user's words, with both values.
+
+In: a guard program and the view of a frame it refused. Out: ``Failure``, whose text reads like
+"`self.scale` was 2.0, is 3.0 [model.py:31]", and what the user can do about it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+from typing_extensions import override
+
+from argand.runtime import guards, state
+from argand.runtime._native import NULL, FrameView
+from argand.runtime.guards import Guard, GuardKind, Source, TensorSpec, tensor_spec
+from argand.runtime.programs import GuardProgram
+from argand.support.errors import Location
+
+_LIMIT: Final = 60  # characters of a shown value
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a guard program refused a frame."""
+
+    change: str
+    hint: str
+    where: Location | None = None
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.change} [{self.where}]" if self.where else self.change
+
+
+def evaluate(source: Source, view: FrameView) -> Any:
+    """The value of a source in a frame's world; NULL when it leads nowhere."""
+    try:
+        match source:
+            case guards.Local(name) | guards.Cell(name):
+                return _variable(name, view)
+            case guards.Global(name):
+                return view.globals.get(name, NULL)
+            case guards.Builtin(name):
+                return view.builtins.get(name, NULL)
+            case guards.FrameFunction():
+                return view.function
+            case guards.Const(value):
+                return value
+            case _:
+                base = evaluate(source.base, view)
+                return NULL if base is NULL else _step(source, base)
+    except Exception:  # whatever user code raises here, the source leads nowhere
+        return NULL
+
+
+def _variable(name: str, view: FrameView) -> Any:
+    code = view.code
+    names = [code._varname_from_oparg(i) for i in range(len(view.localsplus))]  # type: ignore[attr-defined]
+    value = view.localsplus[names.index(name)]
+    return value.cell_contents if name in code.co_freevars else value
+
+
+def _step(source: Any, base: Any) -> Any:  # noqa: C901, one row per kind of source
+    match source:
+        case guards.Attr(_, name):
+            return getattr(base, name)
+        case guards.DictAttr(_, name):
+            return vars(base).get(name, NULL)
+        case guards.DictOf():
+            return vars(base)
+        case guards.Item(_, key):
+            return dict.get(base, key, NULL) if isinstance(base, dict) else base[key]
+        case guards.ClosureCell(_, index):
+            return base.__closure__[index]
+        case guards.Contents():
+            return base.cell_contents
+        case guards.Closure(_, index):
+            return base.__closure__[index].cell_contents
+        case guards.Defaults(_, index):
+            return base.__defaults__[index]
+        case guards.KwDefaults(_, name):
+            return base.__kwdefaults__[name]
+        case guards.TypeOf():
+            return type(base)
+        case guards.TypeAttr(_, name):
+            found = [vars(kind)[name] for kind in base.__mro__ if name in vars(kind)]
+            return found[0] if found else NULL
+        case guards.SizeOf(_, dim):
+            return base.shape[dim]
+        case _:
+            return NULL
+
+
+def show(value: object) -> str:
+    """A value for a message: short, and never running into an error."""
+    if value is NULL:
+        return "not set"
+    if isinstance(value, weakref.ref):
+        alive = value()
+        return "an object that is gone" if alive is None else show(alive)
+    if isinstance(value, type):
+        return value.__qualname__
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)}"
+    try:
+        text = repr(value)
+    except Exception:
+        text = object.__repr__(value)
+    return text if len(text) <= _LIMIT else f"{text[: _LIMIT - 3]}..."
+
+
+def explain(program: GuardProgram, view: FrameView) -> Failure | None:
+    """Which guard refuses this frame; None when they hold."""
+    number = program.check(view)
+    if isinstance(number, tuple):
+        return None
+    if number < 0:
+        return Failure("a value the compiled code needs is gone", "keep the object alive")
+    guard = program.guards[number]
+    change, hint = _describe(guard, view)
+    return Failure(change, hint, guard.where)
+
+
+def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, one row per kind
+    """What changed, and what to do about it."""
+    name, expected = str(guard.source), guard.expected
+    if guard.kind is GuardKind.GLOBAL_STATE:
+        found = state.differences(expected) if expected else []
+        return "; ".join(found) or "torch's global state changed", "call it in one such state"
+    now: Any = evaluate(guard.source, view) if guard.source is not None else NULL
+    if now is NULL and guard.kind is not GuardKind.MISSING:
+        return f"`{name}` is not set any more", "keep it set"
+    match guard.kind:
+        case GuardKind.TENSOR:
+            return _describe_tensor(name, expected, now)
+        case GuardKind.TYPE_IS:
+            return _was(f"type({name})", expected, type(now)), "pass arguments of one type"
+        case GuardKind.LENGTH:
+            return _was(f"len({name})", expected, len(now)), "keep its length, or split it off"
+        case GuardKind.DICT_KEYS:
+            return _was(f"list({name})", list(expected), list(now)), "keep the keys of the dict"
+        case GuardKind.HAS_ATTR | GuardKind.NO_ATTR:
+            was = guard.kind is GuardKind.HAS_ATTR
+            return _was(f"hasattr({name}, {expected!r})", was, not was), "set it before compiling"
+        case GuardKind.DICT_CONTAINS | GuardKind.DICT_MISSING:
+            was = guard.kind is GuardKind.DICT_CONTAINS
+            return _was(f"{expected!r} in {name}", was, not was), "keep the keys of the dict"
+        case GuardKind.NOT_ALIASED | GuardKind.NO_OVERLAP:
+            what = "object" if guard.kind is GuardKind.NOT_ALIASED else "memory"
+            others = ", ".join(f"`{source}`" for source in expected)
+            return f"`{name}` and {others} shared no {what}, now do", "pass copies"
+        case GuardKind.SAME_OBJECT:
+            return _was(f"{name} is {expected}", True, False), "pass one object"
+        case GuardKind.MISSING:
+            return f"`{name}` was not set, is {show(now)}", "set it before compiling"
+        case GuardKind.ID_IS:
+            return (
+                f"`{name}` was {show(expected)}, is another object: {show(now)}",
+                "do not make it anew for each call, or compile per object",
+            )
+        case GuardKind.RELATION:
+            return f"a relation of sizes no longer holds for `{name}`", "compile with dynamic=False"
+        case _:
+            return _was(name, expected, now), _constant_hint(expected)
+
+
+def _was(name: str, expected: object, now: object) -> str:
+    return f"`{name}` was {show(expected)}, is {show(now)}"
+
+
+def _constant_hint(expected: object) -> str:
+    if isinstance(expected, int | float) and not isinstance(expected, bool):
+        return "pass the number as a tensor, or keep it constant"
+    return "keep the value constant, or compile one function per value"
+
+
+def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str]:
+    if not isinstance(now, torch.Tensor):
+        return f"`{name}` was a tensor, is {show(now)}", "pass a tensor every time"
+    found = tensor_spec(now)
+    if found.python_type is not spec.python_type:
+        return _was(f"type({name})", spec.python_type, found.python_type), "pass one tensor type"
+    for field in ("dtype", "device", "requires_grad"):
+        was, is_now = getattr(spec, field), getattr(found, field)
+        if was != is_now:
+            return _was(f"{name}.{field}", was, is_now), f"pass tensors of one {field}"
+    if len(found.sizes) != len(spec.sizes):
+        return _was(f"{name}.dim()", len(spec.sizes), len(found.sizes)), "pass one rank"
+    for dim, (wanted, size) in enumerate(zip(spec.sizes, found.sizes, strict=True)):
+        if wanted is not None and wanted != size:
+            hint = f"argand.mark_dynamic({name}, {dim}) or argand.compile(..., dynamic=True)"
+            return _was(f"{name}.shape[{dim}]", wanted, size), hint
+    if found.strides != spec.strides:
+        return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
+    return f"`{name}` is of another kind (dispatch keys)", "pass tensors of one kind"

@@ -1,0 +1,49 @@
+"""runtime.skips: which code the frame hook never looks at. Asked once per code object.
+
+Torch's own Python, the standard library, test tools and generated code run as they are. Of torch
+only the modules of ``torch.nn`` are looked at: their ``forward`` is what a user compiles.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sysconfig
+import types
+from typing import Final
+
+import torch
+
+from argand.runtime import _native
+
+_GENERATED: Final = ("<argand", "<frozen", "<eval_with_key>", "<__array_function__", "<attrs ")
+_TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
+_TORCH_MODULES: Final = _TORCH + "nn/modules/"
+_ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
+_STANDARD: Final = tuple(
+    {
+        sysconfig.get_path(name) + "/"
+        for name in ("stdlib", "platstdlib")
+        if sysconfig.get_path(name)
+    }
+)
+_TOOLS: Final = tuple(
+    f"/site-packages/{name}/"
+    for name in ("numpy", "_pytest", "pluggy", "hypothesis", "setuptools", "coverage", "IPython")
+)
+
+
+def should_skip(code: types.CodeType) -> bool:
+    """Whether frames of this code always run as they are."""
+    name = code.co_filename
+    if name.startswith("<"):
+        return name.startswith(_GENERATED)
+    if name.startswith(_TORCH):
+        return not name.startswith(_TORCH_MODULES) or name == f"{_TORCH_MODULES}module.py"
+    if name.startswith(_ARGAND) or any(part in name for part in _TOOLS):
+        return True
+    return name.startswith(_STANDARD) and "site-packages" not in name
+
+
+def install() -> None:
+    """Make it the rule of the hook."""
+    _native.set_skip_rule(should_skip)

@@ -1,0 +1,73 @@
+"""runtime.state: torch's global state, as far as it changes what a graph means.
+
+Out: rows ``(reader, value, reader, value, ...)`` for a GLOBAL_STATE guard. The readers of the common
+state are C functions without arguments whose results are singletons: nanoseconds each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import torch
+
+Snapshot: TypeAlias = tuple[Any, ...]
+
+READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
+    ("torch.is_grad_enabled()", torch._C.is_grad_enabled),
+    ("torch.is_inference_mode_enabled()", torch._C.is_inference_mode_enabled),
+    ("torch autocast enabled", torch._C._is_any_autocast_enabled),
+    ("torch.get_default_dtype()", torch.get_default_dtype),
+    # torch.set_default_device works by a function mode as well
+    ("number of torch function modes", torch._C._len_torch_function_stack),
+    ("number of torch dispatch modes", torch._C._len_torch_dispatch_stack),
+    ("torch.are_deterministic_algorithms_enabled()", torch._C._get_deterministic_algorithms),
+    ("torch function enabled", torch._C._is_torch_function_enabled),
+)
+
+
+def autocast_settings() -> tuple[object, ...]:
+    """Which devices autocast, to what; read only where autocast is on at all."""
+    devices = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
+    ]
+    return (*devices, torch.is_autocast_cache_enabled())
+
+
+def function_modes() -> tuple[object, ...]:
+    """The active torch function modes; a default device is one of them."""
+    count = torch._C._len_torch_function_stack()
+    modes = [torch._C._get_function_stack_at(i) for i in range(count)]
+    return tuple((type(mode), str(getattr(mode, "device", id(mode)))) for mode in modes)
+
+
+RARE: Final[tuple[tuple[str, int, Callable[[], object]], ...]] = (
+    # (name, row of READERS that must be set for it to matter, reader)
+    ("torch autocast settings", 2, autocast_settings),
+    ("torch function modes", 4, function_modes),
+)
+
+
+def snapshot() -> Snapshot:
+    """The state now, as the expected value of a GLOBAL_STATE guard."""
+    values = [reader() for _, reader in READERS]
+    rows: list[object] = []
+    for (_, reader), value in zip(READERS, values, strict=True):
+        rows += [reader, value]
+    for _, needs, rare in RARE:
+        if values[needs]:
+            rows += [rare, rare()]
+    return tuple(rows)
+
+
+def differences(expected: Snapshot) -> list[str]:
+    """What changed since a snapshot, for the user to read."""
+    names: dict[object, str] = {reader: name for name, reader in READERS}
+    names |= {rare: name for name, _, rare in RARE}
+    found = []
+    for reader, was in zip(expected[::2], expected[1::2], strict=True):
+        now = reader()
+        if now != was:
+            found.append(f"`{names[reader]}` was {was}, is {now}")
+    return found
