@@ -2,7 +2,7 @@
 
 In: the name of a function and LLVM operands. Out: one call instruction in the caller's text, and
 the function's definition, once per module; the inliner does the rest. Errors in units of the last
-place are tested in tests/math and printed by `python -m tests.math.ulp_table`.
+place are tested in tests/math and printed by `python -m tests.vector_math.ulp_table`.
 """
 
 from __future__ import annotations

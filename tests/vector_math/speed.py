@@ -1,6 +1,6 @@
 """Nanoseconds per element, one thread, in cache: our code, SLEEF's (out of libtorch), eager.
 
-    python -m tests.math.speed [names]
+python -m tests.vector_math.speed [names]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import torch
 
-from tests.math import harness
+from tests.vector_math import harness
 
 SLEEF = {
     "exp": "exp{}_u10",
