@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
@@ -149,7 +150,8 @@ def _composite(func: Any) -> Handler:
 
     def answer(mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with mode:
-            return func.decompose(*args, **kwargs)
+            # Not func.decompose: for some ops that is torch's Python decomposition (sympy).
+            return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
     return answer
 
