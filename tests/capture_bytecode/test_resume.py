@@ -380,3 +380,32 @@ def test_traceback_points_at_the_users_line():
         FunctionType(raising, {})(KeyError("k"))
     last = traceback.extract_tb(caught.value.__traceback__)[-1]
     assert last.line == "log.append(1)"
+
+
+def test_a_break_in_a_loop_makes_one_resume_function():
+    """The copy of the loop breaks at the copy of the place: that resumes in the very same code object."""
+    code = samples.loops.__code__
+    at = next(i.index for i in decode(code).instructions if i.op == "LIST_APPEND" or i.op == "CALL")
+    at = next(i.index for i in decode(code).instructions if i.op == "CALL" and i.index > at) + 1
+    stack = tuple(True for _ in stack_before(code)[at])
+    made = make_resume(code, at, stack=stack, bound=live_locals(code, at))
+    copied = [
+        i.index
+        for i in decode(made).instructions
+        if i.positions == decode(code).instructions[at].positions
+        and i.op == decode(code).instructions[at].op
+    ]
+    again = make_resume(made, copied[-1], stack=stack, bound=live_locals(made, copied[-1]))
+    assert again is made
+
+
+def test_a_break_below_a_thunk_comes_back_to_the_same_function():
+    code = samples.calls.__code__
+    at = next(i.index for i in decode(code).instructions if i.op == "CALL")
+    below = stack_before(code)[at][: -2 - decode(code).instructions[at].arg]
+    stack = tuple(True for _ in below)
+    made = make_resume(code, at, stack=stack, bound=live_locals(code, at), thunk=True)
+    call = next(i.index for i in decode(made).instructions if i.op == "CALL")
+    assert live_locals(made, call) == live_locals(code, at)
+    again = make_resume(made, call, stack=stack, bound=live_locals(made, call), thunk=True)
+    assert again is made

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Final
 
-from argand.capture.bytecode.instruction import Instruction
+from argand.capture.bytecode.instruction import Instruction, Origin
 from argand.capture.bytecode.version import decode, dialect
 
 
@@ -164,6 +164,7 @@ def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
     A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` always reads its
     first argument, which is in the answer even if it is a cell.
     """
+    code, index = Origin.of(code, index)
     mask = -1 if not _FRAME_READERS.isdisjoint(code.co_names) else _live_masks(code)[index]
     for_super = "__class__" in code.co_freevars and code.co_argcount > 0
     return tuple(

@@ -63,13 +63,21 @@ class Instruction:
         """LOAD_GLOBAL: a NULL goes below the value, for the CALL that follows."""
         return self.op == "LOAD_GLOBAL" and bool((self.arg or 0) & 1)
 
+    @property
+    def keyword_names(self) -> tuple[str, ...]:
+        """CALL: the names of its last arguments."""
+        return self.argval if isinstance(self.argval, tuple) and self.op == "CALL" else ()
+
     @override
     def __str__(self) -> str:
         """One line of a listing: `12 LOAD_FAST x`."""
         text = f"{self.index:4d} {self.op}"
         if self.target is not None:
             text += f" -> {self.target}"
+        elif self.op == "CALL":
+            text += f" {self.arg}" + "".join(f" {name}=" for name in self.keyword_names)
         elif self.arg is not None:
+            text += " NULL +" if self.pushes_null else ""
             text += f" {self.arg}" if self.argval is None else f" {self.argval!r}"
         return text if self.handler is None else f"{text}   [{self.handler.target}]"
 
@@ -87,3 +95,24 @@ class Decoded:
     def __str__(self) -> str:
         """The listing, one instruction per line."""
         return "\n".join(map(str, self.instructions))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where a resume function's code was copied from; the last of its constants.
+
+    A loop that breaks in its body resumes in a copy of itself, which breaks there again: by going back to the first
+    code object, the second resume function is the first one, and no chain of copies of copies begins.
+    """
+
+    code: CodeType
+    places: tuple[int, ...]  # index -> index in `code`, -1 in the prologue
+
+    @staticmethod
+    def of(code: CodeType, index: int) -> tuple[CodeType, int]:
+        """The first code object, and the place in it; `code` and `index` where there is none."""
+        last = code.co_consts[-1] if code.co_consts else None
+        if isinstance(last, Origin) and last.places[index] >= 0:
+            return last.code, last.places[index]
+        return code, index

@@ -31,7 +31,7 @@ from typing import Final, final
 
 from argand.capture.bytecode.assemble import assemble
 from argand.capture.bytecode.flow import Slot, Stack, falls_through, reachable, stack_before
-from argand.capture.bytecode.instruction import Handler, Instruction
+from argand.capture.bytecode.instruction import Handler, Instruction, Origin
 from argand.capture.bytecode.version import decode, dialect
 from argand.support.errors import Break, CaptureBreak, Location
 
@@ -50,7 +50,6 @@ def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
     return tuple(slot for slot, kind in enumerate(stack) if kind is Slot.PREVIOUS)
 
 
-@functools.lru_cache(maxsize=4096)
 def make_resume(
     code: CodeType,
     index: int,
@@ -64,8 +63,21 @@ def make_resume(
 
     Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
     a NULL and no argument), then the values of the variables `bound`. Its `co_freevars` are the cells to give it as
-    closure. Raises CaptureBreak.B020 where no such code exists.
+    closure. Raises CaptureBreak B020 where no such code exists. Equal arguments give the same code object; so does a place
+    in a resume function and the place it was copied from.
     """
+    return _make(*Origin.of(code, index), stack, bound, thunk, raises)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make(
+    code: CodeType,
+    index: int,
+    stack: tuple[bool, ...],
+    bound: tuple[str, ...],
+    thunk: bool,
+    raises: bool,
+) -> CodeType:
     place = decode(code).instructions[index]
     kinds = _slot_kinds(code, place, len(stack), thunk=thunk, raises=raises)
     entries: tuple[int, ...] = (index,)
@@ -239,6 +251,9 @@ class _Builder:
                 instruction.handler = instruction.handler._replace(
                     target=moved[instruction.handler.target]
                 )
+        # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
+        own = [self.place.index if i.op == "CALL" else -1 for i in self.prologue]
+        self.constants.append(Origin(self.code, (*own, *self.kept)))
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
         function = self.code.co_qualname.rpartition(".")[2]
         return assemble(
