@@ -1,1 +1,61 @@
-"""Argand compiles PyTorch programs for CPUs."""
+"""Argand compiles PyTorch programs for CPUs: ``argand.compile(model)``.
+
+Public names only. Each is loaded at its first use, so that ``import argand`` costs next to nothing and
+does not even import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Final
+
+_WHERE: Final = {
+    "pipeline": ("compile", "compile_in_place", "reset"),
+    "capture.marks": (
+        "allow_in_graph",
+        "assume_constant_result",
+        "disable",
+        "graph_break",
+        "is_compiling",
+    ),
+    "runtime.stance": ("set_stance",),
+    "runtime.cache": ("ArgandWarning",),
+    "backends.registry": (
+        "list_backends",
+        "lookup_backend",
+        "register_backend",
+        "set_default_backend",
+    ),
+    "backends.aot": ("aot_autograd", "make_boxed_func"),
+    "autograd.partition": ("default_partition",),
+    "customops.definition": ("custom_op",),
+    "customops.check": ("opcheck",),
+    "support.errors": (
+        "ArgandError",
+        "BackendCompilerFailed",
+        "CaptureError",
+        "InternalError",
+        "InvalidBackend",
+        "RecompileLimitExceeded",
+        "UserError",
+    ),
+    "support.logs": ("set_logs",),
+}
+_PLACE: Final = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = sorted(_PLACE)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name."""
+    place = _PLACE.get(name)
+    if place is None:
+        raise AttributeError(f"module 'argand' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"argand.{place}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return list(__all__)

@@ -310,9 +310,12 @@ static PyObject *set_skip_rule(PyObject *module, PyObject *rule) {
     Py_RETURN_NONE;
 }
 
-static PyObject *mark_wanted(PyObject *module, PyObject *code) {
-    if (!PyCode_Check(code)) return PyErr_Format(PyExc_TypeError, "a code object is expected");
-    if (_PyCode_SetExtra(code, extra_index, (void *)(intptr_t)WANTED) < 0) return NULL;
+static PyObject *mark_code(PyObject *module, PyObject *args) {
+    PyObject *code;
+    int wanted;
+    if (!PyArg_ParseTuple(args, "O!p", &PyCode_Type, &code, &wanted)) return NULL;
+    intptr_t mark = wanted ? WANTED : SKIPPED;
+    if (_PyCode_SetExtra(code, extra_index, (void *)mark) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -338,7 +341,7 @@ static PyObject *disabled(PyObject *module, PyObject *function) {
 
 static PyMethodDef functions[] = {
     {"set_skip_rule", set_skip_rule, METH_O, "set_skip_rule(f): f(code) says once whether to skip"},
-    {"mark_wanted", mark_wanted, METH_O, "mark_wanted(code): the rule is not asked about it"},
+    {"mark_code", mark_code, METH_VARARGS, "mark_code(code, wanted): instead of asking the rule"},
     {"set_all_eager", set_all_eager, METH_O, "set_all_eager(flag): compiled calls run plainly"},
     {"current_region", current_region, METH_NOARGS, "the region of this thread, or None"},
     {"hook_is_installed", hook_is_installed, METH_NOARGS, "whether the interpreter has our hook"},

@@ -1,0 +1,140 @@
+"""pipeline: the compiler on one page.
+
+``compile(model)`` gives back the model under the same call, with a region of its own. While a call
+runs in a region, every Python frame goes through these stages, in this order:
+
+1. hook      (runtime/frames.c)  is there an entry whose guards hold? Then it runs, and that is all.
+2. policy    (runtime.cache)     stance and recompile limit decide whether to compile at all: first,
+                                 because everything after it costs milliseconds.
+3. capture   (capture.trace)     the frame is interpreted on fakes: a torch graph, guards, a journal.
+4. backend   (backends.bind)     each graph becomes a callable. Inside capture, because what comes
+                                 after a graph break is only known when the graph before it can run.
+     autograd -> passes -> schedule -> LLVM, for the default backend (backends.argand_backend)
+5. guards    (runtime.programs)  the rows become a C program: last, when no more rows can come.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final, TypeVar, overload
+
+import torch
+
+from argand.backends.bind import BoundBackend, bind_backend
+from argand.backends.registry import BackendSpec, get_default_backend
+from argand.capture.trace import SKIP, capture_frame
+from argand.runtime import _native, callables
+from argand.runtime._native import FrameView, Region
+from argand.runtime.cache import CodeCache, Compiled
+from argand.runtime.cache import reset as reset_code
+from argand.support import logs
+from argand.support.options import MODES, Options, make_options, read_environment
+
+Model = TypeVar("Model", bound=Callable[..., Any])
+
+_OURS: Final = frozenset(field.name for field in fields(Options))
+
+
+@overload
+def compile(
+    model: Model,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: BackendSpec | None = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    disable: bool = ...,
+) -> Model: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: BackendSpec | None = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    disable: bool = ...,
+) -> Callable[[Model], Model]: ...
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: BackendSpec | None = None,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function, method, callable object, class or module; also a decorator.
+
+    Nothing is compiled before the first call. The result is called like ``model``; a module gives a
+    second module over the same parameters, attributes and hooks. Fails with ``InvalidBackend`` or
+    ``OptionError`` here, with ``CaptureError`` at the call when ``fullgraph`` meets a graph break.
+    """
+    keywords: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "mode": mode,
+        "options": options,
+    }
+    if model is None:
+        return functools.partial(compile, **keywords, disable=disable)
+    if disable or read_environment().disable:
+        return model
+    return callables.compiled(model, _make_region(**keywords))
+
+
+def compile_in_place(module: torch.nn.Module, **keywords: Any) -> torch.nn.Module:
+    """Make the calls of ``module`` itself compiled; keywords as for ``compile``. Returns it."""
+    if keywords.pop("disable", False) or read_environment().disable:
+        return module
+    return callables.compile_module_in_place(module, _make_region(**keywords))
+
+
+def reset() -> None:
+    """Forget everything compiled in this process; compiled functions compile again."""
+    reset_code()
+
+
+def _make_region(
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: BackendSpec | None = None,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Region:
+    logs.start_from_environment()
+    bound = bind_backend(get_default_backend() if backend is None else backend, mode, options)
+    # Another backend may have modes and options of its own: only the names we know are ours.
+    ours = {name: value for name, value in (options or {}).items() if name in _OURS}
+    chosen = make_options(
+        mode if mode in MODES else None,
+        options if bound.name == "argand" else ours,
+        fullgraph=fullgraph,
+        dynamic=dynamic,
+    )
+    return CodeCache(functools.partial(_compile_frame, bound, chosen), chosen).make_region()
+
+
+def _compile_frame(
+    backend: BoundBackend, options: Options, view: FrameView
+) -> Compiled | str | None:
+    """Stages 3 and 4 of one frame."""
+    captured = capture_frame(
+        view.code,
+        view.function,
+        view.localsplus,
+        view.globals,
+        view.builtins,
+        backend=backend,
+        options=options,
+    )
+    if captured is SKIP:
+        return _native.SKIP
+    found: Compiled | None = captured
+    return found

@@ -1,0 +1,137 @@
+"""runtime.callables: puts compiled code back under the call the user already writes.
+
+In: a function, method, callable object, class or module, and a region. Out: the same kind of thing,
+whose calls run in the region. A compiled module is a second object over the *same* attributes as the
+first (decision 0003): its state dict, hooks, training flag and parameters are the original's, it
+copies and pickles as the original, and the original stays as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from argand.runtime import _native
+from argand.runtime._native import Region, Switch
+
+_CALL = "__call__"
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """The code a call of this runs first, if it is Python."""
+    function = getattr(function, "__func__", function)
+    if isinstance(function, functools.partial):
+        return code_of(function.func)
+    if isinstance(function, torch.nn.Module):
+        return code_of(function.forward)
+    code = getattr(function, "__code__", None)
+    if code is None and not isinstance(function, type):
+        code = getattr(getattr(type(function), _CALL, None), "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
+
+
+def compiled_callable(function: Callable[..., Any], region: Region | None) -> Switch:
+    """A function, method or callable object that runs in a region (None: with the hook off)."""
+    code = code_of(function)
+    if code is not None and region is not None:
+        _native.mark_code(code, True)  # the user named it, whatever file it is in
+    switch = Switch(function, region)
+    for name in functools.WRAPPER_ASSIGNMENTS:
+        with contextlib.suppress(AttributeError):
+            setattr(switch, name, getattr(function, name))
+    switch.__dict__.update(getattr(function, "__dict__", {}) if _is_function(function) else {})
+    return switch
+
+
+def _is_function(function: object) -> bool:
+    return isinstance(function, types.FunctionType | types.MethodType)
+
+
+class CompiledModule:
+    """What the class of a compiled module adds to the class of the original."""
+
+    __slots__ = ()
+    _argand_module: torch.nn.Module  # the original; a slot of the class made below
+
+    @override
+    def __init_subclass__(cls, **keywords: object) -> None:
+        """Nothing: a class made to hold a compiled module is no subclass the user wrote."""
+
+    @property
+    @override
+    def __class__(self) -> type:
+        """The user's class."""
+        return type(self._argand_module)
+
+    @__class__.setter
+    @override
+    def __class__(self, value: type) -> None:
+        self._argand_module.__class__ = value
+
+    @override
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._argand_module.__reduce_ex__(protocol)
+
+    def __copy__(self) -> torch.nn.Module:
+        return copy.copy(self._argand_module)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Module:
+        return copy.deepcopy(self._argand_module, memo)
+
+
+def compiled_module(module: torch.nn.Module, region: Region) -> torch.nn.Module:
+    """A second object over the attributes of ``module``, whose calls run in a region."""
+    kind = type(module)
+    names = {"__slots__": (_CALL, "_argand_module"), "__module__": kind.__module__}
+    names["__qualname__"] = kind.__qualname__
+    # The call is a slot, so that calling finds the switch without a Python frame in between.
+    made = types.new_class(
+        kind.__name__, (CompiledModule, kind), {}, lambda body: body.update(names)
+    )
+    compiled: Any = object.__new__(made)
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    object.__setattr__(compiled, "_argand_module", module)
+    object.__setattr__(compiled, _CALL, compiled_callable(module, region))
+    result: torch.nn.Module = compiled
+    return result
+
+
+def compile_module_in_place(module: torch.nn.Module, region: Region) -> torch.nn.Module:
+    """Make the calls of the module itself run in a region; torch leaves this out of pickles."""
+    code = code_of(module)
+    if code is not None:
+        _native.mark_code(code, True)
+    module._compiled_call_impl = Switch(module._call_impl, region)
+    return module
+
+
+def compiled_class(kind: type, region: Region) -> type:
+    """Compile the calls of all instances of a class, as a decorator of it does."""
+    name = "forward" if issubclass(kind, torch.nn.Module) else _CALL
+    function = kind.__dict__.get(name) or getattr(kind, name, None)
+    if function is None or (name == _CALL and not hasattr(function, "__code__")):
+        raise TypeError(f"instances of {kind.__qualname__} cannot be called")
+    setattr(kind, name, compiled_callable(function, region))
+    return kind
+
+
+def compiled(model: Any, region: Region) -> Any:
+    """The compiled form of anything callable."""
+    if isinstance(model, torch.nn.Module):
+        return (
+            model if isinstance(model, torch.jit.ScriptModule) else compiled_module(model, region)
+        )
+    if isinstance(model, type):
+        return compiled_class(model, region)
+    if isinstance(model, staticmethod | classmethod):
+        return type(model)(compiled_callable(model.__func__, region))
+    if not callable(model):
+        raise TypeError(f"argand.compile takes a callable or a module, got {type(model).__name__}")
+    return compiled_callable(model, region)
