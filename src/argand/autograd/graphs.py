@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.node import map_arg
 
 from argand.autograd.functional import is_random
 
@@ -34,47 +36,76 @@ def flat_outputs(graph: Graph) -> list[Any]:
     return list(graph.output_node().args[0])
 
 
-def ancestors(nodes: Iterable[Any]) -> set[Node]:
-    """The nodes and everything they are computed from."""
+def ancestors(nodes: Iterable[Any], stop: Collection[Node] = ()) -> set[Node]:
+    """The nodes and everything they are computed from, not going beyond ``stop``."""
     found: set[Node] = set()
     pending = [node for node in nodes if isinstance(node, Node)]
     while pending:
         node = pending.pop()
         if node not in found:
             found.add(node)
-            pending.extend(node.all_input_nodes)
+            if node not in stop:
+                pending.extend(node.all_input_nodes)
     return found
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node is a view of another node's value."""
+    return isinstance(node.target, OpOverload) and node.target.is_view
+
+
+def add_node(graph: Graph, op: str, target: Any, args: Any, kwargs: Any, name: str) -> Node:
+    """``graph.create_node`` without its search for symbolic numbers, which takes most of its time."""
+    name = graph._graph_namespace.create_name(name, None)
+    node = Node(graph, name, op, target, args, kwargs, None)
+    graph._graph_namespace.associate_name_with_obj(name, node)
+    graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
 
 
 def extract(
     nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, draws: bool
 ) -> Graph:
-    """A graph of its own computing ``outputs`` from ``inputs`` by those of ``nodes`` it needs.
+    """A graph of its own computing ``outputs`` from ``inputs``.
 
+    It keeps the order of ``nodes``; anything else it needs is computed just before its first use.
     With ``draws``, random ops among ``nodes`` stay even when nobody reads them.
     """
-    needed: set[Node] = set()
-    pending = [node for node in outputs if isinstance(node, Node)]
-    given = set(inputs)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            if node not in given:
-                pending.extend(node.all_input_nodes)
     graph = Graph()
     copies: dict[Node, Node] = {}
     for node in inputs:
-        copies[node] = graph.create_node("placeholder", node.name, name=node.name)
-        copies[node].meta = node.meta
+        copies[node] = add_node(graph, "placeholder", node.name, (), {}, node.name)
+        copies[node].meta = dict(node.meta)
+    given = set(inputs)
+    needed = ancestors(outputs, given)
+
+    def copy(node: Node) -> None:
+        pending = [node]
+        while pending:
+            current = pending[-1]
+            missing = [source for source in current.all_input_nodes if source not in copies]
+            if missing:
+                pending.extend(reversed(missing))
+                continue
+            pending.pop()
+            if current not in copies:
+                args = map_arg(current.args, copies.__getitem__)
+                kwargs = map_arg(current.kwargs, copies.__getitem__)
+                new = add_node(graph, current.op, current.target, args, kwargs, current.name)
+                new.meta = dict(current.meta)
+                copies[current] = new
+
     for node in nodes:
-        if node in copies or node.op in ("placeholder", "output"):
+        if node.op in ("placeholder", "output") or node in copies:
             continue
         if node in needed or (draws and is_random(node.target, node.args)):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-    # placeholders keep their order, whatever the outputs are
-    returned = [copies[value] if isinstance(value, Node) else value for value in outputs]
-    graph.output(returned)
+            copy(node)
+    for node in outputs:
+        if isinstance(node, Node) and node not in copies:
+            copy(node)
+    graph.output([copies[value] if isinstance(value, Node) else value for value in outputs])
     return graph
 
 

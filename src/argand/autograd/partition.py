@@ -8,13 +8,136 @@ The calling convention is that of torch's own partitioners, so either may stand 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, final
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from argand.autograd.graphs import ancestors, extract, flat_outputs, make_module
+from argand.autograd.flow import INFINITE, Network
+from argand.autograd.functional import is_random
+from argand.autograd.graphs import ancestors, extract, flat_outputs, is_view, make_module
+from argand.ops.rows import row_of
+from argand.ops.table import Kind
+
+# Kinds whose ops fuse into the kernels that read them: computing them again costs no memory traffic.
+_FUSIBLE: Final = frozenset({Kind.POINTWISE, Kind.FACTORY, Kind.VIEW})
+
+
+def default_partition(
+    joint_module: GraphModule, _joint_inputs: Sequence[Any], *, num_fwd_outputs: int, **_: Any
+) -> tuple[GraphModule, GraphModule]:
+    """Save everything of the forward that the backward reads; recompute nothing."""
+    return cut(joint_module, Split(joint_module, num_fwd_outputs).read, num_fwd_outputs)
+
+
+def min_cut_partition(
+    joint_module: GraphModule,
+    _joint_inputs: Sequence[Any],
+    *,
+    num_fwd_outputs: int,
+    memory_budget: float = 1.0,
+    **_: Any,
+) -> tuple[GraphModule, GraphModule]:
+    """Save the fewest bytes from which the backward can be had by recomputing what fuses.
+
+    ``memory_budget`` is the fraction of those bytes that may be saved: below 1, ever more expensive
+    ops are computed again, random ones never.
+    """
+    split = Split(joint_module, num_fwd_outputs)
+    saved = split.min_cut(lifted=frozenset())
+    if memory_budget < 1.0:
+        saved = _within_budget(split, saved, memory_budget)
+    return cut(joint_module, saved, num_fwd_outputs)
+
+
+def _within_budget(split: Split, saved: list[Node], budget: float) -> list[Node]:
+    """Allow heavy ops to run again, cheapest per byte first, until the saved bytes fit."""
+    candidates = sorted(
+        (node for node in split.forward if is_heavy(node) and not _must_save(node)),
+        key=lambda node: (_work(node) / (1 + bytes_of(node)), node.name),
+    )
+    limit = budget * sum(bytes_of(node) for node in saved if node.op != "placeholder")
+    low, high, best = 0, len(candidates), saved
+    while low <= high:
+        middle = (low + high) // 2 if budget > 0 else high
+        trial = split.min_cut(lifted=frozenset(candidates[:middle]))
+        if sum(bytes_of(node) for node in trial if node.op != "placeholder") <= limit:
+            best, high = trial, middle - 1
+        else:
+            low = middle + 1
+            if middle == len(candidates):
+                return trial
+        if budget == 0:
+            return trial
+    return best
+
+
+@final
+class Split:
+    """Which nodes of a joint graph the forward computes, and what the rest reads of them."""
+
+    def __init__(self, joint: GraphModule, count: int) -> None:
+        outputs = flat_outputs(joint.graph)
+        self.nodes = list(joint.graph.nodes)
+        needed = ancestors(outputs[:count])
+        gradients = {node for node in outputs[count:] if isinstance(node, Node)}
+        tangents = set(split_placeholders(joint)[1])
+        self.forward: dict[Node, None] = {}  # in graph order
+        for node in self.nodes:
+            if node in needed or (node.op == "placeholder" and node not in tangents):
+                self.forward[node] = None
+        self.results = {node for node in outputs[:count] if isinstance(node, Node)}
+        self.read = [node for node in self.forward if self._is_read(node, gradients)]
+
+    def _is_read(self, node: Node, gradients: set[Node]) -> bool:
+        if node.op == "get_attr" or is_tuple(node):
+            return False
+        if node in gradients:
+            return True
+        return any(user not in self.forward and user.op != "output" for user in node.users)
+
+    def min_cut(self, lifted: frozenset[Node]) -> list[Node]:
+        """What to save; ``lifted`` are heavy ops that may run again."""
+        network = Network()
+        inner: dict[Node, int] = {}  # node -> vertex where it is computed; +1 where it is known
+        pending: list[Node] = []
+
+        def known(node: Node) -> int:
+            if node not in inner:
+                inner[node] = network.vertex()
+                network.vertex()
+                pending.append(node)
+            return inner[node] + 1
+
+        for node in self.read:
+            network.edge(known(node), 1, INFINITE)
+        while pending:
+            node = pending.pop()
+            computed = inner[node]
+            network.edge(computed, computed + 1, self._price(node))
+            if node.op == "placeholder" or (node not in lifted and is_heavy(node)):
+                network.edge(0, computed, INFINITE)
+            else:
+                for source in node.all_input_nodes:
+                    network.edge(known(source), computed, INFINITE)
+        beyond = network.cut()
+        chosen = {n for n, v in inner.items() if not beyond[v] and beyond[v + 1]}
+        return [node for node in self.forward if node in chosen]
+
+    def _price(self, node: Node) -> int:
+        """Bytes kept alive by saving a node; views and tuples are never saved themselves."""
+        if is_tuple(node) or is_view(node) or node.op == "get_attr":
+            return INFINITE
+        size = bytes_of(node)
+        if node.op == "placeholder":
+            return 1 + size // 1024  # alive anyway
+        if node in self.results:
+            return 1 + size // 2  # made anyway, and often kept by the caller
+        materialised = is_heavy(node) or any(is_heavy(user) for user in node.users)
+        return 1 + (size if materialised else 2 * size)
 
 
 def split_placeholders(joint: GraphModule) -> tuple[list[Node], list[Node]]:
@@ -25,42 +148,43 @@ def split_placeholders(joint: GraphModule) -> tuple[list[Node], list[Node]]:
     return primals, tangents
 
 
-def default_partition(
-    joint_module: GraphModule,
-    _joint_inputs: Sequence[Any],
-    *,
-    num_fwd_outputs: int,
-    **_: Any,
-) -> tuple[GraphModule, GraphModule]:
-    """Save everything of the forward that the backward reads; recompute nothing."""
-    outputs = flat_outputs(joint_module.graph)
-    forward = ancestors(outputs[:num_fwd_outputs])
-    forward.update(node for node in joint_module.graph.nodes if node.op == "placeholder")
-    _, tangents = split_placeholders(joint_module)
-    forward.difference_update(tangents)
-    saved = _values_read(joint_module, forward, outputs, num_fwd_outputs)
-    return cut(joint_module, saved, num_fwd_outputs)
-
-
-def _values_read(
-    joint: GraphModule, forward: set[Node], outputs: list[Any], count: int
-) -> list[Node]:
-    """Forward values read by what is not forward, tuples replaced by their elements."""
-    gradients = {node for node in outputs[count:] if isinstance(node, Node)}
-    saved = []
-    for node in joint.graph.nodes:
-        if node not in forward or node.op == "get_attr" or is_tuple(node):
-            continue
-        if node in gradients or any(
-            user not in forward and user.op != "output" for user in node.users
-        ):
-            saved.append(node)
-    return saved
-
-
 def is_tuple(node: Node) -> bool:
     """Whether a node's value is several tensors."""
     return isinstance(node.meta.get("val"), tuple | list)
+
+
+def is_heavy(node: Node) -> bool:
+    """Whether a node's value is worth keeping: it costs more than the memory traffic of a fusion."""
+    target = node.target
+    if not isinstance(target, OpOverload):
+        return node.op == "call_function" and target is not operator.getitem
+    if target.is_view:
+        return False
+    row = row_of(target)
+    return row is None or row.random or row.kind not in _FUSIBLE
+
+
+def _must_save(node: Node) -> bool:
+    """Values that cannot be had again: random draws, and whatever a user's op does."""
+    return not isinstance(node.target, OpOverload) or is_random(node.target, node.args)
+
+
+def bytes_of(node: Node) -> int:
+    """Size of a node's value."""
+    value = node.meta.get("val")
+    values = value if isinstance(value, tuple | list) else (value,)
+    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))
+
+
+def _work(node: Node) -> float:
+    """A rough count of operations: elements touched, times the inner dimension of products."""
+    touched = bytes_of(node) + sum(bytes_of(source) for source in node.all_input_nodes)
+    row = row_of(node.target)
+    if row is not None and row.kind in (Kind.MATMUL, Kind.CONV):
+        shapes = [s.meta["val"] for s in node.all_input_nodes if not is_tuple(s)]
+        inner = max((v.shape[-1] for v in shapes if getattr(v, "ndim", 0)), default=1)
+        return float(bytes_of(node)) * inner
+    return float(touched)
 
 
 def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphModule, GraphModule]:
@@ -72,10 +196,10 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
         for node in joint.graph.nodes
         if node.op == "get_attr"
     }
-    nodes = list(joint.graph.nodes)
-    forward_nodes = [node for node in nodes if not node.meta.get("is_backward")]
+    forward_nodes = [node for node in joint.graph.nodes if not node.meta.get("is_backward")]
+    backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]
     forward = extract(forward_nodes, primals, [*outputs[:count], *saved], draws=True)
-    backward = extract(nodes, [*saved, *tangents], outputs[count:], draws=False)
+    backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], draws=False)
     return (
         make_module(forward, constants, "Forward"),
         make_module(backward, constants, "Backward"),
@@ -84,12 +208,5 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
 
 def saved_bytes(forward: GraphModule, num_fwd_outputs: int) -> int:
     """Bytes a forward keeps for its backward, parameters and inputs not counted."""
-    total = 0
-    for node in flat_outputs(forward.graph)[num_fwd_outputs:]:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and node.op != "placeholder":
-            total += value.numel() * value.element_size()
-    return total
-
-
-min_cut_partition = default_partition
+    saved = flat_outputs(forward.graph)[num_fwd_outputs:]
+    return sum(bytes_of(node) for node in dict.fromkeys(saved) if node.op != "placeholder")

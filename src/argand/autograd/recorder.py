@@ -18,6 +18,7 @@ from typing_extensions import override
 from argand.autograd.aliasing import Aliasing, Region
 from argand.autograd.functional import Action, Copied, Recipe, is_random, recipe_of
 from argand.autograd.geometry import as_strided_step, aten, dense_order, steps_of
+from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
 
@@ -263,7 +264,7 @@ class Recorder(FakeMode):
         if val is None:
             val = _value_of(func, args, kwargs)
         name = _name_of(func)
-        node = self.graph.create_node("call_function", func, args, kwargs, name=name)
+        node = add_node(self.graph, "call_function", func, args, kwargs, name)
         meta = node.meta
         meta["val"] = val
         meta["stack_trace"] = self.lines() if self.lines is not None else self.stack_trace

@@ -235,24 +235,11 @@ def _fit_tangent(tangent: torch.Tensor | None, fake: torch.Tensor) -> torch.Tens
 def _make_function(
     traced: Traced, forward: Boxed, backward: Callable[[], Boxed], again: Differentiable
 ) -> Callable[..., Any]:
-    results, inputs = traced.results, len(traced.inputs)
-    tangent_places = tuple(zip(traced.tangents, traced.tangent_fakes, strict=True))
-    constant = [k for k in range(results) if k not in set(traced.tangents)]
-    gradient_places = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
-    random = traced.random
-    unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
-    checked = [
-        k for k, x in enumerate(traced.inputs) if isinstance(x, torch.Tensor) and k not in unread
-    ]
+    """``apply`` of an autograd function made for one graph."""
+    results, random = traced.results, traced.random
+    places = _Places(traced)
+    checked, constant = places.checked, places.constant
     forward = _dressed(traced, forward)
-
-    def scatter(gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
-        """One gradient per input; None where only absent tangents could have given one."""
-        answer: list[Any] = [None] * inputs
-        for (place, needs), gradient in zip(gradient_places, gradients, strict=True):
-            if needs & present:
-                answer[place] = gradient
-        return tuple(answer)
 
     class CompiledFunction(torch.autograd.Function):
         """One compiled graph in torch's autograd."""
@@ -275,36 +262,70 @@ def _make_function(
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             """Run the backward, or its differentiable form."""
-            present = 0
-            for bit, (place, _) in enumerate(tangent_places):
-                if grads[place] is not None:
-                    present |= 1 << bit
+            present, tangents = places.gather(grads)
             if not present:
-                return (None,) * inputs
-            tangents = [_fit_tangent(grads[place], fake) for place, fake in tangent_places]
+                return (None,) * places.inputs
             if torch.is_grad_enabled():
-                return scatter(differentiate_again(ctx, tangents), present)
+                return places.scatter(_differentiate(ctx, tangents, checked, again), present)
             values = [*ctx.saved_tensors, *tangents]
             tangents.clear()
             ctx.maybe_clear_saved_tensors()
-            return scatter(backward()(values), present)
-
-    def differentiate_again(ctx: Any, tangents: list[Any]) -> Sequence[Any]:
-        primals = ctx.primals
-        now = [primals[k]._version for k in checked]
-        if now != ctx.versions:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation between the forward and this differentiable backward"
-            )
-        if not random:
-            return again(primals, tangents)
-        state = torch.get_rng_state()
-        torch.set_rng_state(ctx.generator)
-        try:
-            return again(primals, tangents)
-        finally:
-            torch.set_rng_state(state)
+            return places.scatter(backward()(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
     return super(torch.autograd.Function, CompiledFunction).apply  # type: ignore[no-any-return]
+
+
+@final
+class _Places:
+    """Where gradients come from and go to."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.inputs = len(traced.inputs)
+        self.tangents = tuple(zip(traced.tangents, traced.tangent_fakes, strict=True))
+        self.constant = [k for k in range(traced.results) if k not in set(traced.tangents)]
+        self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
+        unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
+        self.checked = [
+            k
+            for k, value in enumerate(traced.inputs)
+            if isinstance(value, torch.Tensor) and k not in unread
+        ]
+
+    def gather(self, grads: Sequence[Any]) -> tuple[int, list[torch.Tensor]]:
+        """(bits of the tangents that are there, tangents as the graph wants them)."""
+        present = 0
+        for bit, (place, _) in enumerate(self.tangents):
+            if grads[place] is not None:
+                present |= 1 << bit
+        if not present:
+            return 0, []
+        return present, [_fit_tangent(grads[place], fake) for place, fake in self.tangents]
+
+    def scatter(self, gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
+        """One gradient per input; None where only absent tangents could have given one."""
+        answer: list[Any] = [None] * self.inputs
+        for (place, needs), gradient in zip(self.gradients, gradients, strict=True):
+            if needs & present:
+                answer[place] = gradient
+        return tuple(answer)
+
+
+def _differentiate(
+    ctx: Any, tangents: list[Any], checked: Sequence[int], again: Differentiable
+) -> Sequence[Any]:
+    """Gradients with a history, from the same inputs and the same random draws."""
+    primals = ctx.primals
+    if [primals[k]._version for k in checked] != ctx.versions:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an "
+            "inplace operation between the forward and this differentiable backward"
+        )
+    if not hasattr(ctx, "generator"):
+        return again(primals, tangents)
+    state = torch.get_rng_state()
+    torch.set_rng_state(ctx.generator)
+    try:
+        return again(primals, tangents)
+    finally:
+        torch.set_rng_state(state)

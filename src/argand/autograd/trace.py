@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from argand.autograd.geometry import Step, as_strided_step, aten, dense_order, geometry_of
-from argand.autograd.graphs import ancestors, remove_dead
+from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
 from argand.ops.fakes import fake_of
@@ -313,9 +312,10 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     """View steps from one tensor to another on the same storage."""
     if geometry_of(base) == geometry_of(view):
         return ()
-    if base.is_contiguous() and view.is_contiguous() and base.numel() == view.numel():
-        if base.dtype == view.dtype:
-            return (Step(aten.view.default, (list(view.shape),), {}),)
+    if base.is_contiguous() and base.numel() == view.numel() and base.dtype == view.dtype:
+        whole = Step(aten.view.default, (list(view.shape),), {})
+        if geometry_of(whole.replay(base.detach())) == geometry_of(view):
+            return (whole,)
     start, region = recorder.region_of(base), recorder.region_of(view)
     steps: list[Step] = []
     while region is not start:
@@ -324,11 +324,6 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
         steps.append(region.step)
         region = region.parent
     return tuple(reversed(steps))
-
-
-def is_view(node: Node) -> bool:
-    """Whether a node is a view of another node's value."""
-    return isinstance(node.target, OpOverload) and node.target.is_view
 
 
 def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Node]:
