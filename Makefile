@@ -26,7 +26,8 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 layers: $(STAMP)
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/check_imports.py
 sizes: $(STAMP)
 	$(BIN)/python tools/check_sizes.py
 pytest: $(STAMP)
@@ -43,7 +44,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 ops: $(STAMP)
 	$(BIN)/python -m benchmarks.ops --backend $(BACKEND) $(ARGS)
-$(ZOO): $(STAMP)
+$(ZOO): | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm transformers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[zoo]" --no-build-isolation
 	touch $(ZOO)

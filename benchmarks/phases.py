@@ -77,7 +77,8 @@ def finish(phase: str, name: str, mode: str, base: str, answers: dict[str, Row])
         samples = answer.get("seconds")
         if samples:
             row |= {"samples": samples, "seconds": spread(samples).middle}
-            if reference:
+            compiles = engine != "eager" or phase == "steady"  # eager has nothing to start
+            if reference and compiles:
                 relative = ratio(reference, samples)
                 row |= {
                     "ratio": relative.middle,
