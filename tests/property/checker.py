@@ -16,7 +16,7 @@ import torch
 
 from .program_generator import Program
 
-GLOBALS = ("COUNTER", "SCALE", "LOG", "SETTINGS", "BUFFER")
+GLOBALS = ("COUNTER", "SCALE", "LOG", "SETTINGS", "BUFFER", "LAYER")
 FILE = "<program>"
 
 

@@ -72,7 +72,7 @@ class Expressions:
 
     def int_expression(self, scope: Scope, depth: int) -> str:
         e = lambda kind: self.expression(scope, kind, depth)
-        chosen = self.random.randrange(17)
+        chosen = self.random.randrange(18)
         match chosen:
             case 0:
                 return str(self.random.randrange(-3, 9))
@@ -119,6 +119,9 @@ class Expressions:
             case 15:
                 self.made["global read"] += 1
                 return self.pick("COUNTER", "SETTINGS['a']", "len(LOG)")
+            case 16:
+                self.made["recursion"] += 1
+                return f"factorial({self.random.randrange(5)})"
             case _:
                 return f"abs({e('int')})"
 
@@ -190,9 +193,17 @@ class Expressions:
 
     def list_expression(self, scope: Scope, depth: int) -> str:
         e = lambda kind: self.expression(scope, kind, depth)
-        match self.random.randrange(9):
+        match self.random.randrange(10):
             case 0:
                 return f"[{e('int')}, {e('int')}]"
+            case 8:
+                self.made["containers of the library"] += 1
+                return self.pick(
+                    f"list(deque({e('list')}, maxlen=2))",
+                    f"Stack({e('list')}).push({e('int')})",
+                    f"sorted(defaultdict(int, {{{e('int')}: 1}}))",
+                    f"[v for v in reversed({e('list')})]",
+                )
             case 1:
                 self.made["list comprehension"] += 1
                 return f"[v + {e('int')} for v in {e('list')} if v % 2]"
@@ -248,7 +259,7 @@ class Expressions:
 
     def tensor_expression(self, scope: Scope, depth: int) -> str:
         e = lambda kind: self.expression(scope, kind, depth)
-        match self.random.randrange(15):
+        match self.random.randrange(19):
             case 0 | 1 | 2:
                 return f"({e('tensor')} {self.pick('+', '-', '*')} {e(self.pick('tensor', 'tensor', 'float', 'int'))})"
             case 3:
@@ -290,6 +301,23 @@ class Expressions:
                     "x.new_ones(x.shape[-1])",
                     f"torch.full((1,), {e('float')})",
                 )
-            case _:
+            case 14:
                 self.made["stack of a comprehension"] += 1
                 return f"torch.stack([{e('tensor')}.sum() * i for i in range(2)]).sum()"
+            case 15:
+                self.made["module"] += 1
+                return self.pick(f"LAYER({e('tensor')})", f"LAYER({e('tensor')}, times=2)")
+            case 16:
+                self.made["cat"] += 1
+                return f"torch.cat([{e('tensor')}.reshape(-1), y])[: x.shape[-1]]"
+            case 17:
+                self.made["partial"] += 1
+                return f"partial(scale, by={e('float')})({e('tensor')})"
+            case _:
+                self.made["dtype"] += 1
+                return self.pick(
+                    f"({e('tensor')} > {e('float')}).float()",
+                    f"{e('tensor')}.to(torch.float64).float()",
+                    f"{e('tensor')}.int().float()",
+                    f"torch.arange({e('tensor')}.shape[-1] if x.dim() else 1, dtype=x.dtype).sum()",
+                )

@@ -59,7 +59,7 @@ class Generator(Expressions):
                 "set": [],
             }
         )
-        begin = []
+        begin = [simple("global COUNTER")]
         for kind, value in (("str", "'a'"), ("set", "{1, 2}"), ("tensor", "x * 2")):
             name = self.fresh(kind)
             self.bind(scope, kind, name)

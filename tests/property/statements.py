@@ -292,6 +292,8 @@ def mutate_object(g: Generator, scope: Scope) -> Statement:
             f"box.value = {g.expression(scope, 'int')}",
             f"box.tensor = {g.expression(scope, 'tensor')}",
             f"box.extra = {g.expression(scope, 'str')}",
+            f"LAYER.train({g.expression(scope, 'bool')})",
+            f"LAYER.calls = {g.expression(scope, 'int')}",
             f"setattr(box, 'value', {g.expression(scope, 'int')})",
             f"box.items = {g.expression(scope, 'list')}",
             f"LOG.append({g.expression(scope, 'int')})",
@@ -340,11 +342,38 @@ def closure(g: Generator, scope: Scope) -> Statement:
     return compound((head, tuple(body)), ("if True:", (simple(f"{result} = {call}"),)))
 
 
+def nested_generator(g: Generator, scope: Scope) -> Statement:
+    """A generator function that closes over variables, driven by hand or by a loop."""
+    name, result = g.fresh("enerator"), g.fresh("list")
+    first, second = g.expression(scope, "int"), g.expression(scope, "list")
+    drive = g.pick(
+        f"list({name}())",
+        f"[*{name}(), 1]",
+        f"[next({name}(), 0)]",
+        f"[a for a, _ in zip({name}(), range(2))]",
+    )
+    g.bind(scope, "list", result)
+    body = simple(f"yield {first}\nfor v in {second}[:2]:\n    yield v + 1")
+    return compound((f"def {name}():", (body,)), ("if True:", (simple(f"{result} = {drive}"),)))
+
+
+def loop_of_closures(g: Generator, scope: Scope) -> Statement:
+    """Functions made in a loop: by a late-bound and by an early-bound variable."""
+    name, held, result = g.fresh("int"), g.fresh("unctions"), g.fresh("int")
+    g.bind(scope, "int", result)
+    make = g.pick(f"lambda: {name} + 1", f"lambda {name}={name}: {name} * 2")
+    return simple(
+        f"{held} = []\nfor {name} in range(3):\n    {held}.append({make})\n"
+        f"{result} = sum(f() for f in {held})"
+    )
+
+
 def write_global(g: Generator, scope: Scope) -> Statement:
     return simple(
         g.pick(
             f"tally({g.expression(scope, 'int')})",
             f"SETTINGS['a'] = {g.expression(scope, 'int')}",
+            *([] if scope.nested else [f"COUNTER = (COUNTER + {g.expression(scope, 'int')}) % 83"]),
             f"SETTINGS[{g.expression(scope, 'str')}] = {g.expression(scope, 'int')}",
         )
     )
@@ -424,6 +453,8 @@ STATEMENTS = (
     Row(mutate_object, 4),
     Row(tensors_in_containers, 4),
     Row(closure, 4, nests=True),
+    Row(nested_generator, 2),
+    Row(loop_of_closures, 1),
     Row(write_global, 2),
     Row(print_something, 2, breaks=True),
     Row(graph_break, 1, breaks=True),
