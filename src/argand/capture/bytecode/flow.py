@@ -31,7 +31,10 @@ Stack = tuple[Slot, ...]
 _ENDS: Final = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
 _UNCONDITIONAL: Final = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
 # These read every variable of the frame behind its back.
-_FRAME_READERS: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe"})
+_FRAME_READERS: Final = {
+    "LOAD_GLOBAL": frozenset({"locals", "vars", "dir", "eval", "exec"}),
+    "LOAD_METHOD": frozenset({"_getframe", "currentframe"}),
+}
 
 
 def falls_through(instruction: Instruction) -> bool:
@@ -137,6 +140,8 @@ def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:
 def _live_masks(code: CodeType) -> tuple[int, ...]:
     """Per instruction: bit i set if local i may be read from there on before it is written."""
     instructions = decode(code).instructions
+    if any(found.argval in _FRAME_READERS.get(found.op, ()) for found in instructions):
+        return (-1,) * len(instructions)
     live = [0] * (len(instructions) + 1)
     changed = True
     while changed:
@@ -165,7 +170,7 @@ def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
     first argument, which is in the answer even if it is a cell.
     """
     code, index = Origin.of(code, index)
-    mask = -1 if not _FRAME_READERS.isdisjoint(code.co_names) else _live_masks(code)[index]
+    mask = _live_masks(code)[index]
     for_super = "__class__" in code.co_freevars and code.co_argcount > 0
     return tuple(
         name
