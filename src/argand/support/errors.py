@@ -97,7 +97,10 @@ class Break(enum.Enum):
         "{function} cannot be resumed here: {reason}",
         "move what breaks the graph out of this function",
     )
-    B009 = ("a value of type {type} cannot be an argument of a graph node", "pass tensors and numbers")
+    B009 = (
+        "a value of type {type} cannot be an argument of a graph node",
+        "pass tensors and numbers",
+    )
     B010 = (
         "a tensor Argand does not trace: {type}",
         "use plain strided CPU tensors in the compiled function",
@@ -123,12 +126,19 @@ class Break(enum.Enum):
         return str(self.value[1])
 
 
+class _Details(dict[str, str]):
+    """Details of a break; one that was not given stays visible as its name, a break never crashes."""
+
+    def __missing__(self, name: str) -> str:
+        return f"<{name}>"
+
+
 class CaptureBreak(ArgandError):
     """Capture stops here: the one thing that stopped it runs in Python, then capture resumes."""
 
     def __init__(self, row: Break, where: Location | None = None, **details: object) -> None:
         self.row, self.where, self.details = row, where, details
-        reason = row.text.format_map({k: str(v) for k, v in details.items()})
+        reason = row.text.format_map(_Details({k: str(v) for k, v in details.items()}))
         self.reason = f"{row.name}: {reason}"
         self.stack: tuple[Location, ...] = ()  # of the user, outermost first
         self.frames: list[Any] = []  # interpreter frames it went through, innermost first

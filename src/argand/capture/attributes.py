@@ -1,0 +1,437 @@
+"""capture.attributes: attribute access with Python's rules, and a guard for each outside read.
+
+In: an object of the trace and a name. Out: the attribute. Properties, descriptors and `__getattr__` written in
+Python are interpreted; writes to outside objects go to the journal and are seen by later reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture import native
+from argand.capture.journal import DELETED
+from argand.capture.markers import MISSING
+from argand.capture.operate import PLAIN, lookup
+from argand.runtime.guards import Attr, DictAttr, DictOf, GuardKind, Item, Source, TypeAttr
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+_MODULE_DICTS: Final = ("_parameters", "_buffers", "_modules")
+_STABLE: Final = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    type,
+    types.ModuleType,
+)
+# Attributes of a tensor that the fake answers rightly.
+_METADATA: Final = frozenset(
+    {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "names"}
+    | {"is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_mkldnn", "is_nested"}
+    | {"is_xpu", "is_mps", "is_hpu", "is_xla", "is_ipu", "is_vulkan", "is_sparse_csr", "is_mtia"}
+    | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
+)
+_TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
+
+
+@functools.cache
+def is_trusted_module(name: str | None) -> bool:
+    """Modules whose functions and classes nobody replaces: the standard library, torch, ourselves."""
+    top = (name or "").partition(".")[0]
+    return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names
+
+
+def is_trusted(value: Any, module: str | None) -> bool:
+    """Whether a value found in a module needs no guard."""
+    return isinstance(value, _STABLE) and is_trusted_module(module) and module != "__main__"
+
+
+def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
+    """`getattr(owner, name, default)`."""
+    try:
+        return load(tracer, owner, name)
+    except AttributeError:
+        return default
+
+
+def load(tracer: Tracer, owner: Any, name: str) -> Any:
+    """`owner.name`."""
+    kind = type(owner)
+    if kind in PLAIN:
+        return native.attribute(owner, name)
+    if isinstance(owner, torch.Tensor):
+        return _tensor_attribute(tracer, owner, name)
+    if kind is types.ModuleType or isinstance(owner, types.ModuleType):
+        return _module_attribute(tracer, owner, name)
+    if isinstance(owner, type):
+        return _class_attribute(tracer, owner, name)
+    if kind is super:
+        return _super_attribute(tracer, owner, name)
+    if kind is types.FunctionType:
+        return _function_attribute(tracer, owner, name)
+    if kind is types.MethodType and name not in {"__self__", "__func__"}:
+        return load(tracer, owner.__func__, name)
+    return _object_attribute(tracer, owner, kind, name)
+
+
+def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
+    getter = lookup(tracer, kind, "__getattribute__")
+    if type(getter) is types.FunctionType:
+        return tracer.call(getter, (owner, name), {})
+    return generic(tracer, owner, kind, name)
+
+
+def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True) -> Any:
+    """`object.__getattribute__(owner, name)`, then `__getattr__`."""
+    found = lookup(tracer, kind, name)
+    if found is not MISSING and _is_data_descriptor(tracer, found):
+        return _from_descriptor(tracer, owner, kind, name, found)
+    value = _instance_value(tracer, owner, name, absent=True)
+    if value is not MISSING:
+        return value
+    if found is not MISSING:
+        return _bind(tracer, owner, kind, name, found)
+    fallback = lookup(tracer, kind, "__getattr__") if hook else MISSING
+    if fallback is torch.nn.Module.__getattr__:
+        return module_member(tracer, owner, name)
+    if type(fallback) is types.FunctionType:
+        return tracer.call(fallback, (owner, name), {})
+    if tracer.is_outside(owner):
+        text = f"'{kind.__name__}' object has no attribute '{name}'"
+        native.raise_(AttributeError(text, name=name, obj=owner))
+    return native.attribute(owner, name)
+
+
+def _is_data_descriptor(tracer: Tracer, found: Any) -> bool:
+    kind = type(found)
+    if kind is property or kind is types.MemberDescriptorType:
+        return True
+    if kind is types.GetSetDescriptorType:
+        return True
+    if kind is types.FunctionType or kind in PLAIN:
+        return False
+    return (
+        lookup(tracer, kind, "__set__") is not MISSING
+        or lookup(tracer, kind, "__delete__") is not MISSING
+    ) and lookup(tracer, kind, "__get__") is not MISSING
+
+
+def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+    if type(found) is property:
+        if found.fget is None:
+            return native.attribute(owner, name)
+        return tracer.call(found.fget, (owner,), {})
+    get = lookup(tracer, type(found), "__get__")
+    if type(get) is types.FunctionType:
+        return tracer.call(get, (found, owner, kind), {})
+    if name == "__dict__":
+        return _dict_of(tracer, owner)
+    if name == "__class__":
+        return native.attribute(owner, name)
+    source = _outside_source(tracer, owner)
+    if source is None:
+        return native.attribute(owner, name)
+    written = _written(tracer, owner, name)
+    if written is not MISSING:
+        return written
+    raw = native.attribute(owner, name)
+    return tracer.world.attribute(source, name, raw)
+
+
+def _outside_source(tracer: Tracer, owner: Any) -> Source | None:
+    known = tracer.world.known.get(id(owner))
+    return known.source if known is not None and known.raw is owner else None
+
+
+def _written(tracer: Tracer, owner: Any, name: str) -> Any:
+    """A value the trace gave to an attribute; MISSING if none, AttributeError if deleted."""
+    entry = tracer.journal.attributes.get(id(owner))
+    if entry is None:
+        return MISSING
+    value = entry.values.get(name, MISSING)
+    if value is DELETED:
+        text = f"'{type(owner).__name__}' object has no attribute '{name}'"
+        native.raise_(AttributeError(text))
+    return value
+
+
+def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = False) -> Any:
+    """What the instance itself holds; with `absent`, rely on it holding nothing."""
+    entry = tracer.journal.attributes.get(id(owner))
+    if entry is not None and name in entry.values:
+        value = entry.values[name]
+        return MISSING if value is DELETED else value
+    try:
+        values = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return MISSING
+    if type(values) is not dict:
+        return MISSING
+    source = _outside_source(tracer, owner)
+    if source is None:
+        return values.get(name, MISSING)
+    shadow = tracer.world.known.get(id(values))
+    if shadow is not None:
+        return shadow.value.get(name, MISSING)
+    if name in values:
+        return tracer.world.dict_attribute(source, name, values[name])
+    if absent:
+        place = tracer.world.child(DictOf, source, None)
+        tracer.world.guard(GuardKind.DICT_MISSING, place, name)
+    return MISSING
+
+
+def _dict_of(tracer: Tracer, owner: Any) -> Any:
+    """`owner.__dict__`: for an outside object a shadow, from now on the home of its attributes."""
+    source = _outside_source(tracer, owner)
+    raw = object.__getattribute__(owner, "__dict__")
+    if source is None:
+        return raw
+    place = tracer.world.child(DictOf, source, None)
+    shadow = tracer.world.read(place, raw)
+    entry = tracer.journal.attributes.pop(id(owner), None)
+    for name, value in (entry.values if entry else {}).items():
+        if value is DELETED:
+            shadow.pop(name, None)
+        else:
+            shadow[name] = value
+    return shadow
+
+
+def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+    """A class attribute, seen through an instance."""
+    which = type(found)
+    if which is types.FunctionType:
+        return types.MethodType(_class_value(tracer, kind, name, found), owner)
+    if which is staticmethod:
+        return found.__func__
+    if which is classmethod:
+        return types.MethodType(found.__func__, kind)
+    if which is functools.cached_property:
+        value = tracer.sealed(found.func, (owner,), {})
+        store_plain(tracer, owner, found.attrname or name, value)
+        return value
+    get = lookup(tracer, which, "__get__")
+    if type(get) is types.FunctionType:
+        return tracer.call(get, (found, owner, kind), {})
+    if get is not MISSING:
+        return native.apply(found.__get__, owner, kind)
+    return _class_value(tracer, kind, name, found)
+
+
+def _class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
+    """What a class holds; methods of users' classes are guarded too, for they may be patched."""
+    if id(kind) in tracer.world.made or is_trusted(found, kind.__module__):
+        return found
+    base = tracer.world.source_of(kind) or tracer.world.const(kind)
+    return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
+
+
+def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
+    """A parameter, buffer or submodule of an nn.Module."""
+    source = _outside_source(tracer, owner)
+    values = object.__getattribute__(owner, "__dict__")
+    world = tracer.world
+    for table in _MODULE_DICTS:
+        members = values.get(table)
+        if members is None:
+            continue
+        if source is None:
+            if name in members:
+                return members[name]
+            continue
+        place = world.child(DictAttr, source, table)
+        shadow = world.known.get(id(members))
+        if shadow is not None and shadow.value is not members:
+            if name in shadow.value:
+                return shadow.value[name]
+        elif name in members:
+            return world.read(world.child(Item, place, name), members[name])
+        else:
+            world.guard(GuardKind.DICT_MISSING, place, name)
+    text = f"'{type(owner).__name__}' object has no attribute '{name}'"
+    return native.raise_(AttributeError(text, name=name, obj=owner))
+
+
+def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any:
+    entry = tracer.journal.globals.get(id(owner.__dict__))
+    if entry is not None and name in entry.values:
+        return entry.values[name]
+    raw = native.attribute(owner, name)
+    if is_trusted(raw, owner.__name__) or name.startswith("__"):
+        return raw
+    if name not in owner.__dict__:  # a module-level __getattr__ made it
+        return raw
+    base = tracer.world.source_of(owner) or tracer.world.const(owner)
+    return tracer.world.dict_attribute(base, name, raw)
+
+
+def _class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
+    written = _written(tracer, owner, name)
+    if written is not MISSING:
+        return written
+    meta = lookup(tracer, type(owner), name)
+    if meta is not MISSING and (type(owner) is type or _is_data_descriptor(tracer, meta)):
+        if type(meta) is property:
+            return tracer.call(meta.fget, (owner,), {})
+        if name not in owner.__dict__ or name in type.__dict__:
+            return native.attribute(owner, name)
+    found = lookup(tracer, owner, name)
+    which = type(found)
+    if which is types.FunctionType:
+        return _class_value(tracer, owner, name, found)
+    if which is staticmethod:
+        return found.__func__
+    if which is classmethod:
+        return types.MethodType(found.__func__, owner)
+    if found is MISSING or lookup(tracer, which, "__get__") is not MISSING:
+        get = lookup(tracer, which, "__get__") if found is not MISSING else MISSING
+        if type(get) is types.FunctionType and not is_trusted_module(which.__module__):
+            return tracer.call(get, (found, None, owner), {})
+        return native.attribute(owner, name)
+    return _class_value(tracer, owner, name, found)
+
+
+def _super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
+    if name in {"__self__", "__thisclass__", "__self_class__"}:
+        return native.attribute(owner, name)
+    after, target, kind = owner.__thisclass__, owner.__self__, owner.__self_class__
+    bases = kind.__mro__
+    for base in bases[bases.index(after) + 1 :]:
+        if name in base.__dict__:
+            found = base.__dict__[name]
+            break
+    else:
+        return native.attribute(owner, name)
+    which = type(found)
+    if which is types.FunctionType:
+        return found if target is kind else types.MethodType(found, target)
+    if which is staticmethod:
+        return found.__func__
+    if which is classmethod:
+        return types.MethodType(found.__func__, kind)
+    if which is property:
+        return tracer.call(found.fget, (target,), {})
+    return native.attribute(owner, name)
+
+
+def _function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) -> Any:
+    written = _written(tracer, owner, name)
+    if written is not MISSING:
+        return written
+    raw = native.attribute(owner, name)
+    source = tracer.world.source_of(owner)
+    if source is None or (name.startswith("__") and name != "__wrapped__"):
+        return raw
+    return tracer.world.attribute(source, name, raw)
+
+
+def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
+    written = _written(tracer, owner, name)
+    if written is not MISSING:
+        return written
+    if name in _METADATA:
+        return native.attribute(owner, name)
+    if name in _TENSOR_VIEWS:
+        return tracer.recorder.call_function(getattr, (owner, name), {})
+    known = tracer.world.inputs.get(id(owner))
+    if known is None and id(owner) in tracer.world.opaque:
+        raise CaptureBreak(Break.B010, None, type=type(owner).__name__)
+    found = lookup(tracer, type(owner), name)
+    own = name in getattr(owner, "__dict__", ()) or (
+        known is not None and name in getattr(known.raw, "__dict__", ())
+    )
+    if name in _STATE or own:
+        if known is None:
+            if name in {"grad_fn", "_base", "_version"}:
+                raise CaptureBreak(Break.B013, None, what=f"Tensor.{name}")
+            return native.attribute(owner, name)
+        return tracer.world.attribute(known.source, name, native.attribute(known.raw, name))
+    if found is MISSING and known is not None:
+        tracer.world.guard(GuardKind.NO_ATTR, known.source, name)
+    if type(found) is property and found.fget is not None:
+        return tracer.call(found.fget, (owner,), {})
+    return native.attribute(owner, name)
+
+
+def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    kind = type(owner)
+    if isinstance(owner, torch.Tensor):
+        _store_tensor(tracer, owner, name, value)
+        return
+    if isinstance(owner, types.ModuleType):
+        tracer.journal.write_global(owner.__dict__, name, value)
+        return
+    setter = lookup(tracer, kind, "__setattr__")
+    if type(setter) is types.FunctionType and setter is not torch.nn.Module.__setattr__:
+        tracer.call(setter, (owner, name, value), {})
+        return
+    store_plain(tracer, owner, name, value)
+
+
+def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
+    """`object.__setattr__(owner, name, value)`."""
+    found = lookup(tracer, type(owner), name)
+    if type(found) is property and found.fset is not None:
+        tracer.call(found.fset, (owner, value), {})
+        return
+    if found is not MISSING and type(found) is not property:
+        descriptor = lookup(tracer, type(found), "__set__")
+        if type(descriptor) is types.FunctionType:
+            tracer.call(descriptor, (found, owner, value), {})
+            return
+    if tracer.is_outside(owner):
+        if id(owner) in tracer.world.opaque or type(found) is property:
+            raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
+        shadow = _shadow_dict(tracer, owner)
+        if shadow is not None:
+            shadow[name] = value
+        else:
+            tracer.journal.write_attribute(owner, name, value)
+    else:
+        native.apply(setattr, owner, name, value)
+
+
+def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:
+    values = getattr(owner, "__dict__", None)
+    known = tracer.world.known.get(id(values)) if type(values) is dict else None
+    return None if known is None else known.value
+
+
+def _store_tensor(tracer: Tracer, owner: torch.Tensor, name: str, value: Any) -> None:
+    if name == "requires_grad":
+        tracer.recorder.call_method("requires_grad_", (owner, value), {})
+    elif name == "data" or name == "grad_fn" or not tracer.recorder.knows(owner):
+        raise CaptureBreak(Break.B013, None, what=f"an assignment to Tensor.{name}")
+    else:
+        tracer.journal.write_attribute(owner, name, value)
+
+
+def delete(tracer: Tracer, owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    deleter = lookup(tracer, type(owner), "__delattr__")
+    if type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__:
+        tracer.call(deleter, (owner, name), {})
+        return
+    load(tracer, owner, name)  # raises if there is none
+    if tracer.is_outside(owner) or isinstance(owner, torch.Tensor):
+        shadow = _shadow_dict(tracer, owner)
+        if shadow is not None:
+            del shadow[name]
+        else:
+            tracer.journal.write_attribute(owner, name, DELETED)
+    else:
+        native.apply(delattr, owner, name)
+
+
+def has_source_attribute(tracer: Tracer, source: Source, name: str) -> Source:
+    """The source of `source.name` by getattr."""
+    return tracer.world.child(Attr, source, name)

@@ -1,0 +1,433 @@
+"""capture.breaks: what a compiled function does at a graph break.
+
+In: the frames a break went through, innermost first. Out: statements that run the one operation in Python and
+go on in resume functions. Outer frames call the inner one through a thunk, so that all of them are one
+frame again for the next capture.
+
+A loop with breaks would nest one call per break. So a resume function that is entered from here returns
+its continuation as a `Tail` instead of calling it, and the first compiled function runs the chain.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from argand.capture import operate, polyfills
+from argand.capture.bytecode import Instruction, handled_slots, live_locals, make_resume
+from argand.capture.frame import Frame, Restart
+from argand.capture.markers import END, NULL
+from argand.capture.opcodes.calling import call_ex_operands, call_operands
+from argand.capture.rebuild import Rebuilder
+from argand.support.errors import Break, CaptureBreak
+
+TAIL: Final = "argand: entered by a compiled function"  # in co_consts of such resume code
+
+
+@final
+class Tail:
+    """What to call next, instead of having called it."""
+
+    __slots__ = ("args", "function")
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self.function, self.args = function, args
+
+
+def run_tails(function: Callable[..., Any], *args: Any) -> Any:
+    """Run a resume function and all its continuations."""
+    result = function(*args)
+    while type(result) is Tail:
+        result = result.function(*result.args)
+    return result
+
+
+@final
+@dataclass(slots=True)
+class Operation:
+    """The broken instruction as a statement, and where the program goes on."""
+
+    text: str  # an expression; its value is named `result`
+    stack: list[Any]  # values below the result
+    index: int
+    pushes: tuple[str, ...] = ("result",)
+    prepare: tuple[str, ...] = ()  # statements before it
+
+
+# Operands of instructions whose result is exactly what an inlined frame returned.
+_CHAINED: Final[dict[str, int]] = {
+    "LOAD_ATTR": 1,
+    "BINARY_SUBSCR": 2,
+    "STORE_SUBSCR": 3,
+    "STORE_ATTR": 2,
+    "GET_ITER": 1,
+    "WITH_EXCEPT_START": 0,
+}
+
+
+# `a and b`, `a or b`: when the first operand stays as the result
+_KEEPS_OR_POPS: Final = {"JUMP_IF_FALSE_OR_POP": "not result", "JUMP_IF_TRUE_OR_POP": "result"}
+
+
+def write_break(
+    rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool
+) -> None:
+    """Emit the operation and the resume chain."""
+    inner = frames[0]
+    instruction = inner.program[inner.index][1]
+    chained = [(frame, _stack_below(frame)) for frame in frames[1:]]
+    operation = _operation(rebuilder, inner, instruction)
+    handled = inner.tracer.handled
+    caught = _write_caught(rebuilder, frames, chained, handled)
+    ways = _write_ways(rebuilder, inner, instruction, operation, chained, handled)
+    effects()
+    for line in operation.prepare:
+        rebuilder.emit(line)
+    go = "return tail" if tail else "return run_tails"
+    rebuilder.namespace.update({"tail": Tail, "run_tails": run_tails, "END": END})
+    if caught is None:
+        rebuilder.emit(f"result = {operation.text}")
+    else:
+        rebuilder.emit("try:")
+        rebuilder.emit(f"    result = {operation.text}")
+        rebuilder.emit("except BaseException as error:")
+        for line in caught[0]:
+            rebuilder.emit(f"    {line}")
+        rebuilder.emit(f"    {go}({caught[1]})")
+    for condition, lines, call in ways:
+        pad = ""
+        if condition:
+            rebuilder.emit(f"if {condition}:")
+            pad = "    "
+        for line in lines:
+            rebuilder.emit(pad + line)
+        rebuilder.emit(f"{pad}{go}({call})")
+
+
+def _write_ways(
+    rebuilder: Rebuilder,
+    inner: Frame,
+    instruction: Instruction,
+    operation: Operation,
+    chained: list[tuple[Frame, list[Any]]],
+    handled: BaseException | None,
+) -> list[tuple[str, list[str], str]]:
+    """Where the program can go after the operation: condition, statements, call."""
+    if instruction.op in _KEEPS_OR_POPS:
+        assert instruction.target is not None
+        kept = Operation("", list(inner.stack), instruction.target, pushes=())
+        popped = Operation("", inner.stack[:-1], instruction.index + 1, pushes=())
+        return [
+            (_KEEPS_OR_POPS[instruction.op], *_chain(rebuilder, inner, kept, chained, handled)),
+            ("", *_chain(rebuilder, inner, popped, chained, handled)),
+        ]
+    if instruction.op != "FOR_ITER":
+        return [("", *_chain(rebuilder, inner, operation, chained, handled))]
+    assert instruction.target is not None
+    done = Operation("", operation.stack[:-1], instruction.target, pushes=())
+    return [
+        ("result is END", *_chain(rebuilder, inner, done, chained, handled)),
+        ("", *_chain(rebuilder, inner, operation, chained, handled)),
+    ]
+
+
+def _chain(
+    rebuilder: Rebuilder,
+    inner: Frame,
+    operation: Operation,
+    chained: list[tuple[Frame, list[Any]]],
+    handled: BaseException | None,
+) -> tuple[list[str], str]:
+    """(statements, `function, arguments`) that go on after the operation in all frames."""
+    lines: list[str] = []
+    stack = [*operation.stack, *map(_Text, operation.pushes)]
+    call, handled = _resume(rebuilder, inner, operation.index, stack, handled, not chained)
+    return lines, _wrap(rebuilder, call, chained, handled)
+
+
+def _wrap(
+    rebuilder: Rebuilder,
+    call: str,
+    chained: list[tuple[Frame, list[Any]]],
+    handled: BaseException | None,
+) -> str:
+    partial = rebuilder.constant(functools.partial)
+    for i, (frame, stack) in enumerate(chained):
+        last = i == len(chained) - 1
+        first = f"{partial}({call})"
+        call, handled = _resume(
+            rebuilder, frame, frame.index, stack, handled, last, first=first, thunk=True
+        )
+    return call
+
+
+def _write_caught(
+    rebuilder: Rebuilder,
+    frames: list[Frame],
+    chained: list[tuple[Frame, list[Any]]],
+    handled: BaseException | None,
+) -> tuple[list[str], str] | None:
+    """The continuation when the operation raises inside a `try` of one of the frames."""
+    inner = frames[0]
+    if all(frame.program[frame.index][1].handler is None for frame in frames):
+        return None
+    handler = inner.program[inner.index][1].handler
+    if handler is not None:
+        stack = inner.stack[: handler.depth]
+        call, handled = _resume(
+            rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True
+        )
+    else:
+        call = f"{rebuilder.constant(polyfills.throw)}, error"
+        slots = handled_slots(inner.code, inner.index)
+        handled = inner.stack[slots[0]] if slots else handled
+    return [], _wrap(rebuilder, call, chained, handled)
+
+
+@final
+class _Text:
+    """A stack slot that is an expression of the generated code."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _resume(
+    rebuilder: Rebuilder,
+    frame: Frame,
+    index: int,
+    stack: list[Any],
+    handled: BaseException | None,
+    entered: bool,
+    first: str = "",
+    thunk: bool = False,
+    raises: bool = False,
+) -> tuple[str, BaseException | None]:
+    """`function, arguments` of a resume function, and what the calling frame handles."""
+    code = frame.code
+    slots = handled_slots(code, frame.index if thunk or raises else index)
+    slots = tuple(slot for slot in slots if slot < len(stack))
+    stack = list(stack)
+    outer = stack[slots[0]] if slots else handled
+    for at, slot in enumerate(slots):
+        stack[slot] = stack[slots[at + 1]] if at + 1 < len(slots) else handled
+    names = [n for n in live_locals(code, index) if n in frame.locals or n in frame.cells]
+    made = make_resume(
+        code,
+        index,
+        stack=tuple([value is not NULL for value in stack]),
+        bound=tuple(names),
+        thunk=thunk,
+        raises=raises,
+    )
+    if entered:
+        made = _entered(made)
+    args = [first] if first else []
+    for value in stack:
+        if value is not NULL:
+            args.append(value.text if isinstance(value, _Text) else rebuilder.value(value))
+    for name in names:
+        held = frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents
+        args.append(rebuilder.value(held))
+    return ", ".join([_function(rebuilder, frame, made), *args]), outer
+
+
+@functools.lru_cache(maxsize=4096)
+def _entered(code: types.CodeType) -> types.CodeType:
+    return code.replace(co_consts=(*code.co_consts, TAIL))
+
+
+def is_entered(code: types.CodeType) -> bool:
+    """Whether code is a resume function that compiled functions enter."""
+    return bool(code.co_consts) and code.co_consts[-1] == TAIL
+
+
+def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
+    if not code.co_freevars:
+        return rebuilder.constant(_resume_function(code, frame.globals), "resume")
+    cells = [_cell(rebuilder, frame, name) for name in code.co_freevars]
+    make, names = (
+        rebuilder.constant(types.FunctionType),
+        rebuilder.constant(frame.globals, "globals"),
+    )
+    text = f"{make}({rebuilder.constant(code, 'code')}, {names}, {code.co_name!r}, None, ({', '.join(cells)},))"
+    return rebuilder.fresh(text)
+
+
+def _resume_function(code: types.CodeType, namespace: dict[str, Any]) -> types.FunctionType:
+    return types.FunctionType(code, namespace, code.co_name)
+
+
+def _cell(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
+    cell = frame.cells[name]
+    if name in frame.cell_sources:
+        return rebuilder.source(frame.tracer.cell_source(frame, name))
+    return rebuilder.value(cell)
+
+
+def _stack_below(frame: Frame) -> list[Any]:
+    """The stack of an outer frame below the operands of its call."""
+    ins = frame.program[frame.index][1]
+    if ins.op == "CALL":
+        return frame.stack[: -(ins.arg or 0) - 2]
+    if ins.op == "CALL_FUNCTION_EX":
+        return frame.stack[: -4 if (ins.arg or 0) & 1 else -3]
+    count = _CHAINED.get(ins.op)
+    if count is None:
+        raise Restart(frame.count, CaptureBreak(Break.B013, None, what=ins.op))
+    return frame.stack[: len(frame.stack) - count]
+
+
+# -- operations --------------------------------------------------------------------------------
+
+
+def _operation(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    maker = _OPERATIONS.get(ins.op)
+    if maker is None:
+        raise CaptureBreak(Break.B012, None, what=f"the state at {ins.op}")
+    return maker(rebuilder, frame, ins)
+
+
+def _call(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    function, args, kwargs = call_operands(frame, ins)
+    text = _call_text(rebuilder, function, args, kwargs)
+    return Operation(text, frame.stack[: -(ins.arg or 0) - 2], ins.index + 1)
+
+
+def _call_text(rebuilder: Rebuilder, function: Any, args: Any, kwargs: Any) -> str:
+    parts = [rebuilder.value(item) for item in args]
+    if kwargs:
+        names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
+        parts.append(f"**{{{names}}}")
+    return f"{rebuilder.value(function)}({', '.join(parts)})"
+
+
+def _call_ex(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    function, args, kwargs = call_ex_operands(frame, ins)
+    text = _call_text(rebuilder, function, args, kwargs)
+    return Operation(text, frame.stack[: -4 if (ins.arg or 0) & 1 else -3], ins.index + 1)
+
+
+def _applied(function: Any, count: int) -> Callable[..., Operation]:
+    """An instruction that is `function(*operands)`."""
+
+    def make(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+        text = f"{rebuilder.constant(function)}({rebuilder.items(frame.stack[-count:])})"
+        return Operation(text, frame.stack[:-count], ins.index + 1)
+
+    return make
+
+
+def _replaced(function: Any) -> Callable[..., Operation]:
+    """An instruction that is run again with its top operand made simple."""
+
+    def make(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+        text = f"{rebuilder.constant(function)}({rebuilder.value(frame.stack[-1])})"
+        return Operation(text, frame.stack[:-1], ins.index)
+
+    return make
+
+
+def _operator(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    table = operate.BINARY if ins.op == "BINARY_OP" else operate.COMPARE
+    return _applied(table[str(ins.argval)][0], 2)(rebuilder, frame, ins)
+
+
+def _contains(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    key, container = map(rebuilder.value, frame.stack[-2:])
+    text = f"{key} {'not in' if ins.arg else 'in'} {container}"
+    return Operation(text, frame.stack[:-2], ins.index + 1)
+
+
+def _load_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    text = f"getattr({rebuilder.value(frame.stack[-1])}, {ins.argval!r})"
+    below = frame.stack[:-1]
+    if ins.op == "LOAD_METHOD":
+        below = [*below, NULL]
+    return Operation(text, below, ins.index + 1)
+
+
+def _store_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    value, owner = frame.stack[-2:]
+    text = f"setattr({rebuilder.value(owner)}, {ins.argval!r}, {rebuilder.value(value)})"
+    return Operation(text, frame.stack[:-2], ins.index + 1, pushes=())
+
+
+def _delete_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    text = f"delattr({rebuilder.value(frame.stack[-1])}, {ins.argval!r})"
+    return Operation(text, frame.stack[:-1], ins.index + 1, pushes=())
+
+
+def _store_subscr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    value, owner, key = map(rebuilder.value, frame.stack[-3:])
+    text = f"{owner}.__setitem__({key}, {value})"
+    return Operation(text, frame.stack[:-3], ins.index + 1, pushes=())
+
+
+def _delete_subscr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    owner, key = map(rebuilder.value, frame.stack[-2:])
+    return Operation(f"{owner}.__delitem__({key})", frame.stack[:-2], ins.index + 1, pushes=())
+
+
+def _for_iter(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    text = f"next({rebuilder.value(frame.stack[-1])}, END)"
+    return Operation(text, list(frame.stack), ins.index + 1)
+
+
+def _before_with(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    manager = rebuilder.value(frame.stack[-1])
+    leave = (f"leave = {manager}.__exit__",)
+    below = [*frame.stack[:-1], _Text("leave")]
+    return Operation(f"{manager}.__enter__()", below, ins.index + 1, prepare=leave)
+
+
+def _with_except_start(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    leave, error = rebuilder.value(frame.stack[-4]), rebuilder.value(frame.stack[-1])
+    text = f"{leave}(type({error}), {error}, {error}.__traceback__)"
+    return Operation(text, list(frame.stack), ins.index + 1)
+
+
+def _format(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    flags = ins.arg or 0
+    take = 2 if flags & 4 else 1
+    spec = rebuilder.value(frame.stack[-1]) if flags & 4 else "''"
+    convert = ("", "str", "repr", "ascii")[flags & 3]
+    text = f"format({convert}({rebuilder.value(frame.stack[-take])}), {spec})"
+    return Operation(text, frame.stack[:-take], ins.index + 1)
+
+
+def _unary(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    sign = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[ins.op]
+    text = f"{sign}{rebuilder.value(frame.stack[-1])}"
+    return Operation(text, frame.stack[:-1], ins.index + 1)
+
+
+_JUMPS: Final = ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT", *_KEEPS_OR_POPS)
+_OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
+    "CALL": _call,
+    "CALL_FUNCTION_EX": _call_ex,
+    "BINARY_OP": _operator,
+    "COMPARE_OP": _operator,
+    "CONTAINS_OP": _contains,
+    "BINARY_SUBSCR": _applied(operator.getitem, 2),
+    "LOAD_ATTR": _load_attr,
+    "LOAD_METHOD": _load_attr,
+    "STORE_ATTR": _store_attr,
+    "DELETE_ATTR": _delete_attr,
+    "STORE_SUBSCR": _store_subscr,
+    "DELETE_SUBSCR": _delete_subscr,
+    "GET_ITER": _applied(iter, 1),
+    "FOR_ITER": _for_iter,
+    "BEFORE_WITH": _before_with,
+    "WITH_EXCEPT_START": _with_except_start,
+    "FORMAT_VALUE": _format,
+    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT"), _unary),
+    **dict.fromkeys(_JUMPS, _replaced(bool)),
+    **dict.fromkeys(("UNPACK_SEQUENCE", "UNPACK_EX"), _replaced(tuple)),
+    **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE"), _replaced(list)),
+    **dict.fromkeys(("DICT_UPDATE", "DICT_MERGE"), _replaced(dict)),
+}

@@ -1,0 +1,450 @@
+"""capture.builtin_rules: builtins that look into objects or call back, one rule each.
+
+In: arguments of a builtin. Out: its result. C functions without a rule run for real when they are known to be
+harmless and get no tensor and no outside object they would look into unnoticed.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import math
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture import attributes, native, operate
+from argand.capture.generators import Callback
+from argand.capture.markers import END, MISSING
+from argand.capture.operate import PLAIN, lookup
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+_HARMLESS_MODULES: Final = frozenset(
+    {"builtins", "math", "cmath", "_operator", "operator", "itertools", "functools", "_functools"}
+    | {
+        "collections",
+        "_collections",
+        "_abc",
+        "typing",
+        "copy",
+        "re",
+        "_sre",
+        "types",
+        "enum",
+        "_enum",
+    }
+    | {"_collections_abc", "collections.abc", "inspect", "numbers", "string", "_string", "struct"}
+    | {
+        "unicodedata",
+        "sys",
+        "abc",
+        "contextlib",
+        "dataclasses",
+        "posix",
+        "os",
+        "fractions",
+        "decimal",
+    }
+    | {
+        "_weakref",
+        "weakref",
+        "copyreg",
+        "_struct",
+        "_thread",
+        "_bisect",
+        "bisect",
+        "_heapq",
+        "heapq",
+    }
+)
+# Reads nothing of its arguments but their identity or type, or only stores them.
+_HOLDERS: Final = (list, dict, set, frozenset, tuple, collections.deque, str)
+_KEEPS_TENSORS: Final = frozenset(
+    {isinstance, issubclass, type, id, callable, zip, enumerate, list, tuple, set, dict, frozenset}
+    | {range, slice, functools.partial, itertools.chain, itertools.islice, itertools.cycle, repr}
+    | {itertools.repeat, itertools.product, itertools.zip_longest, itertools.tee, operator.is_}
+    | {operator.is_not, hash, itertools.count, itertools.combinations, itertools.permutations}
+    | {collections.OrderedDict, collections.deque, collections.defaultdict, any, all, super}
+    | {
+        itertools.pairwise,
+        reversed,
+        iter,
+        next,
+        property,
+        staticmethod,
+        classmethod,
+        types.MethodType,
+    }
+    | {itertools.accumulate, itertools.groupby, object.__new__, types.SimpleNamespace, typing.cast}
+)
+_ITERATING: Final = frozenset(
+    {list, tuple, set, frozenset, enumerate, zip, any, all, sorted, min, max, reversed, map, filter}
+    | {itertools.chain, itertools.islice, itertools.cycle, itertools.product, itertools.zip_longest}
+    | {itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.accumulate, sum}
+    | {itertools.groupby, itertools.filterfalse, itertools.pairwise, itertools.combinations}
+    | {itertools.permutations, collections.deque, itertools.compress, itertools.tee, dict.fromkeys}
+    | {math.prod, math.fsum}
+)
+_ITERATING_METHODS: Final = frozenset({"extend", "join", "update", "extendleft", "from_iterable"})
+_CALLING: Final = frozenset(
+    {map, filter, sorted, min, max, itertools.starmap, itertools.takewhile, itertools.dropwhile}
+    | {
+        itertools.accumulate,
+        itertools.groupby,
+        itertools.filterfalse,
+        collections.defaultdict,
+        iter,
+    }
+)
+_PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
+
+
+def _name_of(function: Any) -> str:
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", repr(function))
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def _is_harmless(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    if owner is None or isinstance(owner, types.ModuleType):
+        kind = getattr(function, "__objclass__", None)
+        module = getattr(kind or function, "__module__", None) or getattr(owner, "__name__", "")
+        if module is None and not callable(getattr(function, "__call__", None)):
+            return False
+        if isinstance(function, type) or kind is not None or hasattr(function, "__name__"):
+            return module in _HARMLESS_MODULES or _is_exception(function)
+        return type(function).__module__ in _HARMLESS_MODULES
+    kind = owner if isinstance(owner, type) else type(owner)
+    return (
+        kind.__module__ in _HARMLESS_MODULES
+        or isinstance(owner, _HOLDERS)
+        or getattr(kind, "_argand_native", False)
+        or kind.__module__.startswith("torch")
+        or isinstance(owner, BaseException)
+    )
+
+
+def _is_exception(function: Any) -> bool:
+    return isinstance(function, type) and issubclass(function, BaseException)
+
+
+def _may_hold(function: Any) -> bool:
+    """Whether a function only stores what it gets."""
+    try:
+        if function in _KEEPS_TENSORS or _is_exception(function):
+            return True
+    except TypeError:
+        return False
+    owner = getattr(function, "__self__", None)
+    kind = getattr(function, "__objclass__", None)
+    return isinstance(owner, _HOLDERS) or (isinstance(kind, type) and issubclass(kind, _HOLDERS))
+
+
+def call_harmless(
+    tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False
+) -> Any:
+    """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
+    if not trusted and not _is_harmless(function):
+        raise CaptureBreak(Break.B002, None, function=_name_of(function))
+    owner = getattr(function, "__self__", None)
+    if owner is not None:
+        operate.check_readable(tracer, owner)
+    holds = _may_hold(function)
+    known, opaque = tracer.world.known, tracer.world.opaque
+    for value in (*args, *kwargs.values()):
+        if id(value) in opaque:
+            raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+        if holds:
+            continue
+        if isinstance(value, torch.Tensor):
+            raise CaptureBreak(Break.B002, None, function=_name_of(function))
+        found = known.get(id(value))
+        if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
+            raise CaptureBreak(Break.B002, None, function=_name_of(function))
+    return native.call(function, *_prepared(tracer, function, args, kwargs))
+
+
+def _is_plain_object(value: Any) -> bool:
+    return not isinstance(
+        value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType
+    )
+
+
+def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    """Arguments that native code can call and iterate."""
+    try:
+        iterating = function in _ITERATING
+        calling = function in _CALLING
+    except TypeError:
+        return args, kwargs
+    name = getattr(function, "__name__", "")
+    if name == "sort" or calling:
+        args = tuple([_callable(tracer, value) for value in args])
+        if "key" in kwargs:
+            kwargs = {**kwargs, "key": _callable(tracer, kwargs["key"])}
+    if iterating or name in _ITERATING_METHODS:
+        args = tuple([iterable(tracer, value) for value in args])
+    return args, kwargs
+
+
+def _callable(tracer: Tracer, value: Any) -> Any:
+    if isinstance(value, _PYTHON_CALLABLES) or (
+        not isinstance(value, type | Callback)
+        and callable(value)
+        and type(lookup(tracer, type(value), "__call__")) is types.FunctionType
+    ):
+        return Callback(tracer, value)
+    if isinstance(value, type) and type(lookup(tracer, value, "__init__")) is types.FunctionType:
+        return Callback(tracer, value)
+    if isinstance(value, types.BuiltinFunctionType) and str(value.__module__).startswith("torch"):
+        return Callback(tracer, value)
+    return value
+
+
+def iterable(tracer: Tracer, value: Any) -> Any:
+    """A value that native code can iterate: Python iterators become generators of the trace."""
+    kind = type(value)
+    if kind in PLAIN or callable(value):
+        return value
+    if isinstance(value, torch.Tensor):
+        return operate.get_iter(tracer, value)
+    found = lookup(tracer, kind, "__iter__")
+    if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
+        value = operate.get_iter(tracer, value)
+        if operate.python_method(tracer, value, "__next__") and not getattr(
+            type(value), "_argand_native", False
+        ):
+            return tracer.call(tracer.polyfill("drain"), (value,), {})
+    return value
+
+
+# -- rules -------------------------------------------------------------------------------------
+
+
+def _getattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 3:
+        return attributes.load_or(tracer, *args)
+    return attributes.load(tracer, *args)
+
+
+def _hasattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING
+
+
+def _setattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    attributes.store(tracer, *args)
+
+
+def _delattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+    attributes.delete(tracer, *args)
+
+
+def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    value, kind = args
+    if isinstance(kind, type):
+        check = lookup(tracer, type(kind), "__instancecheck__")
+        if type(check) is types.FunctionType and not attributes.is_trusted_module(check.__module__):
+            return operate.truth(tracer, tracer.call(check, (kind, value), {}))
+    return native.apply(isinstance, value, kind)
+
+
+def _len(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
+    return operate.length(tracer, *args)
+
+
+def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return call_harmless(tracer, iter, args, kwargs)
+    return operate.get_iter(tracer, *args)
+
+
+def _next(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return operate.advance_or_stop(tracer, args[0])
+    item = operate.advance(tracer, args[0])
+    return args[1] if item is END else item
+
+
+def _print(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    raise CaptureBreak(Break.B007, None, function="print")
+
+
+def _sum(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    items = list(operate.iterate(tracer, args[0]))
+    start = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    if all(type(item) in PLAIN for item in (*items, start)):
+        return native.apply(sum, items, start)
+    return tracer.call(tracer.polyfill("add_up"), (items, start), {})
+
+
+def _reduce(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.call(tracer.polyfill("reduce"), args, kwargs)
+
+
+def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    found = operate.python_method(tracer, args[0], "__hash__")
+    if found is not None and not isinstance(args[0], torch.Tensor):
+        return tracer.call(found, args, {})
+    return native.apply(hash, *args)
+
+
+def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if args and isinstance(args[0], torch.Tensor):
+            return tracer.recorder.call_function(function, args, kwargs)
+        found = operate.python_method(tracer, args[0], method)
+        if found is not None:
+            return tracer.call(found, args, kwargs)
+        return call_harmless(tracer, function, args, kwargs)
+
+    return rule
+
+
+def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
+    return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
+
+
+def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return dict(tracer.frames[-1].locals)
+    return attributes.load(tracer, args[0], "__dict__")
+
+
+def _locals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return dict(tracer.frames[-1].locals)
+
+
+def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    raise CaptureBreak(Break.B013, None, what="globals()")
+
+
+def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    error = tracer.handled
+    return (None, None, None) if error is None else (type(error), error, None)
+
+
+def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    raise CaptureBreak(Break.B013, None, what="a class statement")
+
+
+def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return native.call(dict.get, args, kwargs)
+
+
+def _str(kind: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if len(args) != 1 or kwargs:
+            return call_harmless(tracer, str if kind == "str" else repr, args, kwargs)
+        return tracer.format(args[0], kind, None)
+
+    return rule
+
+
+def _format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.format(args[0], "", args[1] if len(args) > 1 else "")
+
+
+RULES: Final[dict[Any, Any]] = {
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    delattr: _delattr,
+    isinstance: _isinstance,
+    len: _len,
+    iter: _iter,
+    next: _next,
+    print: _print,
+    sum: _sum,
+    functools.reduce: _reduce,
+    hash: _hash,
+    abs: _math_sqrt_like(abs, "__abs__"),
+    round: _math_sqrt_like(round, "__round__"),
+    repr: _str("repr"),
+    format: _format,
+    vars: _vars,
+    locals: _locals,
+    globals: _globals,
+    sys.exc_info: _exc_info,
+    __build_class__: _build_class,
+    dict.get: _dict_get,
+    operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
+    operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),
+    operator.contains: lambda tracer, args, kwargs: operate.contains(tracer, args[1], args[0]),
+    operator.not_: lambda tracer, args, kwargs: not operate.truth(tracer, args[0]),
+    operator.truth: lambda tracer, args, kwargs: operate.truth(tracer, args[0]),
+    operator.neg: _math_sqrt_like(operator.neg, "__neg__"),
+    operator.index: _math_sqrt_like(operator.index, "__index__"),
+    **{row[0]: _operator(row) for row in (*operate.BINARY.values(), *operate.COMPARE.values())},
+}
+
+
+# Rules whose last step is the call itself, so that a break inside of it can resume.
+PASSES_THROUGH: Final = frozenset({setattr, functools.reduce})
+
+
+def _bool(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return operate.truth(tracer, args[0]) if args else False
+
+
+def _number(kind: type, method: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if args and isinstance(args[0], torch.Tensor):
+            raise CaptureBreak(Break.B004, None, method=kind.__name__)
+        found = operate.python_method(tracer, args[0], method) if args else None
+        if found is not None:
+            return tracer.call(found, args, kwargs)
+        return call_harmless(tracer, kind, args, kwargs)
+
+    return rule
+
+
+def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return type(args[0])
+    raise CaptureBreak(Break.B013, None, what="type() making a class")
+
+
+def _super(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        return native.apply(super, *args)
+    frame = tracer.frames[-1]
+    kind = frame.cells["__class__"].cell_contents
+    first = frame.code.co_varnames[0]
+    owner = frame.locals[first] if first in frame.locals else frame.cells[first].cell_contents
+    return native.apply(super, kind, owner)
+
+
+def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if args and not isinstance(args[0], dict):
+        value = args[0]
+        if operate.python_method(tracer, value, "keys"):
+            return {**tracer.as_dict(value), **kwargs}
+        return native.call(dict, (iterable(tracer, value),), kwargs)
+    if args:
+        return {**tracer.as_dict(args[0]), **kwargs}
+    return native.call(dict, args, kwargs)
+
+
+CLASS_RULES: Final[dict[Any, Any]] = {
+    bool: _bool,
+    int: _number(int, "__int__"),
+    float: _number(float, "__float__"),
+    complex: _number(complex, "__complex__"),
+    type: _type,
+    super: _super,
+    dict: _dict,
+    str: _str("str"),
+}

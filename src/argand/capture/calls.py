@@ -1,0 +1,298 @@
+"""capture.calls: what a call does, by the kind of the callable.
+
+In: a callable and its arguments. Out: the result. Python functions are interpreted, torch functions make
+nodes, C functions known to be harmless run for real, and anything else is a graph break.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture import attributes, marks, native, torch_rules
+from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless
+from argand.capture.generators import Callback, Generator
+from argand.capture.markers import MISSING
+from argand.capture.operate import PLAIN, lookup
+from argand.runtime._native import Switch
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+# Python functions of these modules work on constants and types only: run for real.
+_RUN_FOR_REAL: Final = frozenset(
+    {"inspect", "typing", "re", "enum", "abc", "string", "textwrap", "numbers", "os", "posixpath"}
+    | {
+        "ast",
+        "tokenize",
+        "linecache",
+        "importlib",
+        "json",
+        "keyword",
+        "packaging",
+        "importlib_metadata",
+    }
+    | {"typing_extensions", "_weakrefset", "weakref", "ntpath", "genericpath", "sys", "sre_compile"}
+)
+_LEFT_TO_PYTHON: Final = frozenset(
+    {"numpy", "random", "threading", "multiprocessing", "subprocess"}
+)
+_DEFERRED: Final = frozenset({"warnings", "logging"})
+
+
+def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`function(*args, **kwargs)`."""
+    rule = _BY_TYPE.get(type(function))
+    if rule is not None:
+        return rule(tracer, function, args, kwargs)
+    if isinstance(function, torch.nn.Module):
+        found = lookup(tracer, type(function), "__call__")
+        if found is torch.nn.Module.__call__:
+            return torch_rules.call_module(tracer, function, args, kwargs)
+        if not isinstance(function, torch.jit.ScriptModule):
+            return call(tracer, found, (function, *args), kwargs)
+    if isinstance(function, type):
+        return call_class(tracer, function, args, kwargs)
+    return call_object(tracer, function, args, kwargs)
+
+
+def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An instance with `__call__`."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return tracer.recorder.call_function(function, args, kwargs)
+    if isinstance(function, torch.jit.ScriptFunction):
+        return tracer.recorder.call_function(function, args, kwargs)
+    if isinstance(function, Switch):
+        if function.region is None:
+            raise CaptureBreak(Break.B006, None, function=str(function.__wrapped__))
+        return call(tracer, function.__wrapped__, args, kwargs)  # compiled inside compiled
+    found = lookup(tracer, type(function), "__call__")
+    if type(found) is types.FunctionType and not isinstance(function, torch.jit.ScriptModule):
+        return call_function(tracer, found, (function, *args), kwargs)
+    if isinstance(function, functools.partial):
+        merged = {**function.keywords, **kwargs}
+        return call(tracer, function.func, (*function.args, *args), merged)
+    if found is MISSING:
+        return native.call(function, args, kwargs)  # raises TypeError
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function: a rule, a node, or interpreted."""
+    if function.__dict__:
+        mark = marks.mark_of(function)
+        if mark is not None:
+            return _call_marked(tracer, function, mark, args, kwargs)
+    module = function.__module__ or ""
+    top = module.partition(".")[0]
+    if top == "torch":
+        known = torch_rules.answer(function)
+        if known is not None:
+            return known
+        if torch_rules.is_node(function):
+            return _call_torch_python(tracer, function, args, kwargs)
+        rule = _PYTHON_RULES.get(function)
+        if rule is not None:
+            return rule(tracer, args, kwargs)
+        torch_rules.check_python(function)
+    elif top == "argand":
+        return _call_own(tracer, function, args, kwargs)
+    elif top in _DEFERRED and function is not warnings.catch_warnings.__init__:
+        return tracer.defer(function, args, kwargs)
+    elif top in _RUN_FOR_REAL:
+        return call_harmless(tracer, function, args, kwargs, trusted=True)
+    elif top in _LEFT_TO_PYTHON:
+        raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
+    else:
+        rule = _PYTHON_RULES.get(function)
+        if rule is not None:
+            return rule(tracer, args, kwargs)
+    return tracer.inline(function, args, kwargs)
+
+
+def _call_torch_python(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    name = function.__name__
+    if function.__module__ == "torch._tensor" and args and isinstance(args[0], torch.Tensor):
+        if lookup(tracer, type(args[0]), name) is not MISSING:
+            return torch_rules.call_method(tracer, name, args, kwargs)
+    if function.__module__ == "torch._tensor":
+        return tracer.inline(function, args, kwargs)
+    return tracer.recorder.call_function(function, args, kwargs)
+
+
+def _call_marked(
+    tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs
+) -> Any:
+    kind, reason = mark
+    name = getattr(function, "__qualname__", str(function))
+    if kind == "disable":
+        text = f"{name} ({reason})" if reason else name
+        raise CaptureBreak(Break.B006, None, function=text)
+    if kind == "allow":
+        return tracer.recorder.call_function(function, args, kwargs)
+    return native.call(function, args, kwargs)
+
+
+def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    if function is marks.graph_break:
+        raise CaptureBreak(Break.B005)
+    known = torch_rules.answer(function)
+    if known is not None:
+        return known
+    if function.__module__ == "argand.capture.polyfills":
+        return tracer.inline(function, args, kwargs)
+    if args and getattr(type(args[0]), "_argand_native", False):
+        return native.call(function, args, kwargs)
+    raise CaptureBreak(Break.B002, None, function=function.__qualname__)
+
+
+def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A bound method of Python."""
+    inner, owner = function.__func__, function.__self__
+    if inner is _APPLY:
+        return _call_autograd_function(tracer, function, args, kwargs)
+    if type(inner) is types.FunctionType:
+        return call_function(tracer, inner, (owner, *args), kwargs)
+    return call(tracer, inner, (owner, *args), kwargs)
+
+
+_APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
+
+
+def _call_autograd_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    owner = function.__self__
+    return tracer.recorder.call_function(owner.apply, args, kwargs)
+
+
+def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C function, or a C method bound to its object."""
+    rule = RULES.get(function) if not isinstance(function, types.MethodWrapperType) else None
+    if rule is not None:
+        return _ruled(tracer, function, rule, args, kwargs)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, torch.Tensor):
+        return torch_rules.call_method(tracer, function.__name__, (owner, *args), kwargs)
+    if torch_rules.is_torch(function):
+        return torch_rules.call_native(tracer, function, args, kwargs)
+    if owner is not None and type(owner) is not types.ModuleType:
+        found = lookup(tracer, type(owner), function.__name__)
+        unbound = RULES.get(found) if type(found) is types.MethodDescriptorType else None
+        if unbound is not None:
+            return _ruled(tracer, found, unbound, (owner, *args), kwargs)
+        if function.__name__ == "__new__":
+            return _call_new(tracer, function, args, kwargs)
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A rule may work on what an inner frame gave, so a break in there cannot resume, but for a few."""
+    try:
+        return rule(tracer, args, kwargs)
+    except CaptureBreak as cause:
+        if cause.frames and not (
+            function in PASSES_THROUGH or function is getattr and len(args) == 2
+        ):
+            cause.native = True
+        raise
+
+
+def _call_new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    if function is object.__new__ and args:
+        return native.call(function, args[:1], {})
+    return native.call(function, args, kwargs)
+
+
+def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An unbound C method: `torch.Tensor.add(x, y)`, `dict.get(d, k)`, `object.__setattr__`."""
+    rule = RULES.get(function)
+    if rule is not None:
+        return _ruled(tracer, function, rule, args, kwargs)
+    if args and isinstance(args[0], torch.Tensor):
+        return torch_rules.call_method(tracer, function.__name__, args, kwargs)
+    name = function.__name__
+    if args and name == "__setattr__":
+        attributes.store_plain(tracer, args[0], args[1], args[2])
+        return None
+    if args and name == "__getattribute__" and not isinstance(args[0], type):
+        return attributes.generic(tracer, args[0], type(args[0]), args[1], hook=False)
+    if args and name == "__delattr__":
+        attributes.delete(tracer, args[0], args[1])
+        return None
+    if name == "__init__" and args and function is object.__init__:
+        return None
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Make an instance."""
+    rule = CLASS_RULES.get(kind)
+    if rule is not None:
+        return _ruled(tracer, kind, rule, args, kwargs)
+    if issubclass(kind, torch.Tensor):
+        raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
+    meta = lookup(tracer, type(kind), "__call__")
+    if type(meta) is types.FunctionType:
+        if meta.__module__ == "enum":
+            return native.call(kind, args, kwargs)
+        return call_function(tracer, meta, (kind, *args), kwargs)
+    make, start = lookup(tracer, kind, "__new__"), lookup(tracer, kind, "__init__")
+    make = make.__func__ if isinstance(make, staticmethod) else make
+    if issubclass(kind, torch.nn.Module):
+        raise CaptureBreak(Break.B013, None, what=f"making a module ({kind.__name__})")
+    python_start = type(start) is types.FunctionType
+    if python_start and make is object.__new__:
+        return tracer.call(tracer.polyfill("instantiate_plain"), (kind, args, kwargs), {})
+    if python_start or type(make) is types.FunctionType:
+        return tracer.call(tracer.polyfill("instantiate"), (kind, args, kwargs), {})
+    if kind.__module__.startswith("torch"):
+        return torch_rules.call_native(tracer, kind, args, kwargs)
+    return call_harmless(tracer, kind, args, kwargs)
+
+
+def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """functools.partial."""
+    merged = {**function.keywords, **kwargs}
+    return call(tracer, function.func, (*function.args, *args), merged)
+
+
+def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """functools.lru_cache: the function is traced, its cache is not."""
+    return call(tracer, function.__wrapped__, args, kwargs)
+
+
+def call_native_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An object of the interpreter itself."""
+    return native.call(function, args, kwargs)
+
+
+def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    options = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state"}
+    kept = {key: value for key, value in kwargs.items() if key not in options | {"early_stop"}}
+    return tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
+
+
+_PYTHON_RULES: Final[dict[Any, Any]] = {torch.utils.checkpoint.checkpoint: _checkpoint}
+
+_BY_TYPE: Final[dict[type, Any]] = {
+    types.FunctionType: call_function,
+    types.MethodType: call_bound,
+    types.BuiltinFunctionType: call_builtin,
+    types.MethodWrapperType: call_builtin,
+    types.MethodDescriptorType: call_descriptor,
+    types.WrapperDescriptorType: call_descriptor,
+    types.ClassMethodDescriptorType: call_harmless,
+    type: call_class,
+    functools.partial: call_partial,
+    functools._lru_cache_wrapper: call_cached,
+    Callback: call_native_object,
+    Generator: call_native_object,
+}
+__all__ = ["PLAIN", "call"]

@@ -1,0 +1,176 @@
+"""capture.finish: a finished trace becomes a graph module and a compiled function.
+
+In: a tracer whose root frame returned or broke. Out: `Captured`: guards, sources to collect, the callable, and
+what `explain` shows. Dead nodes and unused inputs are removed; torch's state is left as the program left it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+import torch.fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from argand.capture.effects import write_effects
+from argand.capture.rebuild import Rebuilder
+from argand.capture.tracer import Tracer
+from argand.runtime import _native
+from argand.runtime.guards import Guard, GuardKind, Source
+from argand.support import events
+from argand.support.errors import (
+    ArgandError,
+    BackendCompilerFailed,
+    Break,
+    CaptureBreak,
+    Location,
+)
+
+Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+Ending = Callable[[Rebuilder, Callable[[], None]], None]
+
+# torch state a trace may change: how to read it, and how to set it
+_STATE: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
+    (torch.is_grad_enabled, torch._C._set_grad_enabled),
+    (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
+    (
+        lambda: torch.get_autocast_dtype("cpu"),
+        lambda dtype: torch.set_autocast_dtype("cpu", dtype),
+    ),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """A captured frame: what must hold, what to collect, what to call."""
+
+    guards: tuple[Guard, ...]
+    collect: tuple[Source, ...]
+    target: Callable[..., Any]
+    graph: torch.fx.GraphModule | None
+    broken: CaptureBreak | None
+    source: str  # text of the compiled function
+    where: Location
+
+
+def read_state() -> tuple[Any, ...]:
+    """torch's state, as far as code can change it inside of a trace."""
+    return tuple(read() for read, _ in _STATE)
+
+
+def restore_state(saved: tuple[Any, ...]) -> None:
+    """Put torch's state back."""
+    for (read, write), value in zip(_STATE, saved, strict=True):
+        if read() != value:
+            write(value)
+
+
+def finish(
+    tracer: Tracer,
+    where: Location,
+    saved: tuple[Any, ...],
+    backend: Backend,
+    ending: Ending,
+    broken: CaptureBreak | None,
+) -> Captured:
+    """Compile the graph and write the function around it. `saved` is the state at the start."""
+    rebuilder = Rebuilder(tracer)
+    left = read_state()
+
+    def effects() -> None:
+        write_effects(rebuilder)
+        for i, (now, before) in enumerate(zip(left, saved, strict=True)):
+            if now != before:
+                rebuilder.emit(f"{rebuilder.constant(_STATE[i][1])}({rebuilder.constant(now)})")
+
+    ending(rebuilder, effects)
+    restore_state(saved)
+    if left[0] != saved[0]:
+        tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
+    _check_overlap(tracer)
+    module, inputs = _graph_module(tracer, rebuilder.outputs)
+    head: list[str] = []
+    if module is not None:
+        compiled = _call_backend(backend, module, [known.raw for _, known in inputs])
+        rebuilder.namespace["graph"] = _native.disabled(compiled)
+        names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
+        outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
+        head = [f"{outs.rstrip()} = graph({names})" if outs else f"graph({names})"]
+    text = _text(rebuilder, head)
+    target = _function(text, rebuilder.namespace, where)
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards)
+    events.artifact("bytecode", lambda: text, str(where))
+    events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
+    return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where)
+
+
+def _text(rebuilder: Rebuilder, head: list[str]) -> str:
+    parameters = ", ".join(f"v{i}" for i in range(len(rebuilder.collect)))
+    body = "".join(f"    {line}\n" for line in [*head, *rebuilder.lines])
+    return f"def compiled({parameters}):\n{body}"
+
+
+def _function(text: str, namespace: dict[str, Any], where: Location) -> types.FunctionType:
+    name = f"<argand {where.function}:{where.line} #{id(namespace):x}>"
+    exec(compile(text, name, "exec"), namespace)
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    made: types.FunctionType = namespace.pop("compiled")
+    return made
+
+
+def _call_backend(backend: Backend, module: Any, inputs: list[Any]) -> Callable[..., Any]:
+    with events.stage("capture.backend"):
+        try:
+            compiled = backend(module, inputs)
+        except ArgandError:
+            raise
+        except Exception as error:
+            raise BackendCompilerFailed(
+                getattr(backend, "__name__", str(backend)), error
+            ) from error
+    if not callable(compiled):
+        name = getattr(backend, "__name__", str(backend))
+        raise BackendCompilerFailed(name, TypeError(f"returned {compiled!r}, no callable"))
+    return compiled
+
+
+def _graph_module(
+    tracer: Tracer, outputs: list[torch.fx.Node]
+) -> tuple[torch.fx.GraphModule | None, list[Any]]:
+    recorder = tracer.recorder
+    graph = recorder.graph
+    output = graph.output(tuple(outputs))
+    output.meta["example_value"] = tuple(node.meta["example_value"] for node in outputs)
+    calls = 0
+    for node in reversed(list(graph.nodes)):
+        if node.op == "output":
+            continue
+        if node.users or node in recorder.keep:
+            calls += node.op != "placeholder"
+        else:
+            graph.erase_node(node)
+    if not calls or not (outputs or recorder.calls):
+        return None, []
+    inputs = [(node, known) for node, known in recorder.inputs if node.users]
+    module = _LazyGraphModule(torch.nn.Module(), graph, "CapturedGraph")
+    events.count("capture.graphs")
+    events.artifact("graph_code", lambda: str(module.code))
+    return module, inputs
+
+
+def _check_overlap(tracer: Tracer) -> None:
+    """In-place changes of inputs are right only while no two inputs share memory."""
+    recorder, world = tracer.recorder, tracer.world
+    if not recorder.mutated_inputs or len(recorder.inputs) < 2:
+        return
+    storages = {known.raw.untyped_storage()._cdata for _, known in recorder.inputs}
+    if len(storages) < len(recorder.inputs):
+        raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")
+    first, *rest = [known.source for _, known in recorder.inputs]
+    world.guard(GuardKind.NO_OVERLAP, first, tuple(rest))

@@ -1,0 +1,180 @@
+"""capture.frame: one interpreted Python frame, and the loop that runs it.
+
+In: a code object with its variables. Out: its result, or the exception it raised, or a `CaptureBreak` that
+carries the frames it went through. Operands stay on the stack until an instruction has succeeded, so at a
+break every frame is exactly as CPython would have it before the instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import pathlib
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture import native
+from argand.capture.bytecode import Instruction, decode
+from argand.capture.opcodes.table import HANDLERS
+from argand.ops.fakes import DataDependent
+from argand.runtime.guards import Source
+from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+RETURNED: Final = -1
+YIELDED: Final = -2
+_HERE: Final = str(pathlib.Path(__file__).parent)
+
+Handler = Callable[["Frame", Instruction], int | None]
+
+
+class Restart(BaseException):
+    """Trace again, and break at the instruction with this number: the break was below native code."""
+
+    def __init__(self, count: int, cause: CaptureBreak) -> None:
+        super().__init__(count)
+        self.count, self.cause = count, cause
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(code: types.CodeType) -> tuple[tuple[Handler, Instruction], ...]:
+    return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an exception is our bug: raised in this package, not by `native`."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_code.co_filename
+    return name.startswith(_HERE) and not name.endswith(("native.py", "polyfills.py"))
+
+
+class Frame:
+    """An interpreted frame."""
+
+    __slots__ = (
+        "builtins",
+        "cell_sources",
+        "cells",
+        "code",
+        "count",
+        "function",
+        "globals",
+        "globals_source",
+        "index",
+        "locals",
+        "prefix",
+        "program",
+        "result",
+        "stack",
+        "thrown",
+        "tracer",
+    )
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        function: types.FunctionType | None,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        builtins: dict[str, Any],
+    ) -> None:
+        self.tracer, self.function, self.code = tracer, function, code
+        self.globals, self.builtins = namespace, builtins
+        self.globals_source: Source | None = None  # None: the root frame's own globals
+        self.locals: dict[str, Any] = {}
+        self.cells: dict[str, types.CellType] = {}
+        self.cell_sources: dict[str, Source] = {}  # outside cells: where their contents live
+        self.stack: list[Any] = []
+        self.index = 0
+        self.count = 0  # number of the instruction being run, over the whole trace
+        self.program = _program(code)
+        self.result: Any = None
+        self.thrown: BaseException | None = None  # raised into a suspended generator
+        self.prefix: str | None = None  # text of the calling frames, for stack traces
+
+    def run(self) -> int:
+        """Run until the frame returns or yields; exceptions of user code come out as themselves."""
+        tracer, program = self.tracer, self.program
+        tracer.frames.append(self)
+        try:
+            while True:
+                index = self.index
+                try:
+                    if self.thrown is not None:
+                        thrown, self.thrown = self.thrown, None
+                        native.raise_(thrown)
+                    while True:
+                        handler, instruction = program[index]
+                        self.index = index
+                        self.count = tracer.count = tracer.count + 1
+                        if tracer.count == tracer.next_forced:
+                            raise tracer.forced_break()
+                        step = handler(self, instruction)
+                        if step is None:
+                            index += 1
+                        elif step >= 0:
+                            index = step
+                        else:
+                            return step
+                except DataDependent as cause:
+                    raise self._broken(
+                        CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)
+                    ) from None
+                except CaptureBreak as cause:
+                    raise self._broken(cause) from None
+                except ArgandError:
+                    raise
+                except (Exception, GeneratorExit) as error:  # of user code: look for its handler
+                    self.index = self._unwind(error)
+        finally:
+            tracer.frames.pop()
+
+    def _broken(self, cause: CaptureBreak) -> BaseException:
+        """A break leaves through this frame: note it, or start over when native code is in between."""
+        if cause.native:
+            return Restart(self.count, cause)
+        if cause.where is None:
+            cause.locate(self.location(), self.tracer.locations())
+        cause.frames.append(self)
+        return cause
+
+    def _unwind(self, error: BaseException) -> int:
+        if is_internal(error):
+            message = f"{type(error).__name__}: {error}"
+            raise InternalError("capture", message) from error
+        handler = self.program[self.index][1].handler
+        if handler is None:
+            error.__traceback__ = None
+            raise error
+        error.__traceback__ = None  # it holds frames of the interpreter alive
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.stack.append(self.index)
+        self.stack.append(error)
+        return handler.target
+
+    @property
+    def line(self) -> int:
+        """The user's line."""
+        return self.program[self.index][1].positions.line or self.code.co_firstlineno
+
+    def location(self) -> Location:
+        """Where the frame is."""
+        return Location(self.code.co_filename, self.line, self.code.co_name)
+
+    def trace_text(self) -> str:
+        """The stack of user frames down to this one, as a traceback shows it."""
+        if self.prefix is None:
+            frames = self.tracer.frames
+            at = frames.index(self)
+            self.prefix = frames[at - 1].trace_text() if at else ""
+        line = self.line
+        text = linecache.getline(self.code.co_filename, line).strip()
+        return f'{self.prefix}  File "{self.code.co_filename}", line {line}, in {self.code.co_name}\n    {text}\n'

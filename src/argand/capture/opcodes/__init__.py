@@ -1,0 +1,1 @@
+"""capture.opcodes: what each instruction does, by family. Each handler gives None or the next index."""

@@ -1,0 +1,224 @@
+"""capture.opcodes.calling: calls, function making, `with`, exceptions, generators."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture import attributes, native, operate
+from argand.capture.bytecode import Instruction
+from argand.capture.markers import END, NULL
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.frame import Frame
+
+
+def call_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Function, arguments and keyword arguments of a CALL, left on the stack."""
+    count = ins.arg or 0
+    first, second, *args = frame.stack[-count - 2 :]
+    if first is not NULL:
+        function = first
+        args.insert(0, second)
+    else:
+        function = second
+    names: Any = ins.argval or ()
+    if not names:
+        return function, tuple(args), {}
+    cut = len(args) - len(names)
+    return function, tuple(args[:cut]), dict(zip(names, args[cut:], strict=True))
+
+
+def call(frame: Frame, ins: Instruction) -> None:
+    """`f(a, b=c)`."""
+    function, args, kwargs = call_operands(frame, ins)
+    result = frame.tracer.call(function, args, kwargs)
+    frame.stack[-(ins.arg or 0) - 2 :] = (result,)
+
+
+def call_ex_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Function, arguments and keyword arguments of `f(*a, **b)`, left on the stack."""
+    has_keywords = (ins.arg or 0) & 1
+    given = frame.stack[-2] if has_keywords else frame.stack[-1]
+    keywords = frame.tracer.as_dict(frame.stack[-1]) if has_keywords else {}
+    if type(given) is tuple or type(given) is list:
+        args = tuple(given)
+    else:
+        args = tuple(operate.iterate(frame.tracer, given))
+    return frame.stack[-3 if has_keywords else -2], args, dict(keywords)
+
+
+def call_function_ex(frame: Frame, ins: Instruction) -> None:
+    """`f(*a, **b)`."""
+    function, args, kwargs = call_ex_operands(frame, ins)
+    result = frame.tracer.call(function, args, kwargs)
+    frame.stack[-4 if (ins.arg or 0) & 1 else -3 :] = (result,)
+
+
+def make_function(frame: Frame, ins: Instruction) -> None:
+    """`def` and `lambda`."""
+    flags, stack = ins.arg or 0, frame.stack
+    code = stack.pop()
+    closure = stack.pop() if flags & 8 else None
+    annotations = stack.pop() if flags & 4 else None
+    keyword_defaults = stack.pop() if flags & 2 else None
+    defaults = stack.pop() if flags & 1 else None
+    function = types.FunctionType(code, frame.globals, code.co_name, defaults, closure)
+    function.__kwdefaults__ = keyword_defaults
+    if annotations:
+        pairs = zip(annotations[::2], annotations[1::2], strict=True)
+        function.__annotations__ = dict(pairs) if isinstance(annotations, tuple) else annotations
+    for name, cell in zip(code.co_freevars, closure or (), strict=True):
+        source = frame.cell_sources.get(name)
+        if source is not None:  # an outside cell shared with the new function
+            frame.tracer.outer_cells[id(cell)] = (
+                cell,
+                source,
+                frame.tracer.cell_source(frame, name),
+            )
+    stack.append(frame.tracer.mark_made(function))
+
+
+def load_build_class(frame: Frame, ins: Instruction) -> None:
+    """`class`: the call that follows is left to Python."""
+    frame.stack.append(frame.builtins["__build_class__"])
+
+
+def before_with(frame: Frame, ins: Instruction) -> None:
+    """`with a`: push a.__exit__, then what a.__enter__() gives."""
+    tracer, manager = frame.tracer, frame.stack[-1]
+    leave = attributes.load(tracer, manager, "__exit__")
+    enter = attributes.load(tracer, manager, "__enter__")
+    result = tracer.call(enter, (), {})
+    frame.stack[-1:] = (leave, result)
+
+
+def with_except_start(frame: Frame, ins: Instruction) -> None:
+    """An exception leaves a `with`: push what __exit__ says."""
+    leave, error = frame.stack[-4], frame.stack[-1]
+    frame.stack.append(frame.tracer.call(leave, (type(error), error, None), {}))
+
+
+def push_exc_info(frame: Frame, ins: Instruction) -> None:
+    """A handler begins."""
+    error = frame.stack[-1]
+    previous = frame.tracer.handled
+    frame.stack[-1:] = (previous, error)
+    if error is not previous and error.__context__ is None:
+        error.__context__ = previous
+    frame.tracer.handled = error
+
+
+def pop_except(frame: Frame, ins: Instruction) -> None:
+    """A handler ends."""
+    frame.tracer.handled = frame.stack.pop()
+
+
+def check_exc_match(frame: Frame, ins: Instruction) -> None:
+    """`except a`: replace the class by whether it matches."""
+    error, kind = frame.stack[-2:]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not all(isinstance(k, type) and issubclass(k, BaseException) for k in kinds):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        native.raise_(TypeError(text))
+    frame.stack[-1] = isinstance(error, kind)
+
+
+def reraise(frame: Frame, ins: Instruction) -> None:
+    """Raise the exception on top again."""
+    error = frame.stack[-1]
+    if ins.arg:
+        at = frame.stack[-ins.arg - 1]
+        if isinstance(at, int):
+            frame.index = at if frame.program[at][1].handler is ins.handler else frame.index
+    native.raise_(error)
+
+
+def raise_varargs(frame: Frame, ins: Instruction) -> None:
+    """`raise`, `raise a`, `raise a from b`."""
+    tracer, count = frame.tracer, ins.arg or 0
+    if not count:
+        if tracer.handled is None:
+            native.raise_(RuntimeError("No active exception to reraise"))
+        native.raise_(tracer.handled)
+    error, cause = (frame.stack[-2], frame.stack[-1]) if count == 2 else (frame.stack[-1], NULL)
+    if isinstance(error, type):
+        error = tracer.call(error, (), {})
+    if not isinstance(error, BaseException):
+        native.raise_(TypeError("exceptions must derive from BaseException"))
+    if cause is not NULL:
+        error.__cause__ = tracer.call(cause, (), {}) if isinstance(cause, type) else cause
+    if tracer.handled is not None and error is not tracer.handled:
+        error.__context__ = tracer.handled
+    native.raise_(error)
+
+
+def load_assertion_error(frame: Frame, ins: Instruction) -> None:
+    """`assert`."""
+    frame.stack.append(AssertionError)
+
+
+def return_generator(frame: Frame, ins: Instruction) -> None:
+    """A generator starts; the POP_TOP that follows drops this."""
+    frame.stack.append(None)
+
+
+def yield_value(frame: Frame, ins: Instruction) -> int:
+    """Suspend the frame."""
+    frame.result = frame.stack.pop()
+    return -2
+
+
+def get_yield_from_iter(frame: Frame, ins: Instruction) -> None:
+    """`yield from a`: its iterator."""
+    frame.stack[-1] = operate.get_iter(frame.tracer, frame.stack[-1])
+
+
+def send(frame: Frame, ins: Instruction) -> int | None:
+    """One step of `yield from`."""
+    receiver, value = frame.stack[-2:]
+    try:
+        if value is None:
+            result = operate.advance_or_stop(frame.tracer, receiver)
+        else:
+            method = attributes.load(frame.tracer, receiver, "send")
+            result = frame.tracer.call(method, (value,), {})
+    except StopIteration as stop:
+        frame.stack[-2:] = (stop.value,)
+        return ins.target
+    if result is END:
+        frame.stack[-2:] = (None,)
+        return ins.target
+    frame.stack[-1] = result
+    return None
+
+
+def refuse(frame: Frame, ins: Instruction) -> None:
+    """Asynchronous code and exception groups are left to Python."""
+    raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
+
+
+TABLE: Final = {
+    "CALL": call,
+    "CALL_FUNCTION_EX": call_function_ex,
+    "MAKE_FUNCTION": make_function,
+    "LOAD_BUILD_CLASS": load_build_class,
+    "BEFORE_WITH": before_with,
+    "WITH_EXCEPT_START": with_except_start,
+    "PUSH_EXC_INFO": push_exc_info,
+    "POP_EXCEPT": pop_except,
+    "CHECK_EXC_MATCH": check_exc_match,
+    "RERAISE": reraise,
+    "RAISE_VARARGS": raise_varargs,
+    "LOAD_ASSERTION_ERROR": load_assertion_error,
+    "RETURN_GENERATOR": return_generator,
+    "YIELD_VALUE": yield_value,
+    "GET_YIELD_FROM_ITER": get_yield_from_iter,
+    "SEND": send,
+}
+REFUSED: Final = dict.fromkeys(
+    ("CHECK_EG_MATCH", "PREP_RERAISE_STAR", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER")
+    + ("GET_ANEXT", "GET_AWAITABLE", "ASYNC_GEN_WRAP"),
+    refuse,
+)

@@ -1,0 +1,263 @@
+"""capture.opcodes.containers: operators, subscripts, and building and unpacking of containers."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture import native, operate
+from argand.capture.bytecode import Instruction
+from argand.capture.markers import END
+
+if TYPE_CHECKING:
+    from argand.capture.frame import Frame
+
+
+def binary_op(frame: Frame, ins: Instruction) -> None:
+    """`a + b` and its family, in-place forms included."""
+    stack = frame.stack
+    row = operate.BINARY[str(ins.argval)]
+    stack[-2:] = (operate.binary(frame.tracer, row, stack[-2], stack[-1]),)
+
+
+def compare_op(frame: Frame, ins: Instruction) -> None:
+    """`a < b` and its family."""
+    stack = frame.stack
+    row = operate.COMPARE[str(ins.argval)]
+    stack[-2:] = (operate.binary(frame.tracer, row, stack[-2], stack[-1]),)
+
+
+def is_op(frame: Frame, ins: Instruction) -> None:
+    """`a is b`, `a is not b`."""
+    stack = frame.stack
+    stack[-2:] = ((stack[-2] is stack[-1]) != bool(ins.arg),)
+
+
+def contains_op(frame: Frame, ins: Instruction) -> None:
+    """`a in b`, `a not in b`."""
+    stack = frame.stack
+    stack[-2:] = (operate.contains(frame.tracer, stack[-2], stack[-1]) != bool(ins.arg),)
+
+
+def unary_negative(frame: Frame, ins: Instruction) -> None:
+    """`-a`."""
+    frame.stack[-1] = operate.unary(frame.tracer, operator.neg, "__neg__", frame.stack[-1])
+
+
+def unary_positive(frame: Frame, ins: Instruction) -> None:
+    """`+a`."""
+    frame.stack[-1] = operate.unary(frame.tracer, operator.pos, "__pos__", frame.stack[-1])
+
+
+def unary_invert(frame: Frame, ins: Instruction) -> None:
+    """`~a`."""
+    frame.stack[-1] = operate.unary(frame.tracer, operator.invert, "__invert__", frame.stack[-1])
+
+
+def unary_not(frame: Frame, ins: Instruction) -> None:
+    """`not a`."""
+    frame.stack[-1] = not operate.truth(frame.tracer, frame.stack[-1])
+
+
+def binary_subscr(frame: Frame, ins: Instruction) -> None:
+    """`a[b]`."""
+    stack = frame.stack
+    stack[-2:] = (operate.subscript(frame.tracer, stack[-2], stack[-1]),)
+
+
+def store_subscr(frame: Frame, ins: Instruction) -> None:
+    """`a[b] = c`; the stack holds c, a, b."""
+    stack = frame.stack
+    operate.store_subscript(frame.tracer, stack[-2], stack[-1], stack[-3])
+    del stack[-3:]
+
+
+def delete_subscr(frame: Frame, ins: Instruction) -> None:
+    """`del a[b]`."""
+    stack = frame.stack
+    operate.delete_subscript(frame.tracer, stack[-2], stack[-1])
+    del stack[-2:]
+
+
+def _take(frame: Frame, count: int) -> list[Any]:
+    if not count:
+        return []
+    items = frame.stack[-count:]
+    del frame.stack[-count:]
+    return items
+
+
+def build_tuple(frame: Frame, ins: Instruction) -> None:
+    """`(a, b)`."""
+    frame.stack.append(tuple(_take(frame, ins.arg or 0)))
+
+
+def build_list(frame: Frame, ins: Instruction) -> None:
+    """`[a, b]`."""
+    frame.stack.append(_take(frame, ins.arg or 0))
+
+
+def build_set(frame: Frame, ins: Instruction) -> None:
+    """`{a, b}`."""
+    frame.stack.append(native.apply(set, _take(frame, ins.arg or 0)))
+
+
+def build_map(frame: Frame, ins: Instruction) -> None:
+    """`{a: b}`."""
+    items = _take(frame, 2 * (ins.arg or 0))
+    frame.stack.append(native.apply(dict, zip(items[::2], items[1::2], strict=True)))
+
+
+def build_const_key_map(frame: Frame, ins: Instruction) -> None:
+    """`{a: b}` with constant keys."""
+    keys = frame.stack.pop()
+    frame.stack.append(dict(zip(keys, _take(frame, ins.arg or 0), strict=True)))
+
+
+def build_string(frame: Frame, ins: Instruction) -> None:
+    """The parts of an f-string."""
+    frame.stack.append("".join(_take(frame, ins.arg or 0)))
+
+
+def build_slice(frame: Frame, ins: Instruction) -> None:
+    """`a:b:c`."""
+    frame.stack.append(slice(*_take(frame, ins.arg or 2)))
+
+
+def list_append(frame: Frame, ins: Instruction) -> None:
+    """An item of a list comprehension."""
+    value = frame.stack.pop()
+    frame.stack[-(ins.arg or 1)].append(value)
+
+
+def set_add(frame: Frame, ins: Instruction) -> None:
+    """An item of a set comprehension."""
+    native.apply(frame.stack[-(ins.arg or 1) - 1].add, frame.stack[-1])
+    frame.stack.pop()
+
+
+def map_add(frame: Frame, ins: Instruction) -> None:
+    """An item of a dict comprehension."""
+    key, value = frame.stack[-2:]
+    native.apply(operator.setitem, frame.stack[-(ins.arg or 1) - 2], key, value)
+    del frame.stack[-2:]
+
+
+def list_extend(frame: Frame, ins: Instruction) -> None:
+    """`[*a]`."""
+    target, value = frame.stack[-(ins.arg or 1) - 1], frame.stack[-1]
+    if type(value) is not list and type(value) is not tuple:
+        value = list(operate.iterate(frame.tracer, value))
+    target.extend(value)
+    frame.stack.pop()
+
+
+def set_update(frame: Frame, ins: Instruction) -> None:
+    """`{*a}`."""
+    target = frame.stack[-(ins.arg or 1) - 1]
+    native.apply(target.update, list(operate.iterate(frame.tracer, frame.stack[-1])))
+    frame.stack.pop()
+
+
+def dict_update(frame: Frame, ins: Instruction) -> None:
+    """`{**a}`."""
+    target = frame.stack[-(ins.arg or 1) - 1]
+    native.apply(target.update, frame.tracer.as_dict(frame.stack[-1]))
+    frame.stack.pop()
+
+
+def dict_merge(frame: Frame, ins: Instruction) -> None:
+    """`f(**a)`: a key given twice is an error."""
+    target = frame.stack[-(ins.arg or 1) - 1]
+    given = frame.tracer.as_dict(frame.stack[-1])
+    for key in given:
+        if key in target:
+            native.raise_(TypeError(f"got multiple values for keyword argument '{key}'"))
+    target.update(given)
+    frame.stack.pop()
+
+
+def list_to_tuple(frame: Frame, ins: Instruction) -> None:
+    """`(*a,)`."""
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
+def _items(frame: Frame, value: Any, count: int) -> list[Any]:
+    if type(value) is tuple or type(value) is list:
+        return list(value)
+    items: list[Any] = []
+    iterator = operate.get_iter(frame.tracer, value)
+    while len(items) <= count and (item := operate.advance(frame.tracer, iterator)) is not END:
+        items.append(item)
+    return items
+
+
+def unpack_sequence(frame: Frame, ins: Instruction) -> None:
+    """`a, b = c`."""
+    count = ins.arg or 0
+    items = _items(frame, frame.stack[-1], count)
+    if len(items) != count:
+        few = len(items) < count
+        text = (
+            f"not enough values to unpack (expected {count}, got {len(items)})"
+            if few
+            else f"too many values to unpack (expected {count})"
+        )
+        native.raise_(ValueError(text))
+    items.reverse()
+    frame.stack[-1:] = items
+
+
+def unpack_ex(frame: Frame, ins: Instruction) -> None:
+    """`a, *b, c = d`."""
+    before, after = (ins.arg or 0) & 0xFF, (ins.arg or 0) >> 8
+    items = list(operate.iterate(frame.tracer, frame.stack[-1]))
+    if len(items) < before + after:
+        text = f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        native.raise_(ValueError(text))
+    end = len(items) - after
+    parts = [*items[:before], items[before:end], *items[end:]]
+    parts.reverse()
+    frame.stack[-1:] = parts
+
+
+def format_value(frame: Frame, ins: Instruction) -> None:
+    """One `{value!r:spec}` of an f-string."""
+    flags = ins.arg or 0
+    take = 2 if flags & 4 else 1
+    spec = frame.stack[-1] if flags & 4 else ""
+    value = frame.tracer.format(frame.stack[-take], ("", "str", "repr", "ascii")[flags & 3], spec)
+    frame.stack[-take:] = (value,)
+
+
+TABLE: Final = {
+    "BINARY_OP": binary_op,
+    "COMPARE_OP": compare_op,
+    "IS_OP": is_op,
+    "CONTAINS_OP": contains_op,
+    "UNARY_NEGATIVE": unary_negative,
+    "UNARY_POSITIVE": unary_positive,
+    "UNARY_INVERT": unary_invert,
+    "UNARY_NOT": unary_not,
+    "BINARY_SUBSCR": binary_subscr,
+    "STORE_SUBSCR": store_subscr,
+    "DELETE_SUBSCR": delete_subscr,
+    "BUILD_TUPLE": build_tuple,
+    "BUILD_LIST": build_list,
+    "BUILD_SET": build_set,
+    "BUILD_MAP": build_map,
+    "BUILD_CONST_KEY_MAP": build_const_key_map,
+    "BUILD_STRING": build_string,
+    "BUILD_SLICE": build_slice,
+    "LIST_APPEND": list_append,
+    "SET_ADD": set_add,
+    "MAP_ADD": map_add,
+    "LIST_EXTEND": list_extend,
+    "SET_UPDATE": set_update,
+    "DICT_UPDATE": dict_update,
+    "DICT_MERGE": dict_merge,
+    "LIST_TO_TUPLE": list_to_tuple,
+    "UNPACK_SEQUENCE": unpack_sequence,
+    "UNPACK_EX": unpack_ex,
+    "FORMAT_VALUE": format_value,
+}

@@ -1,0 +1,180 @@
+"""capture.opcodes.control: jumps, loops, returns, stack shuffling, pattern matching."""
+
+from __future__ import annotations
+
+import collections.abc
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture import attributes, native, operate
+from argand.capture.bytecode import Instruction
+from argand.capture.markers import END, MISSING, NULL
+
+if TYPE_CHECKING:
+    from argand.capture.frame import Frame
+
+
+def nothing(frame: Frame, ins: Instruction) -> None:
+    """RESUME, NOP, COPY_FREE_VARS and the like: the frame was made ready before."""
+
+
+def pop_top(frame: Frame, ins: Instruction) -> None:
+    """Drop the top."""
+    frame.stack.pop()
+
+
+def push_null(frame: Frame, ins: Instruction) -> None:
+    """Push the NULL below a callable."""
+    frame.stack.append(NULL)
+
+
+def copy(frame: Frame, ins: Instruction) -> None:
+    """Push a value from below again."""
+    frame.stack.append(frame.stack[-(ins.arg or 1)])
+
+
+def swap(frame: Frame, ins: Instruction) -> None:
+    """Exchange the top with a value below."""
+    stack, at = frame.stack, -(ins.arg or 1)
+    stack[-1], stack[at] = stack[at], stack[-1]
+
+
+def jump(frame: Frame, ins: Instruction) -> int | None:
+    """Go on at the target."""
+    return ins.target
+
+
+def pop_jump_if_false(frame: Frame, ins: Instruction) -> int | None:
+    """`if`: skip the body."""
+    taken = not operate.truth(frame.tracer, frame.stack[-1])
+    frame.stack.pop()
+    return ins.target if taken else None
+
+
+def pop_jump_if_true(frame: Frame, ins: Instruction) -> int | None:
+    """`if not`: skip the body."""
+    taken = operate.truth(frame.tracer, frame.stack[-1])
+    frame.stack.pop()
+    return ins.target if taken else None
+
+
+def pop_jump_if_none(frame: Frame, ins: Instruction) -> int | None:
+    """`if x is not None`."""
+    return ins.target if frame.stack.pop() is None else None
+
+
+def pop_jump_if_not_none(frame: Frame, ins: Instruction) -> int | None:
+    """`if x is None`."""
+    return ins.target if frame.stack.pop() is not None else None
+
+
+def jump_if_false_or_pop(frame: Frame, ins: Instruction) -> int | None:
+    """`a and b`."""
+    if not operate.truth(frame.tracer, frame.stack[-1]):
+        return ins.target
+    frame.stack.pop()
+    return None
+
+
+def jump_if_true_or_pop(frame: Frame, ins: Instruction) -> int | None:
+    """`a or b`."""
+    if operate.truth(frame.tracer, frame.stack[-1]):
+        return ins.target
+    frame.stack.pop()
+    return None
+
+
+def get_iter(frame: Frame, ins: Instruction) -> None:
+    """`iter(a)`."""
+    frame.stack[-1] = operate.get_iter(frame.tracer, frame.stack[-1])
+
+
+def for_iter(frame: Frame, ins: Instruction) -> int | None:
+    """Push the next item, or drop the iterator and leave the loop."""
+    item = operate.advance(frame.tracer, frame.stack[-1])
+    if item is END:
+        frame.stack.pop()
+        return ins.target
+    frame.stack.append(item)
+    return None
+
+
+def return_value(frame: Frame, ins: Instruction) -> int:
+    """Leave the frame."""
+    frame.result = frame.stack.pop()
+    return -1
+
+
+def get_len(frame: Frame, ins: Instruction) -> None:
+    """`match`: push the length of the subject."""
+    frame.stack.append(operate.length(frame.tracer, frame.stack[-1]))
+
+
+def match_mapping(frame: Frame, ins: Instruction) -> None:
+    """`case {...}`."""
+    frame.stack.append(isinstance(frame.stack[-1], collections.abc.Mapping))
+
+
+def match_sequence(frame: Frame, ins: Instruction) -> None:
+    """`case [...]`."""
+    subject = frame.stack[-1]
+    plain = isinstance(subject, str | bytes | bytearray)
+    frame.stack.append(isinstance(subject, collections.abc.Sequence) and not plain)
+
+
+def match_keys(frame: Frame, ins: Instruction) -> None:
+    """`case {"a": x}`: push the values of all keys, or None."""
+    subject, keys = frame.stack[-2:]
+    values: list[Any] = []
+    for key in keys:
+        if not operate.contains(frame.tracer, key, subject):
+            frame.stack.append(None)
+            return
+        values.append(operate.subscript(frame.tracer, subject, key))
+    frame.stack.append(tuple(values))
+
+
+def match_class(frame: Frame, ins: Instruction) -> None:
+    """`case Point(x, y=0)`: push the attributes, or None."""
+    subject, kind, names = frame.stack[-3:]
+    frame.stack[-3:] = (_matched(frame, subject, kind, names, ins.arg or 0),)
+
+
+def _matched(frame: Frame, subject: Any, kind: Any, names: Any, count: int) -> Any:
+    if not native.apply(isinstance, subject, kind):
+        return None
+    positional = getattr(kind, "__match_args__", ())
+    if count and not positional:
+        return (subject,) if count == 1 else None
+    values = []
+    for name in (*positional[:count], *names):
+        value = attributes.load_or(frame.tracer, subject, name, MISSING)
+        if value is MISSING:
+            return None
+        values.append(value)
+    return tuple(values)
+
+
+TABLE: Final = {
+    **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
+    "COPY_FREE_VARS": nothing,
+    "POP_TOP": pop_top,
+    "PUSH_NULL": push_null,
+    "COPY": copy,
+    "SWAP": swap,
+    "JUMP": jump,
+    "JUMP_NO_INTERRUPT": jump,
+    "POP_JUMP_IF_FALSE": pop_jump_if_false,
+    "POP_JUMP_IF_TRUE": pop_jump_if_true,
+    "POP_JUMP_IF_NONE": pop_jump_if_none,
+    "POP_JUMP_IF_NOT_NONE": pop_jump_if_not_none,
+    "JUMP_IF_FALSE_OR_POP": jump_if_false_or_pop,
+    "JUMP_IF_TRUE_OR_POP": jump_if_true_or_pop,
+    "GET_ITER": get_iter,
+    "FOR_ITER": for_iter,
+    "RETURN_VALUE": return_value,
+    "GET_LEN": get_len,
+    "MATCH_MAPPING": match_mapping,
+    "MATCH_SEQUENCE": match_sequence,
+    "MATCH_KEYS": match_keys,
+    "MATCH_CLASS": match_class,
+}

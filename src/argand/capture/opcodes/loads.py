@@ -1,0 +1,225 @@
+"""capture.opcodes.loads: variables, globals, cells, constants, attributes and imports."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture import attributes, native
+from argand.capture.bytecode import Instruction
+from argand.capture.journal import DELETED
+from argand.capture.markers import MISSING, NULL
+from argand.runtime.guards import Builtin, Global, GuardKind, Item
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.frame import Frame
+
+
+def load_const(frame: Frame, ins: Instruction) -> None:
+    """Push a constant of the code."""
+    frame.stack.append(ins.argval)
+
+
+def load_fast(frame: Frame, ins: Instruction) -> None:
+    """Push a local variable."""
+    value = frame.locals.get(ins.argval, MISSING)  # type: ignore[call-overload]
+    if value is MISSING:
+        message = (
+            f"cannot access local variable '{ins.argval}' where it is not associated with a value"
+        )
+        native.raise_(UnboundLocalError(message))
+    frame.stack.append(value)
+
+
+def store_fast(frame: Frame, ins: Instruction) -> None:
+    """Pop into a local variable."""
+    frame.locals[ins.argval] = frame.stack.pop()  # type: ignore[index]
+
+
+def delete_fast(frame: Frame, ins: Instruction) -> None:
+    """Unset a local variable."""
+    if frame.locals.pop(ins.argval, MISSING) is MISSING:  # type: ignore[call-overload]
+        native.raise_(UnboundLocalError(f"cannot access local variable '{ins.argval}'"))
+
+
+def make_cell(frame: Frame, ins: Instruction) -> None:
+    """Give a variable a cell; an argument moves into it."""
+    name: Any = ins.argval
+    if name in frame.locals:
+        frame.cells[name] = types.CellType(frame.locals.pop(name))
+    else:
+        frame.cells[name] = types.CellType()
+
+
+def load_closure(frame: Frame, ins: Instruction) -> None:
+    """Push the cell itself."""
+    frame.stack.append(frame.cells[ins.argval])  # type: ignore[index]
+
+
+def load_deref(frame: Frame, ins: Instruction) -> None:
+    """Push the contents of a cell."""
+    frame.stack.append(read_cell(frame, ins.argval))
+
+
+def read_cell(frame: Frame, name: Any) -> Any:
+    """The contents of a cell as the trace sees them."""
+    cell = frame.cells[name]
+    written = frame.tracer.journal.cells.get(id(cell))
+    if written is not None:
+        value = written.value
+        if value is not DELETED:
+            return value
+    else:
+        source = frame.cell_sources.get(name)
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            if source is not None:
+                frame.tracer.world.guard(GuardKind.MISSING, source)
+        else:
+            return value if source is None else frame.tracer.world.read(source, value)
+    kind: type = UnboundLocalError if name in frame.code.co_cellvars else NameError
+    return native.raise_(kind(f"cannot access free variable '{name}'"))
+
+
+def store_deref(frame: Frame, ins: Instruction) -> None:
+    """Pop into a cell; an outside cell keeps its value until the end."""
+    _write_cell(frame, ins.argval, frame.stack[-1])
+    frame.stack.pop()
+
+
+def delete_deref(frame: Frame, ins: Instruction) -> None:
+    """Empty a cell."""
+    read_cell(frame, ins.argval)
+    if ins.argval in frame.cell_sources:
+        _write_cell(frame, ins.argval, DELETED)
+    else:
+        del frame.cells[ins.argval].cell_contents  # type: ignore[index]
+
+
+def _write_cell(frame: Frame, name: Any, value: Any) -> None:
+    cell = frame.cells[name]
+    if name in frame.cell_sources:
+        source = frame.tracer.cell_source(frame, name)
+        frame.tracer.journal.write_cell(cell, source, value)
+    else:
+        cell.cell_contents = value
+
+
+def load_global(frame: Frame, ins: Instruction) -> None:
+    """Push a global or builtin, below it a NULL when a call follows."""
+    value = read_global(frame, str(ins.argval))
+    if ins.pushes_null:
+        frame.stack.append(NULL)
+    frame.stack.append(value)
+
+
+def read_global(frame: Frame, name: str) -> Any:
+    """A global as the trace sees it."""
+    tracer, namespace = frame.tracer, frame.globals
+    written = tracer.journal.globals.get(id(namespace))
+    if written is not None and name in written.values:
+        if written.values[name] is not DELETED:
+            return written.values[name]
+    elif name in namespace:
+        raw = namespace[name]
+        if attributes.is_trusted(raw, namespace.get("__name__")):
+            return raw
+        world = tracer.world
+        base = frame.globals_source
+        source = world.child(Global, None, name) if base is None else world.child(Item, base, name)
+        return world.read(source, raw)
+    if name in frame.builtins:
+        if frame.globals_source is None:
+            tracer.world.guard(GuardKind.MISSING, tracer.world.child(Global, None, name))
+        raw = frame.builtins[name]
+        if getattr(raw, "__module__", None) == "builtins":
+            return raw
+        return tracer.world.read(tracer.world.child(Builtin, None, name), raw)
+    return native.raise_(NameError(f"name '{name}' is not defined", name=name))
+
+
+def store_global(frame: Frame, ins: Instruction) -> None:
+    """Pop into a global, at the end of the trace."""
+    frame.tracer.journal.write_global(frame.globals, str(ins.argval), frame.stack.pop())
+
+
+def delete_global(frame: Frame, ins: Instruction) -> None:
+    """Delete a global, at the end of the trace."""
+    read_global(frame, str(ins.argval))
+    frame.tracer.journal.write_global(frame.globals, str(ins.argval), DELETED)
+
+
+def load_attr(frame: Frame, ins: Instruction) -> None:
+    """Replace the top by one of its attributes."""
+    frame.stack[-1] = attributes.load(frame.tracer, frame.stack[-1], str(ins.argval))
+
+
+def load_method(frame: Frame, ins: Instruction) -> None:
+    """Like LOAD_ATTR, with the NULL that CALL expects below a bound method."""
+    value = attributes.load(frame.tracer, frame.stack[-1], str(ins.argval))
+    frame.stack[-1:] = (NULL, value)
+
+
+def store_attr(frame: Frame, ins: Instruction) -> None:
+    """`owner.name = value`; the stack holds value, owner."""
+    attributes.store(frame.tracer, frame.stack[-1], str(ins.argval), frame.stack[-2])
+    del frame.stack[-2:]
+
+
+def delete_attr(frame: Frame, ins: Instruction) -> None:
+    """`del owner.name`."""
+    attributes.delete(frame.tracer, frame.stack[-1], str(ins.argval))
+    del frame.stack[-1:]
+
+
+def import_name(frame: Frame, ins: Instruction) -> None:
+    """Import for real: it changes nothing when the module is there, and eager would do it too."""
+    level, names = frame.stack[-2:]
+    load = frame.builtins["__import__"]
+    args = (str(ins.argval), frame.globals, None, names, level)
+    frame.stack[-2:] = (native.call(load, args, {}),)
+
+
+def import_from(frame: Frame, ins: Instruction) -> None:
+    """Push an attribute of the module on top."""
+    module, name = frame.stack[-1], str(ins.argval)
+    try:
+        value = attributes.load(frame.tracer, module, name)
+    except AttributeError:
+        value = native.apply(__import__, f"{module.__name__}.{name}", None, None, [name])
+    frame.stack.append(value)
+
+
+def refuse(frame: Frame, ins: Instruction) -> None:
+    """Leave class bodies and module code to Python."""
+    raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
+
+
+TABLE: Final = {
+    "LOAD_CONST": load_const,
+    "LOAD_FAST": load_fast,
+    "STORE_FAST": store_fast,
+    "DELETE_FAST": delete_fast,
+    "MAKE_CELL": make_cell,
+    "LOAD_CLOSURE": load_closure,
+    "LOAD_DEREF": load_deref,
+    "STORE_DEREF": store_deref,
+    "DELETE_DEREF": delete_deref,
+    "LOAD_GLOBAL": load_global,
+    "STORE_GLOBAL": store_global,
+    "DELETE_GLOBAL": delete_global,
+    "LOAD_ATTR": load_attr,
+    "LOAD_METHOD": load_method,
+    "STORE_ATTR": store_attr,
+    "DELETE_ATTR": delete_attr,
+    "IMPORT_NAME": import_name,
+    "IMPORT_FROM": import_from,
+}
+# Only class bodies, modules and the interactive prompt use these; such code is never a captured frame.
+REFUSED: Final = dict.fromkeys(
+    ("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_CLASSDEREF", "IMPORT_STAR", "PRINT_EXPR")
+    + ("SETUP_ANNOTATIONS",),
+    refuse,
+)

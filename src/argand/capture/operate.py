@@ -1,0 +1,282 @@
+"""capture.operate: operators, truth, subscripts and iteration on values of a trace.
+
+In: operands as the interpreter holds them. Out: the result. A tensor operand records a node; a class with a
+Python method for the operator has it interpreted; everything else is Python's own work.
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture import native
+from argand.capture.markers import END, MISSING
+from argand.ops.fakes import DataDependent
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+# Types whose operators never call Python code for themselves.
+PLAIN: Final = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), tuple, list, dict, set, frozenset, range}
+    | {slice, torch.Size, torch.dtype, torch.device, collections.deque, type(...), bytearray}
+)
+_SYMBOLS: Final = {
+    "+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "<<": "lshift", ">>": "rshift", "&": "and", "|": "or", "^": "xor",
+}  # fmt: skip
+_COMPARE: Final = {
+    "<": ("lt", "gt"), "<=": ("le", "ge"), "==": ("eq", "eq"),
+    "!=": ("ne", "ne"), ">": ("gt", "lt"), ">=": ("ge", "le"),
+}  # fmt: skip
+
+
+def _function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(operator, f"{name}_" if name in {"and", "or"} else name)
+    return found
+
+
+BINARY: Final[dict[str, tuple[Callable[..., Any], str, str, str]]] = {
+    **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
+    **{
+        f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__")
+        for s, n in _SYMBOLS.items()
+    },
+}
+COMPARE: Final = {
+    s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
+}
+
+
+def lookup(tracer: Tracer, kind: type, name: str) -> Any:
+    """What a class or its bases hold under a name, not bound; MISSING if nothing."""
+    key = (kind, name)
+    found = tracer.lookups.get(key, END)
+    if found is END:
+        found = MISSING
+        for base in kind.__mro__:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        tracer.lookups[key] = found
+    return found
+
+
+def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+    """The Python function that implements a special method of a value, if it is one."""
+    kind = type(value)
+    if kind in PLAIN:
+        return None
+    found = lookup(tracer, kind, name)
+    return found if type(found) is types.FunctionType else None
+
+
+def check_readable(tracer: Tracer, value: Any) -> None:
+    """Break on an outside object whose state lives in C code: reading it would go unnoticed."""
+    if id(value) in tracer.world.opaque:
+        raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+
+
+def binary(tracer: Tracer, row: tuple[Callable[..., Any], str, str, str], a: Any, b: Any) -> Any:
+    """`a op b`, by a row of BINARY or COMPARE."""
+    function, method, reflected, inplace = row
+    if type(a) in PLAIN and type(b) in PLAIN:
+        return native.apply(function, a, b)
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return tensor_binary(tracer, function, a, b)
+    tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
+    if (
+        type(b) is not type(a)
+        and issubclass(type(b), type(a))
+        and lookup(tracer, type(b), reflected) is not lookup(tracer, type(a), reflected)
+    ):
+        tries = [(a, b, inplace), (b, a, reflected), (a, b, method)]
+    if not any(name and python_method(tracer, x, name) for x, _, name in tries):
+        check_readable(tracer, a)
+        check_readable(tracer, b)
+        return native.apply(function, a, b)
+    for left, right, name in tries:
+        found = lookup(tracer, type(left), name) if name else MISSING
+        if found is not MISSING:
+            result = tracer.sealed(found, (left, right), {})
+            if result is not NotImplemented:
+                return result
+    return native.apply(function, a, b)  # raises TypeError, or compares by identity
+
+
+def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """An operator with a tensor operand becomes a node, unless the other operand knows better."""
+    other = b if isinstance(a, torch.Tensor) else a
+    if not isinstance(other, torch.Tensor | int | float | bool | complex):
+        if function in (operator.eq, operator.ne) and not isinstance(other, list | tuple):
+            if other is None or isinstance(other, str):
+                return native.apply(function, a, b)
+        else:
+            check_readable(tracer, other)
+    return tracer.recorder.call_function(function, (a, b), {})
+
+
+def unary(tracer: Tracer, function: Callable[[Any], Any], method: str, value: Any) -> Any:
+    """`-a`, `+a`, `~a`."""
+    if isinstance(value, torch.Tensor):
+        return tracer.recorder.call_function(function, (value,), {})
+    found = python_method(tracer, value, method)
+    if found is not None:
+        return tracer.call(found, (value,), {})
+    return native.apply(function, value)
+
+
+def truth(tracer: Tracer, value: Any) -> bool:
+    """`bool(value)`."""
+    if type(value) in PLAIN:
+        return bool(value)
+    if isinstance(value, torch.Tensor):
+        raise CaptureBreak(Break.B003)
+    for name in ("__bool__", "__len__"):
+        found = lookup(tracer, type(value), name)
+        if type(found) is types.FunctionType:
+            return bool(tracer.sealed(found, (value,), {}))
+        if found is not MISSING:
+            break
+    check_readable(tracer, value)
+    return bool(native.apply(bool, value))
+
+
+def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
+    """`container[key]`."""
+    if isinstance(container, torch.Tensor):
+        return tracer.recorder.call_function(operator.getitem, (container, key), {})
+    kind = type(container)
+    if kind in PLAIN:
+        return native.apply(operator.getitem, container, key)
+    found = python_method(tracer, container, "__getitem__")
+    if found is not None:
+        return tracer.call(found, (container, key), {})
+    if isinstance(container, dict) and not dict.__contains__(container, key):
+        missing = python_method(tracer, container, "__missing__")
+        if missing is not None:
+            return tracer.call(missing, (container, key), {})
+        factory = getattr(container, "default_factory", None)
+        if type(factory) is types.FunctionType:
+            value = tracer.call(factory, (), {})
+            dict.__setitem__(container, key, value)
+            return value
+    check_readable(tracer, container)
+    return native.apply(operator.getitem, container, key)
+
+
+def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> None:
+    """`container[key] = value`."""
+    if isinstance(container, torch.Tensor):
+        tracer.recorder.call_function(operator.setitem, (container, key, value), {})
+        return
+    found = python_method(tracer, container, "__setitem__")
+    if found is not None:
+        tracer.call(found, (container, key, value), {})
+        return
+    check_readable(tracer, container)
+    native.apply(operator.setitem, container, key, value)
+
+
+def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
+    """`del container[key]`."""
+    found = python_method(tracer, container, "__delitem__")
+    if found is not None:
+        tracer.call(found, (container, key), {})
+        return
+    check_readable(tracer, container)
+    native.apply(operator.delitem, container, key)
+
+
+def contains(tracer: Tracer, key: Any, container: Any) -> bool:
+    """`key in container`."""
+    if isinstance(container, torch.Tensor):
+        raise CaptureBreak(Break.B004, None, method="in")
+    found = python_method(tracer, container, "__contains__")
+    if found is not None:
+        return truth(tracer, tracer.sealed(found, (container, key), {}))
+    if lookup(tracer, type(container), "__contains__") is MISSING:
+        method = python_method(tracer, container, "__iter__") or python_method(
+            tracer, container, "__getitem__"
+        )
+        if method is not None:
+            return any(item is key or item == key for item in iterate(tracer, container))
+    check_readable(tracer, container)
+    if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):
+        return _contains_tensor(key, container)
+    return bool(native.apply(operator.contains, container, key))
+
+
+def _contains_tensor(key: torch.Tensor, container: Any) -> bool:
+    for item in container:
+        if item is key:
+            return True
+        if isinstance(item, torch.Tensor):
+            raise DataDependent("in")
+    return False
+
+
+def get_iter(tracer: Tracer, value: Any) -> Any:
+    """`iter(value)`."""
+    if type(value) in PLAIN:
+        return native.apply(iter, value)
+    if isinstance(value, torch.Tensor):
+        return native.apply(iter, tracer.recorder.call_method("unbind", (value, 0), {}))
+    found = lookup(tracer, type(value), "__iter__")
+    if type(found) is types.FunctionType:
+        return tracer.call(found, (value,), {})
+    if found is MISSING:
+        method = python_method(tracer, value, "__getitem__")
+        if method is not None:
+            return tracer.call(tracer.polyfill("iterate_by_index"), (value,), {})
+    check_readable(tracer, value)
+    return native.apply(iter, value)
+
+
+def advance(tracer: Tracer, iterator: Any) -> Any:
+    """`next(iterator)`, or END."""
+    found = python_method(tracer, iterator, "__next__")
+    if found is not None and not getattr(type(iterator), "_argand_native", False):
+        try:
+            return tracer.sealed(found, (iterator,), {})
+        except StopIteration:
+            return END
+    check_readable(tracer, iterator)
+    return native.apply(next, iterator, END)
+
+
+def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
+    """`next(iterator)`; StopIteration comes out, with the value a generator returned."""
+    found = python_method(tracer, iterator, "__next__")
+    if found is not None and not getattr(type(iterator), "_argand_native", False):
+        return tracer.call(found, (iterator,), {})
+    check_readable(tracer, iterator)
+    return native.apply(next, iterator)
+
+
+def iterate(tracer: Tracer, value: Any) -> Any:
+    """Items of an iterable, one by one, for rules written in Python."""
+    try:
+        iterator = get_iter(tracer, value)
+    except CaptureBreak as cause:
+        cause.native = cause.native or bool(cause.frames)
+        raise
+    while (item := advance(tracer, iterator)) is not END:
+        yield item
+
+
+def length(tracer: Tracer, value: Any) -> int:
+    """`len(value)`."""
+    if isinstance(value, torch.Tensor):
+        return int(native.apply(len, value))
+    found = python_method(tracer, value, "__len__")
+    if found is not None:
+        return int(tracer.sealed(found, (value,), {}))
+    check_readable(tracer, value)
+    return int(native.apply(len, value))

@@ -1,0 +1,88 @@
+"""capture.polyfills: native operations written in Python, to be interpreted in their place.
+
+Each is an ordinary frame of the interpreter, so a graph break inside of what it calls resumes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def instantiate(kind: Any, args: Any, kwargs: Any) -> Any:
+    """`kind(*args, **kwargs)` of a class with a Python constructor."""
+    made = kind.__new__(kind, *args, **kwargs)
+    if isinstance(made, kind):
+        kind.__init__(made, *args, **kwargs)
+    return made
+
+
+def instantiate_plain(kind: Any, args: Any, kwargs: Any) -> Any:
+    """The same for a class with object's `__new__`."""
+    made = object.__new__(kind)
+    kind.__init__(made, *args, **kwargs)
+    return made
+
+
+def iterate_by_index(items: Any) -> Iterator[Any]:
+    """`iter(items)` of a class with `__getitem__` only."""
+    index = 0
+    while True:
+        try:
+            item = items[index]
+        except IndexError:
+            return
+        yield item
+        index += 1
+
+
+def drain(iterator: Any) -> Iterator[Any]:
+    """An iterator of a Python class, as a generator."""
+    yield from iterator
+
+
+def add_up(items: Any, start: Any) -> Any:
+    """`sum(items, start)` with tensors among the items."""
+    for item in items:
+        start = start + item
+    return start
+
+
+def mapping_to_dict(mapping: Any) -> dict[Any, Any]:
+    """`dict(mapping)` of a class with `keys` and `__getitem__`."""
+    result = {}
+    for key in mapping.keys():
+        result[key] = mapping[key]
+    return result
+
+
+def reduce(function: Any, items: Any, *start: Any) -> Any:
+    """`functools.reduce`."""
+    iterator = iter(items)
+    value = start[0] if start else next(iterator)
+    for item in iterator:
+        value = function(value, item)
+    return value
+
+
+def next_or(iterator: Any, default: Any) -> Any:
+    """`next(iterator, default)` of an iterator of a Python class."""
+    try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
+def run_with_hooks_free(module: Any, args: Any, kwargs: Any) -> Any:
+    """`module(*args, **kwargs)` of an nn.Module without hooks."""
+    return module.forward(*args, **kwargs)
+
+
+def checkpoint(function: Any, args: Any, kwargs: Any) -> Any:
+    """`torch.utils.checkpoint.checkpoint`: same numbers, without its saving of memory."""
+    return function(*args, **kwargs)
+
+
+def throw(error: BaseException) -> Any:
+    """Raise what an operation raised, inside the frame that called it."""
+    raise error

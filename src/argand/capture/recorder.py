@@ -1,0 +1,209 @@
+"""capture.recorder: writes the torch-level graph while fakes compute its types.
+
+In: calls of torch functions on fakes. Out: fx nodes with `example_value` and `stack_trace`, placeholders
+made when an input is first used. A call that gives back its argument untouched leaves no node, nor does
+one that answers with no tensor (a question about metadata).
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+import torch.fx
+
+from argand.capture import native
+from argand.capture.world import Known, World
+from argand.ops.fakes import DataDependent
+from argand.support.errors import Break, CaptureBreak
+
+_ATOMS: Final = frozenset(
+    {int, float, bool, str, complex, type(None), type(...), torch.dtype, torch.device}
+    | {torch.layout, torch.memory_format}
+)
+_NOT_NAME: Final = re.compile(r"\W+")
+_RANDOM: Final = frozenset(
+    {"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"}
+)
+_STATEFUL: Final = frozenset({"batch_norm", "instance_norm", "_assert", "_assert_async"})
+
+
+class Recorder:
+    """The graph of a trace, and which node each fake is."""
+
+    def __init__(self, world: World, place: Callable[[], str]) -> None:
+        self.graph = torch.fx.Graph()
+        self.world = world
+        self.nodes: dict[int, torch.fx.Node] = {}
+        self.inputs: list[tuple[torch.fx.Node, Known]] = []
+        self.calls = 0
+        self.keep: set[torch.fx.Node] = set()  # nodes with effects: never dead
+        self.mutated_inputs = False
+        self._place = place
+        self._alive: list[Any] = []
+        self._first_call: torch.fx.Node | None = None
+        self._names: dict[str, int] = {}
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor belongs to the trace."""
+        return id(tensor) in self.nodes or id(tensor) in self.world.inputs
+
+    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
+        """The node of a fake; the placeholder of an input is made here."""
+        node = self.nodes.get(id(tensor))
+        if node is not None:
+            return node
+        known = self.world.inputs.get(id(tensor))
+        if known is None:
+            raise CaptureBreak(Break.B010, None, type=f"{type(tensor).__name__} not of this trace")
+        return self._placeholder(known)
+
+    def _placeholder(self, known: Known) -> torch.fx.Node:
+        name = "L_" + _NOT_NAME.sub("_", str(known.source)).strip("_") + "_"
+        number = self._names.get(name, 0)
+        self._names[name] = number + 1
+        name = f"{name}{number}_" if number else name
+        anchor = self._first_call or self.graph._root
+        with self.graph.inserting_before(anchor):
+            node = self.graph.create_node("placeholder", name, (), {}, name=name.lower())
+        node.meta["example_value"] = known.value
+        self.nodes[id(known.value)] = node
+        self.inputs.append((node, known))
+        return node
+
+    def argument(self, value: Any) -> Any:
+        """A value as fx takes it: fakes become nodes, containers are copied."""
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        if isinstance(value, torch.Tensor):
+            return self.node_of(value)
+        if kind is tuple or kind is list:
+            return kind([self.argument(item) for item in value])
+        if kind is torch.Size:
+            return tuple(value)
+        if kind is dict:
+            return {key: self.argument(item) for key, item in value.items()}
+        if kind is slice:
+            return slice(*map(self.argument, (value.start, value.stop, value.step)))
+        if kind is range:
+            return list(value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return kind(*[self.argument(item) for item in value])
+        if isinstance(value, list | tuple):
+            return type(value)([self.argument(item) for item in value])
+        if isinstance(value, int | float | str):  # enums and other subclasses
+            return value.value if hasattr(value, "value") else value
+        return self._odd_argument(value)
+
+    def _odd_argument(self, value: Any) -> Any:
+        if isinstance(value, type | torch._C.Generator | torch.finfo | torch.iinfo):
+            raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+        raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+
+    def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function on fakes and record it."""
+        return self._call("call_function", function, function, args, kwargs)
+
+    def call_method(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a method of `args[0]` and record it."""
+        return self._call("call_method", name, getattr(type(args[0]), name), args, kwargs)
+
+    def _call(
+        self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        node_args = tuple([self.argument(value) for value in args])
+        node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
+        tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
+        versions = [_version(tensor) for tensor in tensors]
+        try:
+            result = native.call(run, args, kwargs)
+        except DataDependent as cause:
+            name = target if op == "call_method" else getattr(target, "__name__", str(target))
+            row = Break.B004 if name in {"item", "tolist", "__bool__", "numpy"} else Break.B008
+            raise CaptureBreak(row, None, method=name, op=cause.op_name) from None
+        mutated = False
+        for tensor, version in zip(tensors, versions, strict=True):
+            if _version(tensor) != version:
+                mutated = True
+                self.mutated_inputs |= id(tensor) in self.world.inputs
+        self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
+        return result
+
+    def _note(
+        self,
+        op: str,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        result: Any,
+        tensors: list[Any],
+        mutated: bool,
+    ) -> None:
+        made = list(_tensors((result,)))
+        if not mutated:
+            if not made and result is not None:
+                return  # a question about metadata
+            given = {id(tensor) for tensor in tensors}
+            if made and result is made[0] and id(result) in given:
+                return  # nothing happened: contiguous() of a contiguous tensor
+        node = self.add(op, target, args, kwargs, result)
+        name = target if op == "call_method" else getattr(target, "__name__", "")
+        if mutated or result is None or name in _RANDOM or name in _STATEFUL:
+            self.keep.add(node)
+        self._bind(result, node)
+
+    def add(self, op: str, target: Any, args: Any, kwargs: Any, result: Any) -> torch.fx.Node:
+        """Append a node."""
+        node = self.graph.create_node(op, target, args, kwargs)
+        node.meta["example_value"] = result
+        node.meta["stack_trace"] = self._place()
+        if self._first_call is None:
+            self._first_call = node
+        self.calls += 1
+        return node
+
+    def effect(self, target: Any, args: tuple[Any, ...], result: Any = None) -> torch.fx.Node:
+        """Record a change of torch's state, such as the grad mode; it is never dead."""
+        node = self.add("call_function", target, args, {}, result)
+        self.keep.add(node)
+        self.calls -= 1  # alone it makes no graph worth running
+        return node
+
+    def _bind(self, result: Any, node: torch.fx.Node) -> None:
+        """Let fakes in a result stand for the node, or for items of it."""
+        if isinstance(result, torch.Tensor):
+            self.nodes[id(result)] = node
+            self._alive.append(result)
+        elif isinstance(result, tuple | list):
+            for index, item in enumerate(result):
+                self._bind_item(item, node, index)
+        elif isinstance(result, dict):
+            for key, item in result.items():
+                self._bind_item(item, node, key)
+
+    def _bind_item(self, item: Any, node: torch.fx.Node, key: Any) -> None:
+        if isinstance(item, torch.Tensor | tuple | list | dict):
+            if isinstance(item, torch.Tensor) and id(item) in self.nodes:
+                return
+            part = self.graph.create_node("call_function", operator.getitem, (node, key))
+            part.meta["example_value"] = item
+            part.meta["stack_trace"] = node.meta["stack_trace"]
+            self._bind(item, part)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _tensors(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple) and value:
+            yield from _tensors(value)
+        elif isinstance(value, dict):
+            yield from _tensors(value.values())

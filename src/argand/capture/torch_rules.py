@@ -1,0 +1,189 @@
+"""capture.torch_rules: how calls of torch enter the graph.
+
+In: a torch function and its arguments. Out: its result on fakes, with a node where tensors are made or
+changed. Names are rows of tables; what is in no table is decided by what the call does on fakes.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+import torch.utils.checkpoint
+
+from argand.capture import native
+from argand.runtime.guards import DictAttr, GuardKind
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.tracer import Tracer
+
+# Python functions of these modules are pure functions of tensors: one node each.
+_NODE_MODULES: Final = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._jit_internal", "torch._tensor"}
+    | {"torch._lowrank", "torch._linalg_utils", "torch.special", "torch.linalg", "torch.fft"}
+)
+_ANSWERS: Final[dict[str, Any]] = {
+    "torch.compiler.is_compiling": True,
+    "torch.compiler.is_dynamo_compiling": True,
+    "torch.compiler.is_exporting": False,
+    "torch._dynamo.external_utils.is_compiling": True,
+    "torch._dynamo.is_compiling": True,
+    "torch._utils_internal.is_compiling": True,
+    "argand.capture.marks.is_compiling": True,
+    "torch._jit_internal.is_scripting": False,
+    "torch.jit._trace.is_tracing": False,
+    "torch.onnx.is_in_onnx_export": False,
+    "torch.onnx._internal.torchscript_exporter._globals.is_in_onnx_export": False,
+    "torch.overrides.has_torch_function": False,
+}
+_METHOD_BREAKS: Final = frozenset(
+    {"backward", "register_hook", "numpy", "data_ptr", "storage", "untyped_storage", "__array__"}
+    | {"share_memory_", "retain_grad", "register_post_accumulate_grad_hook", "__deepcopy__"}
+    | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
+    | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
+)
+_SETTERS: Final = frozenset(
+    {"_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cpu_enabled"}
+    | {"set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting"}
+    | {"autocast_decrement_nesting", "clear_autocast_cache", "set_autocast_gpu_dtype"}
+    | {"_set_sdp_use_flash", "_set_sdp_use_mem_efficient", "_set_sdp_use_math"}
+    | {"_set_sdp_use_cudnn", "_set_sdp_use_overrideable", "_set_sdp_priority_order"}
+    | {"_set_deterministic_algorithms"}
+)
+_RANDOM_STATE: Final = frozenset(
+    {"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"}
+)
+_DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
+_LEFT_TO_PYTHON: Final = (
+    "torch._functorch",
+    "torch.func",
+    "torch._higher_order_ops",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.distributed",
+    "torch.multiprocessing",
+    "torch.profiler",
+    "torch.optim",
+    "torch.autograd.graph",
+    "torch.utils.data",
+    "torch.serialization",
+    "torch.jit",
+    "torch.random",
+    "torch.fx",
+    "torch.cuda",
+    "torch.export",
+)
+_HOOK_TABLES: Final = (
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+)
+_GLOBAL_HOOKS: Final = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)
+_SCRIPTED: Final = (torch.jit.ScriptFunction,)
+
+
+@functools.cache
+def _node_functions() -> frozenset[int]:
+    """Python functions reachable as torch.f or torch.nn.functional.f that make one node."""
+    found = set()
+    for namespace in (torch, torch.nn.functional, torch.functional):
+        for value in vars(namespace).values():
+            if isinstance(value, types.FunctionType) and value.__module__ in _NODE_MODULES:
+                found.add(id(value))
+    return frozenset(found)
+
+
+def is_torch(function: Any) -> bool:
+    """Whether a native callable belongs to torch."""
+    module = getattr(function, "__module__", None)
+    if module is None:
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, types.ModuleType):
+            module = owner.__name__
+        else:
+            module = getattr(owner if isinstance(owner, type) else type(owner), "__module__", "")
+    return str(module).startswith("torch")
+
+
+def answer(function: types.FunctionType) -> Any:
+    """A fixed answer to questions such as `is_compiling()`; None if it is no such question."""
+    return _ANSWERS.get(f"{function.__module__}.{function.__qualname__}")
+
+
+def is_node(function: types.FunctionType) -> bool:
+    """Whether a Python function of torch becomes one node."""
+    return id(function) in _node_functions() or function.__module__ in _NODE_MODULES
+
+
+def check_python(function: types.FunctionType) -> None:
+    """Break on parts of torch that are left to Python."""
+    module = function.__module__ or ""
+    if module.startswith(_LEFT_TO_PYTHON):
+        raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
+
+
+def call_native(
+    tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A C function of torch."""
+    name = getattr(function, "__name__", "")
+    if name in _SETTERS:
+        result = native.call(function, args, kwargs)
+        tracer.recorder.effect(function, args, result)
+        return result
+    if name in _DROPPED:
+        return None
+    if name in _RANDOM_STATE or name in _METHOD_BREAKS:
+        raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
+    return tracer.recorder.call_function(function, args, kwargs)
+
+
+def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A method of a tensor."""
+    if name in _METHOD_BREAKS:
+        if name == "__hash__":
+            return native.call(hash, args, kwargs)
+        raise CaptureBreak(Break.B004, None, method=f"Tensor.{name}")
+    if id(args[0]) in tracer.world.opaque:
+        raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
+    return tracer.recorder.call_method(name, args, kwargs)
+
+
+def call_module(
+    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
+    if _is_hook_free(tracer, module):
+        return tracer.call(tracer.load(module, "forward"), args, kwargs)
+    return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
+
+
+def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
+    world = tracer.world
+    holder = torch.nn.modules.module
+    base = world.const(holder)
+    for name in _GLOBAL_HOOKS:
+        table = getattr(holder, name)
+        world.guard(GuardKind.LENGTH, world.child(DictAttr, base, name), len(table))
+        if table:
+            return False
+    values = module.__dict__
+    known = world.known.get(id(module))
+    free = True
+    for name in _HOOK_TABLES:
+        table = values.get(name)
+        if table is None:
+            continue
+        if known is not None:
+            world.guard(GuardKind.LENGTH, world.child(DictAttr, known.source, name), len(table))
+        free = free and not table
+    return free and values.get("_compiled_call_impl") is None

@@ -1,0 +1,230 @@
+"""capture.trace: the entry of the room: one frame in, one captured frame out.
+
+In: a frame that is about to run, as runtime's hook shows it. Out: `Captured`; or None: run this call in Python;
+or SKIP: never ask again for this code. A trace that fails leaves no trace: nothing of it was applied.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pathlib
+import sys
+import sysconfig
+import types
+import warnings
+from typing import Any, Final
+
+import torch
+
+from argand.capture.breaks import is_entered, write_break
+from argand.capture.bytecode import decode
+from argand.capture.finish import (
+    Backend,
+    Captured,
+    Ending,
+    finish,
+    read_state,
+    restore_state,
+)
+from argand.capture.frame import Frame, Restart
+from argand.capture.markers import Marker
+from argand.capture.rebuild import CannotRebuild, Rebuilder
+from argand.capture.tracer import Tracer
+from argand.ops.fakes import FakeMode
+from argand.runtime.guards import Cell, Local
+from argand.support import events
+from argand.support.errors import (
+    ArgandError,
+    Break,
+    BackendCompilerFailed,
+    CaptureBreak,
+    CaptureError,
+    InternalError,
+    Location,
+)
+from argand.support.options import Options
+
+SKIP: Final = Marker("SKIP")
+_MAX_RESTARTS: Final = 64
+_NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+@functools.cache
+def _skipped_folders() -> tuple[str, ...]:
+    """Code that is never captured on its own: torch, the standard library, Argand itself."""
+    folders = [
+        pathlib.Path(torch.__file__).parent,
+        pathlib.Path(__file__).parent.parent,
+        pathlib.Path(sysconfig.get_path("stdlib")),
+    ]
+    return tuple(f"{folder}/" for folder in folders)
+
+
+def is_skipped(code: types.CodeType) -> bool:
+    """Whether a frame reached from compiled code runs in Python without being looked at."""
+    if is_entered(code):
+        return False
+    name = code.co_filename
+    if name.startswith("<"):
+        return name.startswith(("<argand", "<frozen", "<string>"))
+    if "site-packages" in name:
+        return name.startswith(_skipped_folders()[0])
+    return name.startswith(_skipped_folders())
+
+
+def capture_frame(
+    code: types.CodeType,
+    function: types.FunctionType | None,
+    localsplus: tuple[Any, ...],
+    globals_: dict[str, Any],
+    builtins: dict[str, Any],
+    *,
+    backend: Backend,
+    options: Options,
+    root: bool = True,
+) -> Captured | Marker | None:
+    """Capture a frame. `root`: the user named it in `compile`, so it is never skipped by its file."""
+    where = Location(code.co_filename, code.co_firstlineno, code.co_name)
+    if code.co_flags & _NEVER:
+        if options.fullgraph and root:
+            raise CaptureError(CaptureBreak(Break.B015, where, kind="generator and async"))
+        return SKIP
+    if not root and is_skipped(code):
+        return SKIP
+    forced: dict[int, CaptureBreak] = {}
+    with events.stage("capture", str(where)):
+        for _ in range(_MAX_RESTARTS):
+            attempt = _Attempt(code, function, localsplus, globals_, builtins, options, forced)
+            try:
+                return attempt.run(where, backend)
+            except Restart as again:
+                if again.count in forced:
+                    return attempt.give_up(again.cause)
+                forced = {**forced, again.count: again.cause}
+                forced = {count: cause for count, cause in forced.items() if count <= again.count}
+    return SKIP
+
+
+class _Attempt:
+    """One run of the interpreter over a frame."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        function: types.FunctionType | None,
+        localsplus: tuple[Any, ...],
+        globals_: dict[str, Any],
+        builtins: dict[str, Any],
+        options: Options,
+        forced: dict[int, CaptureBreak],
+    ) -> None:
+        self.options = options
+        self.tracer = Tracer(options, forced)
+        self.frame = Frame(self.tracer, function, code, globals_, builtins)
+        self.tracer.root = self.frame
+        self.localsplus = localsplus
+        self.tail = is_entered(code)
+
+    def _read_arguments(self) -> None:
+        frame, world, code = self.frame, self.tracer.world, self.frame.code
+        count = code.co_argcount + code.co_kwonlyargcount
+        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
+            code.co_flags & inspect.CO_VARKEYWORDS
+        )
+        used = _used_names(code)
+        for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
+            if name in used:
+                frame.locals[name] = world.read(world.child(Local, None, name), raw)
+        closure = frame.function.__closure__ if frame.function is not None else None
+        for name, cell in zip(code.co_freevars, closure or (), strict=False):
+            frame.cells[name] = cell
+            frame.cell_sources[name] = world.child(Cell, None, name)
+
+    def run(self, where: Location, backend: Backend) -> Captured | Marker | None:
+        """Trace and finish; Restart comes out."""
+        saved, limit = read_state(), sys.getrecursionlimit()
+        sys.setrecursionlimit(max(limit, 20_000))
+        mode = FakeMode()
+        mode.__enter__()
+        open_ = True
+        try:
+            try:
+                self._read_arguments()
+                self.frame.run()
+                broken, ending = None, self._return
+            except CaptureBreak as cause:
+                broken, ending = cause, self._break(cause)
+            mode.__exit__(None, None, None)
+            open_ = False
+            return self._finish(where, saved, backend, ending, broken)
+        except (CaptureError, BackendCompilerFailed, Restart):
+            raise
+        except ArgandError as error:
+            return self.give_up(error)
+        except Exception as error:  # user code raised: eager shall raise it again, natively
+            return self._raised(error)
+        finally:
+            if open_:
+                mode.__exit__(None, None, None)
+            restore_state(saved)
+            sys.setrecursionlimit(limit)
+
+    def _finish(
+        self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any
+    ) -> Captured | Marker | None:
+        recorder = self.tracer.recorder
+        if broken is None and not recorder.calls and not recorder.keep:
+            return SKIP if self.tail is False else None
+        if broken is not None and not broken.frames:
+            return self.give_up(broken)
+        try:
+            return finish(self.tracer, where, saved, backend, ending, broken)
+        except CannotRebuild as cause:
+            if cause.made_at:
+                raise Restart(cause.made_at, cause) from None
+            raise
+
+    def _return(self, rebuilder: Rebuilder, effects: Any) -> None:
+        value = rebuilder.value(self.frame.result)
+        effects()
+        rebuilder.emit(f"return {value}")
+
+    def _break(self, cause: CaptureBreak) -> Ending:
+        events.count("capture.breaks", detail=cause.reason)
+        events.artifact("graph_breaks", lambda: str(cause))
+        if self.options.fullgraph:
+            raise CaptureError(cause, cause.stack)
+        frames = list(cause.frames)
+        return lambda rebuilder, effects: write_break(rebuilder, frames, effects, self.tail)
+
+    def give_up(self, error: ArgandError) -> Marker:
+        """The frame cannot be captured at all."""
+        if isinstance(error, CaptureBreak):
+            if self.options.fullgraph:
+                raise CaptureError(error, error.stack)
+            events.artifact("graph_breaks", lambda: f"{error} (the frame runs in Python)")
+            return SKIP
+        if self.options.strict or self.options.fullgraph:
+            raise error
+        text = f"argand fell back to eager for {self.frame.code.co_name}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return SKIP
+
+    def _raised(self, error: Exception) -> Marker | None:
+        if self.options.strict and getattr(error, "__traceback__", None) is None:
+            return None
+        events.count("capture.raised", detail=type(error).__name__)
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _used_names(code: types.CodeType) -> frozenset[Any]:
+    names = {ins.argval for ins in decode(code).instructions if ins.op in _READS}
+    if "__class__" in code.co_freevars and code.co_varnames:
+        names.add(code.co_varnames[0])  # super() reads the first argument
+    return frozenset(names)
+
+
+_READS: Final = frozenset({"LOAD_FAST", "DELETE_FAST", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_DEREF"})
+__all__ = ["SKIP", "Captured", "InternalError", "capture_frame", "is_skipped"]

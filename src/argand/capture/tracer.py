@@ -1,0 +1,200 @@
+"""capture.tracer: what the parts of one trace share.
+
+In: the root frame. Out: its journal, world and graph after the run. One tracer is one attempt: a restart
+makes a new one, so nothing of a failed attempt survives.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from argand.capture import attributes, calls, native, operate, polyfills
+from argand.capture.arguments import bind
+from argand.capture.frame import Frame
+from argand.capture.generators import Generator
+from argand.capture.journal import Deferred, Journal
+from argand.capture.markers import MISSING
+from argand.capture.recorder import Recorder
+from argand.capture.world import World
+from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
+from argand.support.errors import Break, CaptureBreak, Location
+from argand.support.options import Options
+
+_GENERATOR: Final = inspect.CO_GENERATOR
+FRAME_FUNCTION: Final = FrameFunction()
+_ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+class Tracer:
+    """One attempt to trace a frame with everything it calls."""
+
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak]) -> None:
+        self.options = options
+        self.frames: list[Frame] = []
+        self.world = World(self.place)
+        self.journal = Journal()
+        self.recorder = Recorder(self.world, self._trace_text)
+        self.root: Frame | None = None
+        self.count = 0
+        self._forced = forced
+        self._pending = sorted(forced)
+        self.next_forced = self._pending[0] if self._pending else -1
+        self.handled: BaseException | None = None  # what a bare `raise` would raise again
+        self.lookups: dict[tuple[type, str], Any] = {}
+        # outside cells that functions made inside share: cell, source of its contents, of itself
+        self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
+
+    def forced_break(self) -> CaptureBreak:
+        """The break decided on by an earlier attempt for the current instruction."""
+        cause = self._forced[self.count]
+        return CaptureBreak(cause.row, cause.where, **cause.details)
+
+    def place(self) -> Location | None:
+        """The user's line being traced."""
+        return self.frames[-1].location() if self.frames else None
+
+    def locations(self) -> tuple[Location, ...]:
+        """The user's stack, outermost first."""
+        return tuple(frame.location() for frame in self.frames)
+
+    def _trace_text(self) -> str:
+        return self.frames[-1].trace_text() if self.frames else ""
+
+    def mark_made(self, value: Any) -> Any:
+        """Remember that a function or class was made inside the trace."""
+        self.world.made.add(id(value))
+        self.world.hold(value)
+        return value
+
+    def is_outside(self, value: Any) -> bool:
+        """Whether an object is used as itself though it lives outside: writes go to the journal."""
+        known = self.world.known.get(id(value))
+        if known is not None:
+            return known.raw is value
+        return (
+            isinstance(value, type | types.ModuleType | types.FunctionType)
+            and id(value) not in self.world.made
+        )
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`function(*args, **kwargs)`."""
+        return calls.call(self, function, args, kwargs)
+
+    def sealed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose result is worked on before an instruction ends: a break in it cannot resume."""
+        try:
+            return calls.call(self, function, args, kwargs)
+        except CaptureBreak as cause:
+            cause.native = cause.native or bool(cause.frames)
+            raise
+
+    def load(self, owner: Any, name: str) -> Any:
+        """`owner.name`."""
+        return attributes.load(self, owner, name)
+
+    def polyfill(self, name: str) -> types.FunctionType:
+        """A native operation written in Python."""
+        function: types.FunctionType = getattr(polyfills, name)
+        return function
+
+    def inline(
+        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Interpret a Python function."""
+        code = function.__code__
+        if code.co_flags & _ASYNC:
+            raise CaptureBreak(Break.B013, None, what="asynchronous code")
+        frame = self._frame(function, code)
+        frame.locals = bind(self.world, function, code, args, kwargs)
+        if code.co_flags & _GENERATOR:
+            made_at = self.frames[-1].count if self.frames else 0
+            return Generator(frame, function, args, kwargs, made_at)
+        frame.run()
+        return frame.result
+
+    def _frame(self, function: types.FunctionType, code: types.CodeType) -> Frame:
+        frame = Frame(self, function, code, function.__globals__, function.__builtins__)  # type: ignore[attr-defined]
+        made = id(function) in self.world.made
+        if self.root is None or function.__globals__ is not self.root.globals:
+            frame.globals_source = self.world.const(function.__globals__)
+        if function.__closure__:
+            source = None if made else self.world.source_of(function)
+            for i, (name, cell) in enumerate(
+                zip(code.co_freevars, function.__closure__, strict=True)
+            ):
+                frame.cells[name] = cell
+                shared = self.outer_cells.get(id(cell))
+                if shared is not None:
+                    frame.cell_sources[name] = shared[1]
+                elif source is not None:
+                    frame.cell_sources[name] = self.world.child(Closure, source, i)
+        return frame
+
+    def cell_source(self, frame: Frame, name: str) -> Source:
+        """Where an outside cell itself lives."""
+        cell = frame.cells[name]
+        shared = self.outer_cells.get(id(cell))
+        if shared is not None:
+            return shared[2]
+        contents = frame.cell_sources[name]
+        if isinstance(contents, Closure):
+            return self.world.child(ClosureCell, contents.base, contents.index)
+        index = frame.code.co_freevars.index(name)
+        return self.world.child(ClosureCell, FRAME_FUNCTION, index)
+
+    # -- protocols -------------------------------------------------------------------------------
+
+    def as_dict(self, value: Any) -> dict[Any, Any]:
+        """`dict(value)` of a mapping."""
+        if isinstance(value, dict):
+            if type(value) is dict or operate.python_method(self, value, "keys") is None:
+                return value
+        elif operate.python_method(self, value, "keys") is None:
+            result: dict[Any, Any] = native.apply(dict, value)
+            return result
+        converted: dict[Any, Any] = self.sealed(self.polyfill("mapping_to_dict"), (value,), {})
+        return converted
+
+    def format(self, value: Any, conversion: str, spec: str | None) -> Any:
+        """`format(value, spec)`, after `str` or `repr`; with spec None only the latter."""
+        if isinstance(value, torch.Tensor):
+            raise CaptureBreak(Break.B004, None, method="formatting")
+        function: Callable[..., Any] = {"repr": repr, "ascii": ascii}.get(conversion, str)
+        if conversion:
+            found = operate.python_method(self, value, f"__{conversion}__")
+            if found is None and conversion == "str" and not isinstance(value, type):
+                if operate.lookup(self, type(value), "__str__") is object.__str__:
+                    found = operate.python_method(self, value, "__repr__")
+            if found is not None and not attributes.is_trusted_module(found.__module__):
+                value = self.sealed(found, (value,), {})
+            else:
+                operate.check_readable(self, value)
+                value = native.apply(function, value)
+        elif type(value) not in operate.PLAIN:
+            found = operate.python_method(self, value, "__format__")
+            if found is None and not spec:
+                return self.format(value, "str", None)
+            if found is not None and not attributes.is_trusted_module(found.__module__):
+                return self.sealed(found, (value, spec), {})
+        return value if spec is None else native.apply(format, value, spec)
+
+    def defer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Move a call that only tells the user something behind the graph."""
+        if function.__name__ in {"getLogger", "isEnabledFor", "getEffectiveLevel"}:
+            return native.call(function, args, kwargs)
+        if any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
+            raise CaptureBreak(Break.B007, None, function=function.__qualname__)
+        if function.__qualname__.startswith("catch_warnings"):
+            raise CaptureBreak(Break.B013, None, what="warnings.catch_warnings")
+        self.journal.deferred.append(Deferred(function, args, kwargs))
+        return None
+
+
+__all__ = ["MISSING", "Tracer"]

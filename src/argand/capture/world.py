@@ -1,0 +1,338 @@
+"""capture.world: the outside of a trace: where values come from, and what was relied upon.
+
+In: raw values read from the frame's world, each with its `Source`. Out: the value the interpreter works
+with (a fake for a tensor, a shadow copy for a mutable container, the object itself otherwise) and the
+guards that make every later call of the compiled code right.
+
+Constants are guarded at the moment they are read and are plain values from then on. Objects are known
+by identity: one fake per tensor, one shadow per container, whatever the number of roads that lead to it.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import re
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+
+from argand.ops.fakes import fake_of
+from argand.runtime.guards import (
+    Attr,
+    Const,
+    DictAttr,
+    Guard,
+    GuardKind,
+    Item,
+    Source,
+    tensor_spec,
+)
+from argand.support.errors import Location
+
+SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+SINGLETONS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, enum.Enum)
+_SINGLETONS_EXACT: Final = frozenset({type(...), type(NotImplemented)})
+EQUAL_TYPES: Final = frozenset({torch.device, torch.Size, range, slice, frozenset})
+PINNED: Final = (
+    type,
+    types.ModuleType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
+CONTAINERS: Final = (list, dict, set, collections.deque)
+PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+SENTINEL: Final = object()
+_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
+_HARMLESS: Final = frozenset(
+    {property, staticmethod, classmethod, types.CodeType, types.GenericAlias, types.UnionType}
+    | {
+        types.CellType,
+        types.MappingProxyType,
+        object,
+        re.Pattern,
+        functools.lru_cache(len).__class__,
+    }
+)
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is immutable all the way down, so that EQUALS says everything about it."""
+    kind = type(value)
+    if kind in SCALARS or kind in _SINGLETONS_EXACT:
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(is_constant, value))
+    if kind is slice:
+        return is_constant((value.start, value.stop, value.step))
+    return kind in EQUAL_TYPES or isinstance(value, SINGLETONS)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Known:
+    """An outside object: itself, what the trace sees of it, and where it lives."""
+
+    raw: Any
+    value: Any
+    source: Source
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Shadow:
+    """A copy of an outside container on which the trace works; compared with `before` at the end."""
+
+    known: Known
+    before: Any  # the contents at first access, as the trace sees them
+    attributes: dict[str, Any] | None  # of an instance of a container's subclass
+
+
+class World:
+    """Everything a trace knows about the outside."""
+
+    def __init__(self, place: Callable[[], Location | None]) -> None:
+        self.guards: list[Guard] = []
+        self.known: dict[int, Known] = {}
+        self.shadows: list[Shadow] = []
+        self.inputs: dict[int, Known] = {}  # id(fake) -> the tensor it stands for
+        self._place = place
+        self._children: dict[tuple[Any, ...], Source] = {}
+        self._memo: dict[int, Any] = {}  # id(source) -> value
+        self._said: set[tuple[Any, ...]] = set()
+        self._keep: list[Any] = []
+        self.opaque: set[int] = set()  # outside objects whose state only C code sees
+        self.made: set[int] = set()  # functions, classes and modules made inside the trace
+
+    def hold(self, value: Any) -> None:
+        """Keep an object alive, so that its id stays its own."""
+        self._keep.append(value)
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    def child(self, road: type, base: Source | None, key: Any) -> Source:
+        """The source reached from `base`; the same object for the same road, so ids are keys."""
+        full = (road, id(base), type(key), key)
+        found = self._children.get(full)
+        if found is None:
+            if base is None:
+                found = road(key)
+            else:
+                found = road(base) if key is None else road(base, key)
+            self._children[full] = found
+        return found
+
+    def const(self, value: Any) -> Source:
+        """The source of an object the guard program itself holds."""
+        full = (Const, id(value))
+        found = self._children.get(full)
+        if found is None:
+            found = self._children[full] = Const(value)
+        return found
+
+    def source_of(self, value: Any) -> Source | None:
+        """Where an outside object lives; None for constants and what was made inside."""
+        known = self.known.get(id(value))
+        if known is not None:
+            return known.source
+        if isinstance(value, (*PINNED, types.FunctionType)) and id(value) not in self.made:
+            return self.const(value)
+        return None
+
+    def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
+        """Rely on a fact; the same fact is noted once."""
+        try:
+            key = (kind, id(source), type(expected), expected)
+            if key in self._said:
+                return
+            self._said.add(key)
+        except TypeError:  # unhashable: rare, and a repeated guard does no harm
+            pass
+        self.guards.append(Guard(kind, source, expected, self._place()))
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def read(self, source: Source, raw: Any) -> Any:
+        """The trace's view of what was found at `source`, guarded."""
+        found = self._memo.get(id(source), SENTINEL)
+        if found is not SENTINEL:
+            return found
+        value = self._memo[id(source)] = self._convert(source, raw)
+        return value
+
+    def item(self, base: Source, key: Any, raw: Any) -> Any:
+        """`base[key]`, read by exact C access."""
+        return self.read(self.child(Item, base, key), raw)
+
+    def attribute(self, base: Source, name: str, raw: Any) -> Any:
+        """`base.name`, read by getattr."""
+        return self.read(self.child(Attr, base, name), raw)
+
+    def dict_attribute(self, base: Source, name: str, raw: Any) -> Any:
+        """`base.__dict__[name]`."""
+        return self.read(self.child(DictAttr, base, name), raw)
+
+    def register(self, source: Source, raw: Any, value: Any) -> Any:
+        """Know `raw` under `source`, seen by the trace as `value`."""
+        known = Known(raw, value, source)
+        self._keep.append(known)
+        self.known[id(raw)] = known
+        if value is not raw:
+            self.known[id(value)] = known
+        return value
+
+    def _convert(self, source: Source, raw: Any) -> Any:
+        kind = type(raw)
+        if kind in SCALARS:
+            self.guard(GuardKind.EQUALS, source, raw)
+            return raw
+        if isinstance(raw, SINGLETONS) or kind in _SINGLETONS_EXACT:
+            self.guard(GuardKind.ID_IS, source, raw)
+            return raw
+        if kind in EQUAL_TYPES and is_constant(raw):
+            self.guard(GuardKind.EQUALS, source, raw)
+            return raw
+        known = self.known.get(id(raw))
+        if known is not None:
+            return self._meet_again(source, known)
+        if isinstance(raw, torch.Tensor):
+            return self._tensor(source, raw)
+        if isinstance(raw, PINNED):
+            self.guard(GuardKind.ID_IS, source, raw)
+            return self.register(source, raw, raw)
+        if kind is types.FunctionType:
+            return self._function(source, raw)
+        if isinstance(raw, tuple):
+            return self._tuple(source, raw)
+        self.guard(GuardKind.TYPE_IS, source, kind)
+        if isinstance(raw, set | collections.deque) and not all(map(is_constant, raw)):
+            return self._opaque(source, raw)
+        if isinstance(raw, CONTAINERS):
+            return self._shadow(source, raw)
+        return self._object(source, raw)
+
+    def _meet_again(self, source: Source, known: Known) -> Any:
+        """A second road to an object: both must lead to the same one from now on."""
+        if source is not known.source:
+            if isinstance(known.source, Const) or isinstance(known.raw, PINNED):
+                self.guard(GuardKind.ID_IS, source, known.raw)
+            else:
+                self.guard(GuardKind.SAME_OBJECT, source, known.source)
+        return known.value
+
+    def _tensor(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
+        plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided
+        if not plain or raw.device.type != "cpu":
+            return self._opaque(source, raw)
+        self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
+        fake = fake_of(raw)
+        if raw.requires_grad and not raw.is_leaf:
+            fake = fake.clone()  # not a leaf: in-place operators are allowed on it
+        if type(raw) is torch.nn.Parameter:
+            fake = torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
+        self.register(source, raw, fake)
+        self.inputs[id(fake)] = self.known[id(fake)]
+        return fake
+
+    def _opaque(self, source: Source, raw: Any) -> Any:
+        """An object the trace may hand around, but not look into."""
+        self.guard(GuardKind.TYPE_IS, source, type(raw))
+        self.opaque.add(id(raw))
+        return self.register(source, raw, raw)
+
+    def _function(self, source: Source, raw: types.FunctionType) -> Any:
+        """Functions in a module are pinned; others may be made anew for each call: pin their code."""
+        owner = sys.modules.get(raw.__module__ or "")
+        if raw.__closure__ is None or (owner and owner.__dict__.get(raw.__name__) is raw):
+            self.guard(GuardKind.ID_IS, source, raw)
+        else:
+            self.guard(GuardKind.TYPE_IS, source, types.FunctionType)
+            code = self.child(Attr, source, "__code__")
+            self.guard(GuardKind.ID_IS, code, raw.__code__)
+        return self.register(source, raw, raw)
+
+    def _tuple(self, source: Source, raw: tuple[Any, ...]) -> Any:
+        if type(raw) is tuple and is_constant(raw):
+            self.guard(GuardKind.EQUALS, source, raw)
+            return raw
+        self.guard(GuardKind.TYPE_IS, source, type(raw))
+        self.guard(GuardKind.LENGTH, source, len(raw))
+        items = [self.item(source, i, item) for i, item in enumerate(tuple.__iter__(raw))]
+        value = tuple(items) if type(raw) is tuple else tuple.__new__(type(raw), items)
+        if hasattr(raw, "__dict__"):
+            self._copy_attributes(source, raw, value)
+        return self.register(source, raw, value)
+
+    def _copy_attributes(self, source: Source, raw: Any, value: Any) -> dict[str, Any]:
+        self.guard(GuardKind.DICT_KEYS, self.child(Attr, source, "__dict__"), tuple(raw.__dict__))
+        attributes = {
+            name: self.dict_attribute(source, name, item) for name, item in raw.__dict__.items()
+        }
+        value.__dict__.update(attributes)
+        return attributes
+
+    def _shadow(self, source: Source, raw: Any) -> Any:
+        kind = type(raw)
+        value: Any = kind.__new__(kind)
+        self.register(source, raw, value)
+        known = self.known[id(raw)]
+        before: Any
+        if isinstance(raw, dict):
+            self.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(raw)))
+            if isinstance(raw, collections.defaultdict):
+                value.default_factory = self.attribute(
+                    source, "default_factory", raw.default_factory
+                )
+            store = (
+                collections.OrderedDict.__setitem__
+                if isinstance(raw, collections.OrderedDict)
+                else dict.__setitem__
+            )
+            for key, item in list(dict.items(raw)):
+                store(value, key, self.item(source, key, item))
+            before = dict(dict.items(value))
+        elif isinstance(raw, set):
+            self.guard(GuardKind.EQUALS, source, set(raw))
+            set.update(value, raw)
+            before = frozenset(raw)
+        else:
+            self.guard(GuardKind.LENGTH, source, len(raw))
+            if isinstance(raw, collections.deque):
+                value = collections.deque(maxlen=raw.maxlen)
+                known.value = value
+                self.known[id(value)] = known
+                self.guard(GuardKind.EQUALS, source, collections.deque(raw, raw.maxlen))
+                value.extend(raw)
+            else:
+                for i, item in enumerate(list.__iter__(raw)):
+                    list.append(value, self.item(source, i, item))
+            before = list(value)
+        attributes = self._copy_attributes(source, raw, value) if hasattr(raw, "__dict__") else None
+        self.shadows.append(Shadow(known, before, attributes))
+        return value
+
+    def _object(self, source: Source, raw: Any) -> Any:
+        kind = type(raw)
+        if kind is types.MethodType:
+            function = self.attribute(source, "__func__", raw.__func__)
+            owner = self.attribute(source, "__self__", raw.__self__)
+            return self.register(source, raw, types.MethodType(function, owner))
+        if kind is functools.partial:
+            function = self.attribute(source, "func", raw.func)
+            args = self.attribute(source, "args", raw.args)
+            keywords = self.attribute(source, "keywords", raw.keywords)
+            value = functools.partial(lambda: None)  # a partial of a partial would be flattened
+            value.__setstate__((function, tuple(args), dict(keywords), {}))
+            return self.register(source, raw, value)
+        if not kind.__flags__ & _HEAP_TYPE and kind not in _HARMLESS:
+            self.opaque.add(id(raw))
+        return self.register(source, raw, raw)
