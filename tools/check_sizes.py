@@ -21,17 +21,21 @@ def function_lengths(path: pathlib.Path) -> list[tuple[int, str]]:
     ]
 
 
+def code_lines(paths: list[pathlib.Path]) -> int:
+    """Lines that are neither blank nor a lone comment."""
+    lines = (line.strip() for path in paths for line in path.read_text().splitlines())
+    return sum(1 for line in lines if line and not line.startswith(("#", "//")))
+
+
 def main() -> int:
     """Report the sizes; non-zero when a limit is passed."""
     files = sorted(SOURCE.rglob("*.py"))
     lengths = {path: len(path.read_text().splitlines()) for path in files}
-    c_lines = sum(
-        len(p.read_text().splitlines()) for p in SOURCE.rglob("*") if p.suffix in {".c", ".h"}
-    )
+    c_lines = code_lines([p for p in SOURCE.rglob("*") if p.suffix in {".c", ".h"}])
     functions = sorted((item for path in files for item in function_lengths(path)), reverse=True)
-    total = sum(lengths.values()) + c_lines
+    total = code_lines(files) + c_lines
     longest = max(lengths, key=lambda path: lengths[path])
-    print(f"sizes: {total} lines ({c_lines} of C) in {len(files)} Python files")
+    print(f"sizes: {total} lines of code ({c_lines} of C) in {len(files)} Python files")
     print(
         f"sizes: median file {statistics.median(lengths.values()):.0f}, longest {longest.name}",
         end="",
