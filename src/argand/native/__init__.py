@@ -1,0 +1,1 @@
+"""native: aten graphs become fused machine code. Entry: ``native.compile.compile_graph``."""

@@ -1,0 +1,1 @@
+"""native.codegen: loop nests become LLVM text and machine code."""

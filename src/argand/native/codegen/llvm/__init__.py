@@ -1,0 +1,1 @@
+"""native.codegen.llvm: emission of LLVM IR as text, and the engine that compiles it."""

@@ -1,0 +1,437 @@
+"""native.codegen.llvm.emit: one loop nest as an LLVM function.
+
+In: Kernel. Out: the text of ``void name(ptr buffers, ptr sizes, i64 begin, i64 end)`` and how many units
+its parallel range has. Vector loops run whole vectors, then the rest one by one; what does not
+depend on the vector variable stays scalar. Any split of the range gives the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from argand.native.codegen.llvm import arithmetic
+from argand.native.codegen.llvm.accumulators import Accumulator
+from argand.native.codegen.target import Target
+from argand.native.codegen.text import Text, number, splat, vector
+from argand.native.ir.affine import Affine, Var
+from argand.native.ir.loops import (
+    Accumulate,
+    Block,
+    Compute,
+    Constant,
+    Coordinate,
+    Kernel,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    walk,
+)
+from argand.native.ir.tensor import OPS
+from argand.native.ir.types import DType
+
+BLOCK = 1024  # elements per parallel unit of a flat loop
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A function and its parallel range: units, and the work of one unit in vector instructions."""
+
+    text: str
+    total: int
+    work: int
+
+
+@final
+@dataclass(slots=True)
+class Value:
+    """An SSA value or constant; ``lanes`` 1 means the same in all lanes."""
+
+    dtype: DType
+    name: str
+    lanes: int
+    constant: bool | int | float | None = None
+
+
+@final
+@dataclass(slots=True)
+class Scope:
+    """What is known at a point of the function; inner blocks work on copies."""
+
+    values: dict[int, Value]
+    variables: dict[Var, str]
+    lanes: int = 1
+    vector: Var | None = None
+    indices: dict[Affine, str] = field(default_factory=dict)
+    accumulators: dict[int, Accumulator] = field(default_factory=dict)
+
+    def inside(self, var: Var, name: str, lanes: int = 0) -> Scope:
+        """The scope of a loop body."""
+        variables = {**self.variables, var: name}
+        vectorized = lanes > 1
+        return Scope(
+            dict(self.values),
+            variables,
+            lanes if vectorized else self.lanes,
+            var if vectorized else self.vector,
+            {} if var in self.variables else dict(self.indices),
+            self.accumulators,
+        )
+
+
+def emit_kernel(name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
+    """The function of a kernel."""
+    return _Emitter(name, kernel, target, declarations).run()
+
+
+def vector_lanes(kernel: Kernel, target: Target) -> int:
+    """Lanes of the vector loops: a full register of the narrowest type computed with."""
+    sizes, cost, reduces = [], 0, False
+    for statement in walk(kernel.body):
+        if isinstance(statement, Load | Store | Compute | Accumulate):
+            compute = DType.F32 if statement.dtype.is_half else statement.dtype
+            if compute is not DType.BOOL:
+                sizes.append(compute.row.bytes)
+        if isinstance(statement, Compute):
+            cost += OPS[statement.op].cost
+        reduces = reduces or isinstance(statement, Accumulate)
+    narrow = max(min(sizes, default=1), 2)
+    lanes = target.vector_bytes // narrow
+    if reduces:
+        return lanes * (4 if cost <= 6 else 2 if cost <= 30 else 1)  # several chains of sums
+    return lanes * (2 if cost <= 10 else 1)
+
+
+@final
+class _Emitter:
+    def __init__(
+        self, name: str, kernel: Kernel, target: Target, declarations: dict[str, None]
+    ) -> None:
+        self.name, self.kernel = name, kernel
+        self.text = Text(declarations)
+        self.lanes = vector_lanes(kernel, target)
+        self.pointers: dict[int, str] = {}
+
+    def run(self) -> Emitted:
+        text, kernel = self.text, self.kernel
+        for position in range(len(kernel.buffers)):
+            text.entry.append(f"  %g{position} = getelementptr ptr, ptr %buffers, i64 {position}")
+            text.entry.append(f"  %b{position} = load ptr, ptr %g{position}")
+            self.pointers[position] = f"%b{position}"
+        for position, (dtype, count) in enumerate(kernel.scratch):
+            self.pointers[-1 - position] = text.slot(dtype.row.memory, count)
+        scope = Scope({}, {})
+        rows = [(v, n) for v, n in kernel.outer if v != kernel.vector]
+        if rows:
+            total = self._rows(rows, scope)
+        elif kernel.vector is not None:
+            total = self._flat_outer(scope)
+        elif self._is_flat(kernel.body):
+            total = self._flat(scope)
+        else:
+            total = 1
+            self._block(kernel.body, scope)
+        head = f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
+        lines = [head, *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
+        return Emitted("\n".join(lines), total, self._work(total))
+
+    def _work(self, total: int) -> int:
+        """Rough count of vector instructions per unit."""
+        elements = 1
+        for _, extent in self.kernel.outer:
+            elements *= extent
+
+        def inside(block: Block) -> int:
+            cost = 0
+            for statement in block:
+                if isinstance(statement, Loop):
+                    cost += statement.extent * inside(statement.body)
+                elif isinstance(statement, Compute):
+                    cost += OPS[statement.op].cost
+                else:
+                    cost += 1
+            return cost
+
+        return max(1, elements * inside(self.kernel.body) // max(total, 1) // 8)
+
+    # --- the parallel range ------------------------------------------------------------------
+
+    def _rows(self, rows: list[tuple[Var, int]], scope: Scope) -> int:
+        total = 1
+        for _, extent in rows:
+            total *= extent
+
+        def body(unit: str) -> None:
+            inner = Scope({}, dict(scope.variables))
+            rest = unit
+            for position, (var, extent) in enumerate(reversed(rows)):
+                if position == len(rows) - 1:
+                    inner.variables[var] = rest
+                else:
+                    inner.variables[var] = self.text.value(f"urem i64 {rest}, {extent}")
+                    rest = self.text.value(f"udiv i64 {rest}, {extent}")
+            if self.kernel.vector is None:
+                self._block(self.kernel.body, inner)
+            else:
+                extent = dict(self.kernel.outer)[self.kernel.vector]
+                loop = Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
+                self._vector_loop(loop, inner, "0", str(extent), extent)
+
+        self._counted("%begin", "%end", 1, body)
+        return total
+
+    def _flat_outer(self, scope: Scope) -> int:
+        """Only the vector variable is outer: its range is split in blocks."""
+        var = self.kernel.vector
+        assert var is not None
+        extent = dict(self.kernel.outer)[var]
+        low, high, total = self._block_range(extent, self.lanes)
+        self._vector_loop(Loop(var, extent, self.kernel.body, vector=True), scope, low, high, None)
+        return total
+
+    @staticmethod
+    def _is_flat(body: Block) -> bool:
+        loops = [s for s in body if isinstance(s, Loop)]
+        stored = any(isinstance(s, Store) for s in body)
+        reduces = any(isinstance(s, Accumulate) for s in walk(body))
+        return len(loops) == 1 and isinstance(body[-1], Loop) and not reduces and not stored
+
+    def _flat(self, scope: Scope) -> int:
+        """One loop and nothing else: the loop itself is split in blocks."""
+        loop = self.kernel.body[-1]
+        assert isinstance(loop, Loop)
+        self._block(self.kernel.body[:-1], scope)
+        low, high, total = self._block_range(loop.extent, BLOCK)
+        if loop.vector:
+            self._vector_loop(loop, scope, low, high, None)
+        else:
+            self._counted(low, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
+        return total
+
+    def _block_range(self, extent: int, block: int) -> tuple[str, str, int]:
+        text = self.text
+        low = text.value(f"mul i64 %begin, {block}")
+        wide = text.value(f"mul i64 %end, {block}")
+        past = text.value(f"icmp sgt i64 {wide}, {extent}")
+        high = text.value(f"select i1 {past}, i64 {extent}, i64 {wide}")
+        return low, high, -(-extent // block)
+
+    # --- loops -------------------------------------------------------------------------------
+
+    def _counted(self, low: str, high: str, step: int, body: object, slot: str = "") -> str:
+        """A loop while counter + step <= high; gives the slot where the counter ended."""
+        text = self.text
+        slot = slot or text.slot("i64")
+        if low:
+            text.line(f"store i64 {low}, ptr {slot}")
+        head, inside, done = text.label("head"), text.label("body"), text.label("done")
+        text.line(f"br label %{head}")
+        text.begin_block(head)
+        counter = text.value(f"load i64, ptr {slot}")
+        after = text.value(f"add nsw i64 {counter}, {step}")
+        more = text.value(f"icmp sle i64 {after}, {high}")
+        text.line(f"br i1 {more}, label %{inside}, label %{done}")
+        text.begin_block(inside)
+        body(counter)  # type: ignore[operator]
+        text.line(f"store i64 {after}, ptr {slot}")
+        text.line(f"br label %{head}")
+        text.begin_block(done)
+        return slot
+
+    def _vector_loop(
+        self, loop: Loop, scope: Scope, low: str, high: str, extent: int | None
+    ) -> None:
+        lanes = self._fitting(extent)
+        slot = ""
+        if lanes > 1:
+            slot = self._counted(
+                low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes))
+            )
+            if extent is not None and extent % lanes == 0:
+                return
+        one = "" if slot else low
+        self._counted(
+            one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot
+        )
+
+    def _fitting(self, extent: int | None) -> int:
+        """Lanes of a vector loop: no more than its extent."""
+        lanes = self.lanes
+        while extent is not None and lanes > max(extent, 1):
+            lanes //= 2
+        return lanes
+
+    def _loop(self, loop: Loop, scope: Scope) -> None:
+        text = self.text
+        outermost = not scope.accumulators
+        found = [s for s in walk(loop.body) if isinstance(s, Accumulate)]
+        if outermost:
+            nested = [s for s in (loop, *walk(loop.body)) if isinstance(s, Loop) and s.vector]
+            lanes = scope.lanes
+            if nested and scope.vector is None:
+                lanes = self._fitting(nested[-1].extent)
+            for statement in found:
+                accumulator = Accumulator(text, statement, lanes, scope.lanes)
+                scope.accumulators[statement.result] = accumulator
+        if loop.vector and scope.vector is None:
+            self._vector_loop(loop, scope, "0", str(loop.extent), loop.extent)
+        else:
+            self._counted(
+                "0",
+                str(loop.extent),
+                1,
+                lambda i: self._block(loop.body, scope.inside(loop.var, i)),
+            )
+        if outermost:
+            for statement in found:
+                name = scope.accumulators.pop(statement.result).finish(text)
+                dtype = statement.dtype
+                scope.values[statement.result] = Value(dtype, name, scope.lanes)
+
+    # --- statements --------------------------------------------------------------------------
+
+    def _block(self, block: Block, scope: Scope) -> None:
+        for statement in block:
+            self._statement(statement, scope)
+
+    def _statement(self, statement: Statement, scope: Scope) -> None:
+        match statement:
+            case Constant(result, dtype, value):
+                scope.values[result] = Value(dtype, number(dtype.row.compute, value), 1, value)
+            case Coordinate(result, index):
+                name, lanes = self._coordinate(index, scope)
+                scope.values[result] = Value(DType.I64, name, lanes)
+            case Load():
+                scope.values[statement.result] = self._load(statement, scope)
+            case Compute(result, dtype, op, arguments, operand):
+                values = [scope.values[a] for a in arguments]
+                lanes = max(v.lanes for v in values)
+                names = [self._widen(v, lanes) for v in values]
+                name = arithmetic.compute(self.text, op, names, operand, dtype, lanes)
+                scope.values[result] = Value(dtype, name, lanes)
+            case Store():
+                self._store(statement, scope)
+            case Accumulate(result):
+                position = ""
+                if statement.op.startswith("arg"):
+                    position, lanes = self._coordinate(statement.position, scope)
+                    position = self._widen(Value(DType.I64, position, lanes), scope.lanes)
+                value = self._widen(scope.values[statement.value], scope.lanes)
+                scope.accumulators[result].add(self.text, value, position, scope.lanes)
+            case Loop():
+                self._loop(statement, scope)
+
+    def _widen(self, value: Value, lanes: int) -> str:
+        """The value in every lane."""
+        element = value.dtype.row.compute
+        if value.constant is not None:
+            return splat(element, lanes, value.constant)
+        if value.lanes == lanes or lanes == 1:
+            return value.name
+        return self._splat(element, value.name, lanes)
+
+    def _splat(self, element: str, name: str, lanes: int) -> str:
+        kind = vector(element, lanes)
+        first = self.text.value(f"insertelement {kind} poison, {element} {name}, i64 0")
+        return self.text.value(
+            f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    def _index(self, index: Affine, scope: Scope) -> str:
+        """The scalar value of an index at the first lane."""
+        if index in scope.indices:
+            return scope.indices[index]
+        text, total = self.text, ""
+        for var, coefficient in index.terms:
+            term = scope.variables[var]
+            if coefficient != 1:
+                term = text.value(f"mul nsw i64 {term}, {coefficient}")
+            total = text.value(f"add nsw i64 {total}, {term}") if total else term
+        if index.constant or not total:
+            total = text.value(f"add nsw i64 {total or 0}, {index.constant}")
+        scope.indices[index] = total
+        return total
+
+    def _coordinate(self, index: Affine, scope: Scope) -> tuple[str, int]:
+        base = self._index(index, scope)
+        step = index.coefficient(scope.vector) if scope.vector is not None else 0
+        if step == 0:
+            return base, 1
+        lanes = scope.lanes
+        wide = self._splat("i64", base, lanes)
+        steps = ", ".join(f"i64 {lane * step}" for lane in range(lanes))
+        return self.text.value(f"add <{lanes} x i64> {wide}, <{steps}>"), lanes
+
+    def _address(self, buffer: int, memory: str, index: str) -> str:
+        return self.text.value(f"getelementptr {memory}, ptr {self.pointers[buffer]}, i64 {index}")
+
+    def _load(self, load: Load, scope: Scope) -> Value:
+        memory = load.dtype.row.memory
+        step = load.index.coefficient(scope.vector) if scope.vector is not None else 0
+        offsets = [(scope.values[v], stride, bound) for v, stride, bound in load.indirect]
+        base = self._index(load.index, scope)
+        scattered = [o for o in offsets if o[0].lanes > 1]
+        for value, stride, bound in offsets:
+            if value.lanes == 1:
+                base = self._add_indirect(base, value.name, stride, bound)
+        lanes = scope.lanes if step or scattered else 1
+        if scattered or step not in (0, 1):
+            name = self._load_lanes(load, base, step, scattered, lanes)
+        else:
+            kind, align = vector(memory, lanes), load.dtype.row.bytes
+            address = self._address(load.buffer, memory, base)
+            name = self.text.value(f"load {kind}, ptr {address}, align {align}")
+        return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
+
+    def _add_indirect(self, base: str, value: str, stride: int, bound: int) -> str:
+        """base + value * stride, the value kept inside its dimension."""
+        safe = self.text.intrinsic("umin", "i64", [value, str(bound - 1)])
+        scaled = self.text.value(f"mul i64 {safe}, {stride}")
+        return self.text.value(f"add i64 {base}, {scaled}")
+
+    def _load_lanes(
+        self, load: Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int
+    ) -> str:
+        """Elements that do not lie behind each other, lane by lane."""
+        text, memory = self.text, load.dtype.row.memory
+        kind, result = vector(memory, lanes), "poison"
+        for lane in range(lanes):
+            at = text.value(f"add nsw i64 {base}, {lane * step}") if lane * step else base
+            for value, stride, bound in scattered:
+                one = text.value(f"extractelement <{lanes} x i64> {value.name}, i64 {lane}")
+                at = self._add_indirect(at, one, stride, bound)
+            address = self._address(load.buffer, memory, at)
+            piece = text.value(f"load {memory}, ptr {address}, align {load.dtype.row.bytes}")
+            result = text.value(f"insertelement {kind} {result}, {memory} {piece}, i64 {lane}")
+        return result
+
+    def _from_memory(self, name: str, dtype: DType, lanes: int) -> str:
+        if dtype.is_half:
+            return arithmetic.load_half(self.text, name, dtype, lanes)
+        if dtype is DType.BOOL:
+            return self.text.value(f"icmp ne {vector('i8', lanes)} {name}, {splat('i8', lanes, 0)}")
+        return name
+
+    def _store(self, store: Store, scope: Scope) -> None:
+        text, lanes, memory = self.text, scope.lanes, store.dtype.row.memory
+        step = store.index.coefficient(scope.vector) if scope.vector is not None else 0
+        value = scope.values[store.value]
+        name = self._widen(value, lanes)
+        if store.dtype.is_half:
+            name = arithmetic.store_half(text, name, store.dtype, lanes)
+        elif store.dtype is DType.BOOL:
+            name = text.value(f"zext {vector('i1', lanes)} {name} to {vector('i8', lanes)}")
+        base = self._index(store.index, scope)
+        align = store.dtype.row.bytes
+        if lanes == 1 or step == 1:
+            address = self._address(store.buffer, memory, base)
+            text.line(f"store {vector(memory, lanes)} {name}, ptr {address}, align {align}")
+            return
+        for lane in range(lanes):
+            at = text.value(f"add nsw i64 {base}, {lane * step}")
+            address = self._address(store.buffer, memory, at)
+            piece = text.value(f"extractelement {vector(memory, lanes)} {name}, i64 {lane}")
+            text.line(f"store {memory} {piece}, ptr {address}, align {align}")
+

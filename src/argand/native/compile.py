@@ -1,0 +1,126 @@
+"""native.compile: the code generator on one page.
+
+In: a functional aten graph with ``meta["val"]``, example inputs, options. Out: a boxed callable from a
+list of inputs to a tuple of outputs. Fails with InternalError, naming the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import torch
+import torch.fx
+
+from argand.native.codegen.llvm.emit import Emitted, emit_kernel
+from argand.native.codegen.llvm.engine import Loaded, compile_object
+from argand.native.codegen.target import Target, host_target
+from argand.native.ir.loops import Constant, Kernel, walk
+from argand.native.lower.importer import import_graph
+from argand.native.plan import KernelCall, PlanData, Work, link, make_plan
+from argand.native.schedule.demand import find_demand
+from argand.native.schedule.fuse import Schedule, fuse
+from argand.native.schedule.nest import build_nest
+from argand.support import events
+from argand.support.options import Options
+
+# Vector instructions below which a thread is not worth waking (about 10 us of work).
+GRAIN: Final = 30_000
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """Object code and plan of one graph: what a disk cache would store."""
+
+    code: bytes
+    functions: tuple[str, ...]
+    plan: PlanData
+    target: Target
+
+
+@final
+class BoxedGraph:
+    """Runs a plan; takes one list of inputs, which it may clear."""
+
+    _boxed_call = True
+
+    def __init__(self, plan: Any) -> None:
+        self.plan = plan
+
+    def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """Run."""
+        return self.plan(inputs)  # type: ignore[no-any-return]
+
+
+def compile_graph(
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None
+) -> Any:
+    """Compile an aten graph to machine code."""
+    compiled = build(module, example_inputs, options or Options())
+    with events.stage("native.load"):
+        return load(compiled)
+
+
+def load(compiled: Compiled) -> BoxedGraph:
+    """Put object code and plan together."""
+    addresses: dict[str, int] = {}
+    loaded = None
+    if compiled.functions:
+        loaded = Loaded(compiled.code, compiled.target)
+        addresses = {name: loaded.address(name) for name in compiled.functions}
+    return BoxedGraph(link(compiled.plan, addresses, loaded))
+
+
+def build(
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
+) -> Compiled:
+    """All stages up to object code."""
+    with events.stage("native.lower"):
+        graph = import_graph(module, example_inputs)
+    with events.stage("native.fuse"):
+        schedule = fuse(find_demand(graph), options)
+    events.artifact("fusion", lambda: "\n".join(schedule.decisions))
+    with events.stage("native.emit"):
+        target = host_target()
+        text, functions, work = _emit(schedule, target)
+    events.artifact("output_code", lambda: text)
+    with events.stage("native.llvm"):
+        code = compile_object(text, target, options.opt_level) if functions else b""
+    with events.stage("native.plan"):
+        plan = make_plan(schedule, work)
+    return Compiled(code, functions, plan, target)
+
+
+def _emit(schedule: Schedule, target: Target) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
+    """Loops and LLVM text of every group; equal kernels are one function."""
+    externs = {
+        schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"
+    }
+    declarations: dict[str, None] = {}
+    functions: dict[object, tuple[str, Emitted]] = {}
+    work: list[Work] = []
+    for group in schedule.order:
+        if group in externs:
+            work.append(externs[group])
+            continue
+        built = build_nest(schedule, group) if group.members else None
+        if built is None:
+            continue
+        kernel, owners = built
+        key = _key(kernel)
+        if key not in functions:
+            name = f"kernel{len(functions)}"
+            functions[key] = (name, emit_kernel(name, kernel, target, declarations))
+        name, emitted = functions[key]
+        grain = max(1, GRAIN // emitted.work)
+        work.append(KernelCall(name, owners, emitted.total, grain))
+    text = "\n".join([*declarations, *(e.text for _, e in functions.values())])
+    return text, tuple(name for name, _ in functions.values()), tuple(work)
+
+
+def _key(kernel: Kernel) -> object:
+    """What makes two kernels the same function: 0.0 and -0.0, 1 and True are not."""
+    numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Constant))
+    return kernel, numbers

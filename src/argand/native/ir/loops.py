@@ -1,0 +1,120 @@
+"""native.ir.loops: the loop IR, one ``Kernel`` per loop nest; made by schedule, emitted by codegen.
+
+A kernel runs its body once for each point of ``outer`` (flattened, split over threads). Bodies are
+lists of statements on numbered values; every value has one definition, visible to what follows it in
+its block and in blocks inside. A loop over one variable may end in accumulators, whose results are
+values of the block around the loop. Indices are affine forms of the loop variables, in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from argand.native.ir.affine import Affine, Var
+from argand.native.ir.types import DType
+
+ValueId: TypeAlias = int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the given type."""
+
+    result: ValueId
+    dtype: DType
+    value: bool | int | float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """The value of an index expression, as i64."""
+
+    result: ValueId
+    index: Affine
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read one element; ``indirect`` adds value * stride, the value checked against a bound."""
+
+    result: ValueId
+    dtype: DType
+    buffer: int
+    index: Affine
+    indirect: tuple[tuple[ValueId, int, int], ...] = ()  # (value, stride, bound)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A pointwise op of tensor IR on values; ``operand`` is the type of its arguments."""
+
+    result: ValueId
+    dtype: DType
+    op: str
+    arguments: tuple[ValueId, ...]
+    operand: DType
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write one element."""
+
+    dtype: DType
+    buffer: int
+    index: Affine
+    value: ValueId
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """The reduction of ``value`` over the loop it stands in; ``result`` lives around that loop."""
+
+    result: ValueId
+    dtype: DType
+    op: str  # sum, prod, amax, amin, argmax, argmin
+    value: ValueId
+    operand: DType
+    position: Affine = Affine()  # argmax, argmin: the index that is the result
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for var in range(extent)``; accumulators of nested loops are listed at the outermost one."""
+
+    var: Var
+    extent: int
+    body: Block
+    vector: bool = False
+
+
+Statement: TypeAlias = Constant | Coordinate | Load | Compute | Store | Accumulate | Loop
+Block: TypeAlias = tuple[Statement, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One loop nest over numbered buffers."""
+
+    buffers: tuple[DType, ...]
+    outer: tuple[tuple[Var, int], ...]
+    body: Block
+    vector: Var | None = None  # an outer variable that runs over vector lanes
+    scratch: tuple[tuple[DType, int], ...] = ()  # buffers after the others: one row, on the stack
+
+
+def walk(block: Block) -> Iterator[Statement]:
+    """Every statement, loops before their bodies."""
+    for statement in block:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from walk(statement.body)

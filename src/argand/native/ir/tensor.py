@@ -1,0 +1,199 @@
+"""native.ir.tensor: the tensor IR, a graph of small typed operations on whole tensors.
+
+Made by ``native.lower`` from aten graphs, rewritten by ``native.passes``, cut into kernels by
+``native.schedule``. Values have a shape and an element type but no layout; layouts are asked for
+where a value leaves our code: at graph outputs and at calls of torch's kernels.
+
+Pointwise inputs broadcast as in torch; casts are explicit. A view says, for each dimension of its
+input, which affine form of its own coordinates d0, d1, ... reads it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.types import DType, Shape
+
+
+class Kind(enum.Enum):
+    """What the scheduler may do with an op."""
+
+    LEAF = "leaf"
+    POINTWISE = "pointwise"
+    VIEW = "view"
+    REDUCE = "reduce"
+    GATHER = "gather"
+    REGION = "region"
+    EXTERN = "extern"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One op: its kind, number of inputs (-1: any), result type rule and cost in vector instructions."""
+
+    kind: Kind
+    arity: int
+    result: str = "same"  # same (as inputs), bool, free (any)
+    cost: int = 1
+    domain: str = "any"  # any, float, integer (bool included), number
+
+
+def _pointwise(arity: int, result: str = "same", cost: int = 1, domain: str = "any") -> OpRow:
+    return OpRow(Kind.POINTWISE, arity, result, cost, domain)
+
+
+_MATHS: Final = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc gelu gelu_tanh silu softplus "
+    "atan asin acos sinh cosh asinh acosh atanh erfinv lgamma digamma"
+).split()
+
+OPS: Final[Mapping[str, OpRow]] = {
+    "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
+    "constant": OpRow(Kind.LEAF, 0, "free"),  # attribute: the value, of every element
+    "iota": OpRow(Kind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
+    "tensor": OpRow(Kind.LEAF, 0, "free"),  # attribute: Baked, a torch tensor of the graph
+    "view": OpRow(Kind.VIEW, 1),  # attribute: an Affine per input dimension
+    "reshape": OpRow(Kind.VIEW, 1),
+    "cast": _pointwise(1, "free"),
+    "copy": _pointwise(1),  # the same value, written to memory: made by the scheduler
+    **{name: _pointwise(2) for name in ("add", "sub", "mul", "max", "min")},
+    **{name: _pointwise(1) for name in ("neg", "abs")},
+    "div": _pointwise(2, cost=4, domain="float"),
+    "fmod": _pointwise(2, cost=20, domain="float"),
+    **{name: _pointwise(1, domain="float") for name in ("floor", "ceil", "trunc", "rint")},
+    "copysign": _pointwise(2, domain="float"),
+    "sqrt": _pointwise(1, cost=6, domain="float"),
+    "idiv": _pointwise(2, cost=20, domain="integer"),  # towards zero; x / 0 == 0
+    "irem": _pointwise(2, cost=20, domain="integer"),
+    **{name: _pointwise(2, domain="integer") for name in ("and", "or", "xor", "shl", "shr")},
+    "not": _pointwise(1, domain="integer"),
+    **{name: _pointwise(2, "bool") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "select": _pointwise(3, "second"),
+    **{name: _pointwise(1, cost=20, domain="float") for name in _MATHS},
+    "pow": _pointwise(2, cost=40, domain="float"),
+    "atan2": _pointwise(2, cost=40, domain="float"),
+    **{name: OpRow(Kind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},
+    "argmax": OpRow(Kind.REDUCE, 1, "free"),
+    "argmin": OpRow(Kind.REDUCE, 1, "free"),
+    "gather": OpRow(Kind.GATHER, -1, "free", cost=8),  # attribute: Affine | input number per dim
+    "concat": OpRow(Kind.REGION, -1),  # attribute: dimension
+    "update": OpRow(Kind.REGION, 2),  # attribute: where input 1 goes: Affine of its coordinates
+    "extern": OpRow(Kind.EXTERN, -1, "free"),  # attribute: ExternCall
+    "item": OpRow(Kind.EXTERN, 1, "free"),  # attribute: which output of an extern
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorSpec:
+    """Metadata of a tensor at the border of our code."""
+
+    shape: Shape
+    strides: Shape
+    torch_dtype: Any
+    dtype: DType | None  # None: a type we only hand through (complex, quantized)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternCall:
+    """A call of torch's own kernel. Tensor arguments are ``Slot``s inside args and kwargs."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    layouts: tuple[Shape, ...]  # strides each tensor input must have
+    outputs: tuple[TensorSpec | None, ...]
+    single: bool  # the op returns one tensor, no tuple
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Place of the n-th tensor input in the arguments of an extern call."""
+
+    number: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Baked:
+    """A tensor that is part of the graph."""
+
+    tensor: Any
+    strides: Shape
+
+
+ViewMap: TypeAlias = tuple[Affine, ...]
+GatherMap: TypeAlias = tuple[Affine | int, ...]
+Attribute: TypeAlias = (
+    None | bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One value. ``dtype`` None: a tensor we only hand to externs, or an extern's tuple."""
+
+    op: str
+    inputs: tuple[Node, ...]
+    shape: Shape
+    dtype: DType | None
+    attribute: Attribute = None
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the op."""
+        return OPS[self.op].kind
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """A result of the graph with the strides eager gives it."""
+
+    node: Node
+    spec: TensorSpec
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Inputs by position (None: not a tensor), outputs (others are Python values handed through)."""
+
+    inputs: tuple[TensorSpec | None, ...]
+    outputs: tuple[Output | object, ...]
+    effects: tuple[Node, ...]  # externs that run whether or not a result is used, in this order
+    nodes: tuple[Node, ...]  # topological
+
+    @staticmethod
+    def of(
+        inputs: tuple[TensorSpec | None, ...],
+        outputs: tuple[Output | object, ...],
+        effects: tuple[Node, ...] = (),
+    ) -> Graph:
+        """A graph with exactly the nodes its effects and outputs need, in topological order."""
+        roots = [*effects, *(o.node for o in outputs if isinstance(o, Output))]
+        return Graph(inputs, outputs, effects, topological(roots))
+
+
+def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
+    """All nodes the roots need, inputs before users."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)
+    return tuple(order)

@@ -1,0 +1,123 @@
+"""native.lower.context: what a lowering row works with.
+
+A row is ``(context, *args, **kwargs) -> Node | tuple``: tensor arguments are nodes, others are as in
+the aten graph. The context knows the metadata of the result. ``NotLowered`` sends the op to torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+
+from argand.native.ir.builder import Builder
+from argand.native.ir.tensor import Node
+from argand.native.ir.types import FROM_TORCH, DType, Shape
+
+Scalar: TypeAlias = bool | int | float
+Value: TypeAlias = Node | Scalar
+
+
+@final
+class NotLowered(Exception):
+    """This call has no lowering (an argument or type we do not cover): call torch's kernel."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """Builder plus what is known about the call being lowered."""
+
+    build: Builder
+    result: Any  # fake tensor, or tuple of them
+    arguments: tuple[Any, ...]  # the fakes and scalars of the call
+    compute: DType | None = None  # the type to compute in, when it is not the result's
+
+    @property
+    def dtype(self) -> DType:
+        """Element type the row computes in: the (first) result's unless ``compute`` says more."""
+        if self.compute is not None:
+            return self.compute
+        first = self.result[0] if isinstance(self.result, tuple | list) else self.result
+        return dtype_of(first.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the (first) result."""
+        first = self.result[0] if isinstance(self.result, tuple | list) else self.result
+        return tuple(first.shape)
+
+    def promoted(self) -> DType:
+        """The type eager computes a comparison of the arguments in."""
+        values = [a for a in self.arguments if isinstance(a, torch.Tensor | bool | int | float)]
+        kind = values[0].dtype if isinstance(values[0], torch.Tensor) else None
+        if len(values) > 1:
+            kind = torch.result_type(values[0], values[1])
+        return dtype_of(kind)
+
+    def node(self, value: Value, dtype: DType | None = None) -> Node:
+        """A node of the given type (the result's by default) from a node or a Python number."""
+        dtype = dtype or self.dtype
+        if isinstance(value, Node):
+            return self.build.cast(value, dtype)
+        if not isinstance(value, bool | int | float):
+            raise NotLowered
+        return self.build.constant(value, dtype)
+
+    def op(self, name: str, *values: Value) -> Node:
+        """A pointwise op; Python numbers take the type of the node arguments."""
+        dtype = next(v.dtype for v in reversed(values) if isinstance(v, Node))
+        nodes = [v if isinstance(v, Node) else self.build.constant(v, dtype) for v in values]  # type: ignore[arg-type]
+        return self.build.pointwise(name, *nodes)
+
+    def where(self, condition: Node, yes: Value, no: Value) -> Node:
+        """Elementwise choice."""
+        return self.op("select", condition, *self._alike(yes, no))
+
+    def _alike(self, *values: Value) -> list[Node]:
+        dtype = next((v.dtype for v in values if isinstance(v, Node)), self.dtype)
+        return [v if isinstance(v, Node) else self.build.constant(v, dtype or self.dtype) for v in values]
+
+    def full(self, node: Node) -> Node:
+        """The node broadcast to the shape of the result."""
+        return node if node.shape == self.shape else self.build.expand(node, self.shape)
+
+
+Lowering: TypeAlias = Callable[..., Any]
+
+
+def in_float(row: Lowering) -> Lowering:
+    """A row that works in float on half types: its sums must not be rounded or overflow."""
+
+    def lower(context: Context, *args: Any, **kwargs: Any) -> Any:
+        tensors = [a for a in args if isinstance(a, Node)]
+        if not any(t.dtype is not None and t.dtype.is_half for t in tensors):
+            return row(context, *args, **kwargs)
+
+        def widen(value: Any) -> Any:
+            half = isinstance(value, Node) and value.dtype is not None and value.dtype.is_half
+            return context.build.cast(value, DType.F32) if half else value
+
+        wide = dataclasses.replace(context, compute=DType.F32)
+        return row(wide, *map(widen, args), **{k: widen(v) for k, v in kwargs.items()})
+
+    return lower
+
+
+def dtype_of(kind: Any) -> DType:
+    """Our type of a torch dtype; NotLowered for complex and quantized ones."""
+    found = FROM_TORCH.get(kind)
+    if found is None:
+        raise NotLowered
+    return found
+
+
+def wrap_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dimensions as sorted non-negative numbers; None or an empty list means all."""
+    if dims is None or (not isinstance(dims, int) and not len(dims)):
+        return tuple(range(rank))
+    given = [dims] if isinstance(dims, int) else list(dims)
+    return tuple(sorted({d % max(rank, 1) for d in given})) if rank else ()

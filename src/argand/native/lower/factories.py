@@ -1,0 +1,137 @@
+"""native.lower.factories: tensors from nothing, and lookups by index tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.builder import broadcast
+from argand.native.ir.tensor import Node
+from argand.native.ir.types import DType
+from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
+from argand.native.lower.views import iota
+
+
+def _filled(value: Scalar) -> Lowering:
+    return lambda c, *args, **kwargs: c.build.constant(value, c.dtype, c.shape)
+
+
+def _full(c: Context, size: Any, value: Scalar, **_: Any) -> Node:
+    if not isinstance(value, bool | int | float):
+        raise NotLowered
+    return c.build.constant(value, c.dtype, c.shape)
+
+
+def _fill_tensor(c: Context, x: Node, value: Node) -> Node:
+    return c.build.expand(c.node(value), c.shape)
+
+
+def _scalar_tensor(c: Context, value: Scalar, **_: Any) -> Node:
+    return c.build.constant(value, c.dtype, ())
+
+
+def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
+    begin = 0 if end is None else start
+    counter = iota(c, c.shape, 0)
+    if c.dtype.is_float:
+        wide = DType.F64
+        scaled = c.op("mul", c.build.cast(counter, wide), float(step))
+        return c.node(c.op("add", scaled, float(begin)))
+    return c.node(c.op("add", c.op("mul", counter, int(step)), int(begin)))
+
+
+def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:
+    if not c.dtype.is_float or c.dtype.is_half or isinstance(start, Node) or steps < 2:
+        raise NotLowered
+    step = (end - start) / (steps - 1)
+    counter = iota(c, c.shape, 0)
+    up = c.op("add", c.op("mul", c.build.cast(counter, c.dtype), step), float(start))
+    back = c.build.cast(c.op("sub", steps - 1, counter), c.dtype)
+    down = c.op("sub", float(end), c.op("mul", back, step))
+    return c.where(c.op("lt", counter, steps // 2), up, down)
+
+
+def _eye(c: Context, *_: Any, **__: Any) -> Node:
+    return c.node(c.op("eq", iota(c, c.shape, 0), iota(c, c.shape, 1)))
+
+
+def wrapped(c: Context, index: Node, size: int) -> Node:
+    """An index tensor as i64, negative entries counted from the end."""
+    index = c.build.cast(index, DType.I64)
+    return c.where(c.op("lt", index, 0), c.op("add", index, size), index)
+
+
+def _embedding(c: Context, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
+    rank = len(index.shape)
+    place = c.build.reshape(c.build.cast(index, DType.I64), (*index.shape, 1))
+    return c.build.node("gather", (weight, place), c.shape, c.dtype, (1, Affine.of(rank)))
+
+
+def _index_select(c: Context, x: Node, dim: int, index: Node) -> Node:
+    rank = len(x.shape)
+    if rank == 0 or len(index.shape) != 1:
+        raise NotLowered
+    dim %= rank
+    place = c.build.cast(index, DType.I64)
+    place = c.build.reshape(place, (*place.shape,) + (1,) * (rank - 1 - dim))
+    forms: list[Affine | int] = [Affine.of(d) for d in range(rank)]
+    forms[dim] = 1
+    return c.build.node("gather", (x, place), c.shape, c.dtype, tuple(forms))
+
+
+def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
+    rank = len(x.shape)
+    if rank == 0:
+        raise NotLowered
+    forms: list[Affine | int] = [Affine.of(d) for d in range(rank)]
+    forms[dim % rank] = 1
+    return c.build.node(
+        "gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms)
+    )
+
+
+def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
+    given = [d for d, i in enumerate(indices) if i is not None]
+    if any(i is not None and i.dtype in (DType.BOOL, DType.U8, None) for i in indices) or not given:
+        raise NotLowered
+    shape = broadcast([i.shape for i in indices if i is not None])
+    adjacent = given == list(range(given[0], given[-1] + 1))
+    start = given[0] if adjacent else 0
+    after = len(c.shape) - start - len(shape)
+    kept = [d for d in range(len(x.shape)) if d not in given]
+    homes = iter([d for d in range(len(c.shape)) if not start <= d < start + len(shape)])
+    forms: list[Affine | int] = [0] * len(x.shape)
+    for d in kept:
+        forms[d] = Affine.of(next(homes))
+    nodes: list[Node] = []
+    for d in given:
+        index = indices[d]
+        assert index is not None
+        place = wrapped(c, index, x.shape[d])
+        nodes.append(c.build.reshape(place, (*place.shape,) + (1,) * after))
+        forms[d] = len(nodes)
+    return c.build.node("gather", (x, *nodes), c.shape, c.dtype, tuple(forms))
+
+
+TABLE: Final[Mapping[str, Lowering]] = {
+    **{f"aten.{n}.default": _filled(0) for n in ("zeros", "zeros_like", "new_zeros")},
+    **{f"aten.{n}.default": _filled(1) for n in ("ones", "ones_like", "new_ones")},
+    "aten.full.default": _full,
+    "aten.full_like.default": _full,
+    "aten.new_full.default": _full,
+    "aten.fill.Scalar": _full,
+    "aten.fill.Tensor": _fill_tensor,
+    "aten.scalar_tensor.default": _scalar_tensor,
+    "aten.arange.default": lambda c, end, **kw: _arange(c, end, **kw),
+    "aten.arange.start": _arange,
+    "aten.arange.start_step": _arange,
+    "aten.linspace.default": _linspace_forms,
+    "aten.eye.default": _eye,
+    "aten.eye.m": _eye,
+    "aten.embedding.default": _embedding,
+    "aten.index_select.default": _index_select,
+    "aten.gather.default": _gather,
+    "aten.index.Tensor": _index,
+    "aten._unsafe_index.Tensor": _index,
+}

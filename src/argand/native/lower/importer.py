@@ -1,0 +1,187 @@
+"""native.lower.importer: an aten graph (torch.fx) becomes tensor IR.
+
+In: a functional graph whose nodes have ``meta["val"]``. Out: ``Graph``. An op without a row, or with
+arguments its row does not cover, becomes a call of torch's kernel; nothing is refused.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+import torch.fx
+
+from argand.native.ir.builder import Builder
+from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
+from argand.native.ir.types import FROM_TORCH, contiguous_strides
+from argand.native.lower.context import Context, NotLowered
+from argand.native.lower.table import TABLE
+from argand.support import events
+
+
+def spec_of(value: Any) -> TensorSpec | None:
+    """Metadata of a fake or real tensor; None for anything else."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    plain = value.layout is torch.strided and value.device.type == "cpu"
+    dtype = FROM_TORCH.get(value.dtype) if plain else None
+    return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, dtype)
+
+
+def import_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
+    """Lower every node of the graph."""
+    return _Importer(module).run(list(example_inputs))
+
+
+@final
+class _Importer:
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self.module = module
+        self.build = Builder()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.effects: list[Node] = []
+
+    def run(self, example_inputs: list[Any]) -> Graph:
+        inputs: list[TensorSpec | None] = []
+        outputs: tuple[Any, ...] = ()
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                spec = spec_of(node.meta.get("val", None))
+                if spec is None and len(inputs) < len(example_inputs):
+                    spec = spec_of(example_inputs[len(inputs)])
+                self.values[node] = self._leaf("input", len(inputs), spec, node.meta.get("val"))
+                inputs.append(spec)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(node)
+            elif node.op == "output":
+                outputs = self._outputs(node.args[0])
+            else:
+                self.values[node] = self._call(node)
+        return Graph.of(tuple(inputs), outputs, tuple(self.effects))
+
+    def _leaf(self, op: str, attribute: Any, spec: TensorSpec | None, value: Any) -> Any:
+        if spec is None:
+            return value
+        return self.build.node(op, (), spec.shape, spec.dtype, attribute)
+
+    def _attribute(self, node: torch.fx.Node) -> Any:
+        value: Any = self.module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        node.meta.setdefault("val", value)
+        spec = spec_of(value)
+        return self._leaf("tensor", Baked(value.detach(), tuple(value.stride())), spec, value)
+
+    def _outputs(self, results: Any) -> tuple[Any, ...]:
+        listed = results if isinstance(results, list | tuple) else (results,)
+        outputs: list[Any] = []
+        for result in listed:
+            value = self.values[result] if isinstance(result, torch.fx.Node) else result
+            if isinstance(value, Node):
+                spec = spec_of(result.meta["val"])
+                assert spec is not None
+                outputs.append(Output(value, spec))
+            else:
+                outputs.append(value)
+        return tuple(outputs)
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
+        result = node.meta.get("val")
+        args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
+        kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
+        row = TABLE.get(str(node.target))
+        if row is not None and self._plain(args, kwargs, result):
+            fakes = tuple(
+                a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args
+            )
+            try:
+                lowered = row(Context(self.build, result, fakes), *args, **kwargs)
+                return self._typed(lowered, result)
+            except NotLowered:
+                events.count("native.not_lowered", detail=str(node.target))
+        return self._extern(node, result)
+
+    def _plain(self, args: Any, kwargs: Any, result: Any) -> bool:
+        """Whether all tensors of the call are of types we compute with."""
+        known = True
+
+        def check(value: Any) -> None:
+            nonlocal known
+            if isinstance(value, Node):
+                known = known and value.dtype is not None
+            elif isinstance(value, list | tuple):
+                for item in value:
+                    check(item)
+            elif isinstance(value, torch.Tensor):
+                known = False  # a tensor inside the graph's arguments: torch handles it
+
+        check(args)
+        check(tuple(kwargs.values()))
+        results = result if isinstance(result, list | tuple) else (result,)
+        specs = [spec_of(r) for r in results]
+        return known and all(s is None or s.dtype is not None for s in specs)
+
+    def _typed(self, lowered: Any, result: Any) -> Any:
+        """Results in the types and shapes eager gives them."""
+        if isinstance(lowered, tuple):
+            return tuple(self._typed(item, value) for item, value in zip(lowered, result))
+        if not isinstance(lowered, Node):
+            if isinstance(result, torch.Tensor):
+                return self.build.constant(0, FROM_TORCH[result.dtype], tuple(result.shape))
+            return lowered
+        node = self.build.cast(lowered, FROM_TORCH[result.dtype])
+        shape = tuple(result.shape)
+        if node.shape != shape and len(node.shape) <= len(shape):
+            return self.build.expand(node, shape)
+        return node
+
+    def _extern(self, node: torch.fx.Node, result: Any) -> Any:
+        inputs: list[Node] = []
+        layouts: list[tuple[int, ...]] = []
+
+        def place(argument: Any) -> Any:
+            if isinstance(argument, torch.fx.Node):
+                value = self.values[argument]
+                if not isinstance(value, Node):
+                    return value
+                inputs.append(value)
+                fake = argument.meta.get("val")
+                strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
+                layouts.append(tuple(strides) or contiguous_strides(value.shape))
+                return Slot(len(inputs) - 1)
+            return argument
+
+        args = tuple(_map_nested(a, place) for a in node.args)
+        kwargs = {k: _map_nested(a, place) for k, a in node.kwargs.items()}
+        single = not isinstance(result, list | tuple)
+        results = (result,) if single else tuple(result)
+        specs = tuple(spec_of(r) for r in results)
+        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single)
+        extern = self.build.node("extern", tuple(inputs), (), None, call)
+        if _has_effect(node.target):
+            self.effects.append(extern)
+        events.count("native.extern", detail=str(node.target))
+        items = tuple(
+            None if spec is None else self.build.node("item", (extern,), spec.shape, spec.dtype, k)
+            for k, spec in enumerate(specs)
+        )
+        return items[0] if single else items
+
+
+def _map_nested(value: Any, place: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_map_nested(item, place) for item in value]
+    return place(value)
+
+
+def _has_effect(target: Any) -> bool:
+    """Ops that draw random numbers or write to an argument keep their order and always run."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    return torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable

@@ -1,0 +1,387 @@
+"""native.lower.pointwise: elementwise aten ops as expressions of tensor IR.
+
+``_same`` rows get their arguments in the type of the result, as eager computes them; comparison
+rows get the promoted type of the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from argand.native.ir.tensor import Node
+from argand.native.ir.types import DType
+from argand.native.lower.context import Context, Lowering, NotLowered, Scalar, Value, dtype_of
+
+
+def _same(template: Callable[..., Node]) -> Lowering:
+    """A row whose tensor arguments are all converted to the type of the result."""
+
+    def lower(context: Context, *args: Any, **kwargs: Any) -> Node:
+        nodes = [context.node(a) if isinstance(a, Node) else a for a in args]
+        keywords = {k: context.node(a) if isinstance(a, Node) else a for k, a in kwargs.items()}
+        result = template(context, *nodes, **keywords)
+        return context.full(context.node(result))
+
+    return lower
+
+
+def _unary(op: str) -> Lowering:
+    return _same(lambda c, x: c.op(op, x))
+
+
+def _binary(op: str) -> Lowering:
+    return _same(lambda c, x, y: c.op(op, c.node(x), c.node(y)))
+
+
+def _float_only(template: Callable[..., Node]) -> Callable[..., Node]:
+    """Rounding ops leave integers as they are."""
+    return lambda c, x, *rest: template(c, x, *rest) if c.dtype.is_float else x
+
+
+def _compare(op: str) -> Lowering:
+    def lower(context: Context, x: Value, y: Value) -> Node:
+        dtype = context.promoted()
+        return context.full(context.op(op, context.node(x, dtype), context.node(y, dtype)))
+
+    return lower
+
+
+def _add(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
+    scaled = c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha))
+    if c.dtype is DType.BOOL:
+        return c.op("or", c.node(x), scaled if alpha else c.node(False))
+    return c.op("add", c.node(x), scaled)
+
+
+def _sub(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
+    return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
+
+
+def _mul(c: Context, x: Value, y: Value) -> Node:
+    return c.op("and" if c.dtype is DType.BOOL else "mul", c.node(x), c.node(y))
+
+
+def _differ_in_sign(c: Context, x: Node, y: Node) -> Node:
+    return c.op("xor", c.op("lt", x, 0), c.op("lt", y, 0))
+
+
+def _nonzero_integer(divisor: Value) -> None:
+    """Eager raises for a zero divisor; only a constant one is known to be fine."""
+    if isinstance(divisor, Node):
+        value = divisor.attribute if divisor.op == "constant" else 0
+        if not value:
+            raise NotLowered
+    elif not divisor:
+        raise NotLowered
+
+
+def _floor_divide(c: Context, x: Value, y: Value) -> Node:
+    if not c.dtype.is_float:
+        _nonzero_integer(y)
+        a, b = c.node(x), c.node(y)
+        quotient, rest = c.op("idiv", a, b), c.op("irem", a, b)
+        if not c.dtype.is_signed:
+            return quotient
+        down = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, rest, b))
+        return c.op("sub", quotient, c.build.cast(down, c.dtype))
+    a, b = c.node(x), c.node(y)
+    rest = c.op("fmod", a, b)
+    quotient = c.op("div", c.op("sub", a, rest), b)
+    down = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, b, rest))
+    quotient = c.where(down, c.op("sub", quotient, 1), quotient)
+    floor = c.op("floor", quotient)
+    floor = c.where(c.op("gt", c.op("sub", quotient, floor), 0.5), c.op("add", floor, 1), floor)
+    plain = c.op("div", a, b)
+    signed_zero = c.op("copysign", c.build.constant(0.0, c.dtype), plain)
+    return c.where(
+        c.op("eq", b, 0), plain, c.where(c.op("ne", quotient, 0), floor, signed_zero)
+    )
+
+
+def _remainder(c: Context, x: Value, y: Value) -> Node:
+    if not c.dtype.is_float:
+        _nonzero_integer(y)
+        a, b = c.node(x), c.node(y)
+        rest = c.op("irem", a, b)
+        if not c.dtype.is_signed:
+            return rest
+        wrap = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, rest, b))
+        return c.where(wrap, c.op("add", rest, b), rest)
+    a, b = c.node(x), c.node(y)
+    rest = c.op("fmod", a, b)
+    wrap = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, b, rest))
+    return c.where(wrap, c.op("add", rest, b), rest)
+
+
+def _fmod(c: Context, x: Value, y: Value) -> Node:
+    if c.dtype.is_float:
+        return c.op("fmod", c.node(x), c.node(y))
+    _nonzero_integer(y)
+    return c.op("irem", c.node(x), c.node(y))
+
+
+def _div_mode(c: Context, x: Value, y: Value, rounding_mode: str | None = None) -> Node:
+    if rounding_mode == "floor":
+        return _floor_divide(c, x, y)
+    if rounding_mode == "trunc":
+        if c.dtype.is_float:
+            return c.op("trunc", c.op("div", c.node(x), c.node(y)))
+        _nonzero_integer(y)
+        return c.op("idiv", c.node(x), c.node(y))
+    return c.op("div", c.node(x), c.node(y))
+
+
+def _power(c: Context, x: Value, y: Value) -> Node:
+    if isinstance(y, int | float) and not isinstance(y, bool):
+        base = c.node(x)
+        if y == 2:
+            return c.op("mul", base, base)
+        if y == 1:
+            return base
+        if y == 3:
+            return c.op("mul", c.op("mul", base, base), base)
+        if c.dtype.is_float and y == 0.5:
+            return c.op("sqrt", base)
+        if c.dtype.is_float and y == -0.5:
+            return c.op("div", 1, c.op("sqrt", base))
+        if c.dtype.is_float and y == -1:
+            return c.op("div", 1, base)
+    if not c.dtype.is_float:
+        raise NotLowered
+    return c.op("pow", c.node(x), c.node(y))
+
+
+def _sign(c: Context, x: Node) -> Node:
+    if c.dtype is DType.BOOL:
+        return x
+    positive, negative = c.op("gt", x, 0), c.op("lt", x, 0)
+    return c.op("sub", c.build.cast(positive, c.dtype), c.build.cast(negative, c.dtype))
+
+
+def _abs(c: Context, x: Node) -> Node:
+    return x if not c.dtype.is_float and not c.dtype.is_signed else c.op("abs", x)
+
+
+def _clamp(c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any) -> Node:
+    low, high = names.get("min", low), names.get("max", high)
+    if low is not None:
+        x = c.op("max", x, c.node(low))
+    return x if high is None else c.op("min", x, c.node(high))
+
+
+def _round_decimals(c: Context, x: Node, *, decimals: int) -> Node:
+    if decimals == 0 or not c.dtype.is_float:
+        return x if not c.dtype.is_float else c.op("rint", x)
+    raise NotLowered
+
+
+def _where(context: Context, condition: Node, x: Value, y: Value) -> Node:
+    chosen = context.build.cast(condition, DType.BOOL)
+    return context.full(context.where(chosen, context.node(x), context.node(y)))
+
+
+def _masked_fill(context: Context, x: Node, mask: Node, value: Value) -> Node:
+    return context.full(context.where(mask, context.node(value), context.node(x)))
+
+
+def _test(template: Callable[[Context, Node], Node]) -> Lowering:
+    """A predicate computed in the type of its argument."""
+    return lambda context, x: context.full(context.node(template(context, x), DType.BOOL))
+
+
+def _is_infinite(c: Context, x: Node) -> Node:
+    if x.dtype is None or not x.dtype.is_float:
+        return c.build.constant(False, DType.BOOL, x.shape)
+    return c.op("eq", c.op("abs", x), math.inf)
+
+
+def _is_nan(c: Context, x: Node) -> Node:
+    return c.op("ne", x, x)
+
+
+def _sign_bit(c: Context, x: Node) -> Node:
+    if x.dtype is DType.BOOL or x.dtype is DType.U8:
+        return c.build.constant(False, DType.BOOL, x.shape)
+    if x.dtype is not None and x.dtype.is_float:
+        return c.op("lt", c.op("copysign", c.build.constant(1.0, x.dtype), x), 0)
+    return c.op("lt", x, 0)
+
+
+def _logical(op: str) -> Lowering:
+    def lower(context: Context, *values: Node) -> Node:
+        return context.full(context.op(op, *(context.build.cast(v, DType.BOOL) for v in values)))
+
+    return lower
+
+
+def _bitwise(op: str) -> Lowering:
+    return _same(lambda c, x, y: c.op(op, c.node(x), c.node(y)))
+
+
+def _shift(op: str) -> Lowering:
+    def template(c: Context, x: Value, y: Value) -> Node:
+        if isinstance(y, Node) or isinstance(x, bool | int):
+            raise NotLowered  # a shift by at least the width is eager's business
+        bits = c.dtype.row.bytes * 8
+        if not 0 <= int(y) < bits:
+            raise NotLowered
+        return c.op(op, c.node(x), int(y))
+
+    return _same(template)
+
+
+def _copy_to(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        raise NotLowered
+    return context.node(x)
+
+
+def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
+    return context.node(x, dtype_of(dtype))
+
+
+def _nan_to_num(c: Context, x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Node:
+    if not c.dtype.is_float:
+        return x
+    limits = torch.finfo(c.dtype.row.torch_dtype)
+    x = c.where(c.op("ne", x, x), 0.0 if nan is None else nan, x)
+    x = c.where(c.op("eq", x, math.inf), limits.max if posinf is None else posinf, x)
+    return c.where(c.op("eq", x, -math.inf), limits.min if neginf is None else neginf, x)
+
+
+def _lerp(c: Context, x: Node, y: Node, weight: Value) -> Node:
+    w = c.node(weight)
+    difference = c.op("sub", y, x)
+    near = c.op("add", x, c.op("mul", w, difference))
+    far = c.op("sub", y, c.op("mul", difference, c.op("sub", 1, w)))
+    return c.where(c.op("lt", c.op("abs", w), 0.5), near, far)
+
+
+def _logaddexp(c: Context, x: Node, y: Node) -> Node:
+    high, low = c.op("max", x, y), c.op("min", x, y)
+    same = c.op("and", c.op("eq", x, y), c.op("eq", c.op("abs", x), math.inf))
+    return c.where(same, x, c.op("add", high, c.op("log1p", c.op("exp", c.op("sub", low, high)))))
+
+
+def _fmax(op: str) -> Lowering:
+    def template(c: Context, x: Node, y: Node) -> Node:
+        if not c.dtype.is_float:
+            return c.op(op, x, y)
+        return c.where(
+            c.op("ne", x, x), y, c.where(c.op("ne", y, y), x, c.op(op, x, y))
+        )
+
+    return _same(template)
+
+
+_MATHS: Final = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc atan asin acos sinh cosh "
+    "asinh acosh atanh erfinv lgamma digamma sqrt neg"
+).split()
+
+
+def _families() -> dict[str, Lowering]:
+    rows: dict[str, Lowering] = {f"aten.{n}.default": _unary(n) for n in _MATHS}
+    for overload in ("Tensor", "Scalar"):
+        rows |= {
+            f"aten.{n}.{overload}": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")
+        }
+        rows |= {
+            f"aten.bitwise_{n}.{overload}": _bitwise(n) for n in ("and", "or", "xor")
+        }
+        rows |= {
+            f"aten.add.{overload}": _same(_add),
+            f"aten.sub.{overload}": _same(_sub),
+            f"aten.rsub.{overload}": _same(lambda c, x, y, alpha=1: _sub(c, y, x, alpha)),
+            f"aten.mul.{overload}": _same(_mul),
+            f"aten.div.{overload}": _same(_div_mode),
+            f"aten.div.{overload}_mode": _same(_div_mode),
+            f"aten.remainder.{overload}": _same(_remainder),
+            f"aten.fmod.{overload}": _same(_fmod),
+            f"aten.masked_fill.{overload}": _masked_fill,
+            f"aten.lerp.{overload}": _same(_lerp),
+        }
+    for overload in ("Tensor_Scalar", "Tensor_Tensor", "Scalar"):
+        rows[f"aten.pow.{overload}"] = _same(_power)
+    for overload in ("self", "ScalarSelf", "ScalarOther", "Scalar"):
+        rows[f"aten.where.{overload}"] = _where
+    return rows
+
+
+TABLE: Final[Mapping[str, Lowering]] = _families() | {
+    "aten.abs.default": _same(_abs),
+    "aten.sign.default": _same(_sign),
+    "aten.sgn.default": _same(_sign),
+    "aten.square.default": _same(lambda c, x: c.op("mul", x, x)),
+    "aten.reciprocal.default": _same(lambda c, x: c.op("div", 1, x)),
+    "aten.rsqrt.default": _same(lambda c, x: c.op("div", 1, c.op("sqrt", x))),
+    "aten.floor.default": _same(_float_only(lambda c, x: c.op("floor", x))),
+    "aten.ceil.default": _same(_float_only(lambda c, x: c.op("ceil", x))),
+    "aten.trunc.default": _same(_float_only(lambda c, x: c.op("trunc", x))),
+    "aten.round.default": _same(_float_only(lambda c, x: c.op("rint", x))),
+    "aten.round.decimals": _same(_round_decimals),
+    "aten.frac.default": _same(lambda c, x: c.op("sub", x, c.op("trunc", x))),
+    "aten.floor_divide.default": _same(_floor_divide),
+    "aten.floor_divide.Scalar": _same(_floor_divide),
+    "aten.atan2.default": _binary("atan2"),
+    "aten.copysign.Tensor": _binary("copysign"),
+    "aten.maximum.default": _binary("max"),
+    "aten.minimum.default": _binary("min"),
+    "aten.fmax.default": _fmax("max"),
+    "aten.fmin.default": _fmax("min"),
+    "aten.clamp.default": _same(_clamp),
+    "aten.clamp.Tensor": _same(_clamp),
+    "aten.clamp_min.default": _same(lambda c, x, low: c.op("max", x, c.node(low))),
+    "aten.clamp_min.Tensor": _same(lambda c, x, low: c.op("max", x, c.node(low))),
+    "aten.clamp_max.default": _same(lambda c, x, high: c.op("min", x, c.node(high))),
+    "aten.clamp_max.Tensor": _same(lambda c, x, high: c.op("min", x, c.node(high))),
+    "aten.addcmul.default": _same(
+        lambda c, x, a, b, value=1: c.op("add", x, c.op("mul", c.op("mul", c.node(value), a), b))
+    ),
+    "aten.addcdiv.default": _same(
+        lambda c, x, a, b, value=1: c.op("add", x, c.op("mul", c.node(value), c.op("div", a, b)))
+    ),
+    "aten.logaddexp.default": _same(_logaddexp),
+    "aten.nan_to_num.default": _same(_nan_to_num),
+    "aten.hypot.default": _same(
+        lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))
+    ),
+    "aten.xlogy.Tensor": _same(
+        lambda c, x, y: c.where(
+            c.op("and", c.op("eq", x, 0), c.op("eq", y, y)), 0.0, c.op("mul", x, c.op("log", y))
+        )
+    ),
+    "aten.deg2rad.default": _same(lambda c, x: c.op("mul", x, math.pi / 180)),
+    "aten.rad2deg.default": _same(lambda c, x: c.op("mul", x, 180 / math.pi)),
+    "aten.isnan.default": _test(_is_nan),
+    "aten.isinf.default": _test(_is_infinite),
+    "aten.signbit.default": _test(_sign_bit),
+    "aten.logical_not.default": _logical("not"),
+    "aten.logical_and.default": _logical("and"),
+    "aten.logical_or.default": _logical("or"),
+    "aten.logical_xor.default": _logical("xor"),
+    "aten.bitwise_not.default": _unary("not"),
+    "aten.__lshift__.Scalar": _shift("shl"),
+    "aten.__rshift__.Scalar": _shift("shr"),
+    "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
+    "aten.bitwise_right_shift.Tensor_Scalar": _shift("shr"),
+    "aten.clone.default": _copy_to,
+    "aten._to_copy.default": _copy_to,
+    "aten.contiguous.default": _copy_to,
+    "aten.positive.default": _copy_to,
+    "aten.alias.default": _copy_to,
+    "aten.detach.default": _copy_to,
+    "aten.lift_fresh.default": _copy_to,
+    "aten.lift_fresh_copy.default": _copy_to,
+    "aten.copy.default": lambda c, x, source, non_blocking=False: c.full(c.node(source)),
+    "prims.convert_element_type.default": _convert_element,
+    "aten.conj.default": _copy_to,
+    "aten._conj.default": _copy_to,
+    "aten.resolve_conj.default": _copy_to,
+    "aten.real.default": _copy_to,
+}

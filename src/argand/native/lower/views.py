@@ -1,0 +1,271 @@
+"""native.lower.views: shape ops. A view is an index map and costs nothing by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.tensor import Node
+from argand.native.ir.types import DType
+from argand.native.lower.context import Context, Lowering, NotLowered
+
+
+def _dim(dim: int, rank: int) -> int:
+    return dim % max(rank, 1)
+
+
+def _reshape(c: Context, x: Node, *_: Any, **__: Any) -> Node:
+    return c.build.reshape(x, c.shape)
+
+
+def _expand(c: Context, x: Node, *_: Any, **__: Any) -> Node:
+    return c.build.expand(x, c.shape)
+
+
+def _permute(c: Context, x: Node, dims: Sequence[int]) -> Node:
+    return c.build.permute(x, [_dim(d, len(x.shape)) for d in dims])
+
+
+def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
+    rank = len(x.shape)
+    if rank < 2:
+        return x
+    dims = list(range(rank))
+    first, second = _dim(first, rank), _dim(second, rank)
+    dims[first], dims[second] = dims[second], dims[first]
+    return c.build.permute(x, dims)
+
+
+def _matrix_transpose(c: Context, x: Node) -> Node:
+    return _transpose(c, x, -2, -1)
+
+
+def _slice(
+    c: Context, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
+    dim = _dim(dim, len(x.shape))
+    size = x.shape[dim]
+    begin = 0 if start is None else start
+    begin = min(max(begin + size if begin < 0 else begin, 0), size)
+    return c.build.slice(x, dim, begin, c.shape[dim], step)
+
+
+def _select(c: Context, x: Node, dim: int, index: int) -> Node:
+    dim = _dim(dim, len(x.shape))
+    return c.build.select(x, dim, index % x.shape[dim])
+
+
+def _pieces(c: Context, x: Node, dim: int) -> tuple[Node, ...]:
+    """The results of a split: consecutive pieces of one dimension, sizes from the fakes."""
+    dim, begin, parts = _dim(dim, len(x.shape)), 0, []
+    for piece in c.result:
+        length = piece.shape[dim]
+        parts.append(c.build.slice(x, dim, begin, length))
+        begin += length
+    return tuple(parts)
+
+
+def _split(c: Context, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
+    return _pieces(c, x, dim)
+
+
+def _unbind(c: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
+    dim = _dim(dim, len(x.shape))
+    return tuple(c.build.select(x, dim, k) for k in range(x.shape[dim]))
+
+
+def _diagonal(c: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+    rank = len(x.shape)
+    first, second = _dim(dim1, rank), _dim(dim2, rank)
+    others = iter(range(rank - 2))
+    forms = [Affine() if d in (first, second) else Affine.of(next(others)) for d in range(rank)]
+    along = Affine.of(rank - 2)
+    forms[first] = along.shift(max(-offset, 0))
+    forms[second] = along.shift(max(offset, 0))
+    return c.build.view(x, c.shape, forms)
+
+
+def _unfold(c: Context, x: Node, dim: int, size: int, step: int) -> Node:
+    rank = len(x.shape)
+    if rank == 0:
+        raise NotLowered
+    forms = [Affine.of(d) for d in range(rank)]
+    dim = _dim(dim, rank)
+    forms[dim] = forms[dim].scale(step) + Affine.of(rank)
+    return c.build.view(x, c.shape, forms)
+
+
+def _flip(c: Context, x: Node, dims: Sequence[int]) -> Node:
+    for dim in {_dim(d, len(x.shape)) for d in dims} if x.shape else ():
+        x = c.build.slice(x, dim, x.shape[dim] - 1, x.shape[dim], -1)
+    return x
+
+
+def _concat(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
+    parts = [c.node(t) for t in tensors if t.shape != (0,) or c.shape == (0,)]
+    dim = _dim(dim, len(c.shape))
+    if len(parts) == 1:
+        return parts[0]
+    return c.build.node("concat", tuple(parts), c.shape, c.dtype, (dim,))
+
+
+def _stack(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
+    dim = _dim(dim, len(c.shape))
+    shape = (*c.shape[:dim], 1, *c.shape[dim + 1 :])
+    parts = tuple(c.build.reshape(c.node(t), shape) for t in tensors)
+    if len(parts) == 1:
+        return parts[0]
+    return c.build.node("concat", parts, c.shape, c.dtype, (dim,))
+
+
+def _roll(c: Context, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
+    if not dims:
+        flat = c.build.reshape(x, (math.prod(x.shape),))
+        return c.build.reshape(_roll_one(c, flat, shifts[0], 0), x.shape)
+    for shift, dim in zip(shifts, dims):
+        x = _roll_one(c, x, shift, _dim(dim, len(x.shape)))
+    return x
+
+
+def _roll_one(c: Context, x: Node, shift: int, dim: int) -> Node:
+    size = x.shape[dim]
+    shift = shift % max(size, 1)
+    if shift == 0:
+        return x
+    parts = (c.build.slice(x, dim, size - shift, shift), c.build.slice(x, dim, 0, size - shift))
+    return c.build.node("concat", parts, x.shape, x.dtype, (dim,))
+
+
+def update(c: Context, base: Node, piece: Node, forms: Sequence[Affine]) -> Node:
+    """``base`` with ``piece`` written at affine forms of the piece's coordinates."""
+    if 0 in piece.shape:
+        return base
+    return c.build.node("update", (base, piece), base.shape, base.dtype, tuple(forms))
+
+
+def _pad(c: Context, x: Node, pad: Sequence[int], value: float | None = 0) -> Node:
+    rank = len(x.shape)
+    forms = [Affine.of(d) for d in range(rank)]
+    for k in range(len(pad) // 2):
+        dim, low, high = rank - 1 - k, pad[2 * k], pad[2 * k + 1]
+        start, length = max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0)
+        if length < 0:
+            raise NotLowered
+        x = c.build.slice(x, dim, start, length)
+        forms[dim] = forms[dim].shift(max(low, 0))
+    base = c.build.constant(value or 0, c.dtype, c.shape)
+    return x if x.shape == c.shape else update(c, base, x, forms)
+
+
+def _slice_forms(
+    x: Node, dim: int, start: int | None, step: int
+) -> list[Affine]:
+    size = x.shape[dim]
+    begin = 0 if start is None else start
+    begin = min(max(begin + size if begin < 0 else begin, 0), size)
+    forms = [Affine.of(d) for d in range(len(x.shape))]
+    forms[dim] = forms[dim].scale(step).shift(begin)
+    return forms
+
+
+def _slice_backward(c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int) -> Node:
+    base = c.build.constant(0, c.dtype, c.shape)
+    return update(c, base, g, _slice_forms(base, _dim(dim, len(c.shape)), start, step))
+
+
+def _slice_scatter(
+    c: Context, x: Node, piece: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
+    return update(c, x, c.node(piece), _slice_forms(x, _dim(dim, len(c.shape)), start, step))
+
+
+def _select_forms(shape: Sequence[int], dim: int, index: int) -> list[Affine]:
+    forms = [Affine.of(d if d < dim else d - 1) for d in range(len(shape))]
+    forms[dim] = Affine(index % shape[dim])
+    return forms
+
+
+def _select_backward(c: Context, g: Node, sizes: Any, dim: int, index: int) -> Node:
+    base = c.build.constant(0, c.dtype, c.shape)
+    return update(c, base, g, _select_forms(c.shape, _dim(dim, len(c.shape)), index))
+
+
+def _select_scatter(c: Context, x: Node, piece: Node, dim: int, index: int) -> Node:
+    return update(c, x, c.node(piece), _select_forms(c.shape, _dim(dim, len(c.shape)), index))
+
+
+def _triangle(op: str) -> Lowering:
+    def lower(c: Context, x: Node, diagonal: int = 0) -> Node:
+        if c.dtype is None or len(x.shape) < 2:
+            raise NotLowered
+        rank = len(x.shape)
+        row, column = iota(c, x.shape, rank - 2), iota(c, x.shape, rank - 1)
+        keep = c.op(op, c.op("sub", column, row), diagonal)
+        return c.where(keep, x, 0)
+
+    return lower
+
+
+def iota(c: Context, shape: Sequence[int], dim: int) -> Node:
+    """The coordinate along one dimension, as i64."""
+    return c.build.node("iota", (), tuple(shape), DType.I64, (dim,))
+
+
+def _repeat(c: Context, x: Node, repeats: Sequence[int]) -> Node:
+    offset = len(repeats) - len(x.shape)
+    sizes = (1,) * offset + x.shape
+    doubled: list[int] = []
+    forms: list[Affine] = []
+    for k, (times, size) in enumerate(zip(repeats, sizes)):
+        doubled += [times, size]
+        if k >= offset:
+            forms.append(Affine.of(2 * k + 1))
+    return c.build.reshape(c.build.view(x, tuple(doubled), forms), c.shape)
+
+
+_COPIES: Final = {
+    "view": _reshape,
+    "reshape": _reshape,
+    "_unsafe_view": _reshape,
+    "_reshape_alias": _reshape,
+    "flatten": _reshape,
+    "squeeze": _reshape,
+    "unsqueeze": _reshape,
+    "expand": _expand,
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _transpose,
+    "slice": _slice,
+    "select": _select,
+    "split": _split,
+    "split_with_sizes": _split,
+    "unbind": _unbind,
+    "diagonal": _diagonal,
+    "unfold": _unfold,
+}
+_OVERLOADS: Final = ("default", "int", "dim", "dims", "Tensor", "using_ints")
+
+TABLE: Final[Mapping[str, Lowering]] = {
+    f"aten.{name}{suffix}.{overload}": row
+    for name, row in _COPIES.items()
+    for suffix in ("", "_copy")
+    for overload in _OVERLOADS
+} | {
+    "aten.mT.default": _matrix_transpose,
+    "aten.expand_as.default": _expand,
+    "aten.view_as.default": _reshape,
+    "aten.flip.default": _flip,
+    "aten.roll.default": _roll,
+    "aten.repeat.default": _repeat,
+    "aten.cat.default": _concat,
+    "aten.stack.default": _stack,
+    "aten.constant_pad_nd.default": _pad,
+    "aten.slice_backward.default": _slice_backward,
+    "aten.slice_scatter.default": _slice_scatter,
+    "aten.select_backward.default": _select_backward,
+    "aten.select_scatter.default": _select_scatter,
+    "aten.tril.default": _triangle("le"),
+    "aten.triu.default": _triangle("ge"),
+}

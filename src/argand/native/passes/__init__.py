@@ -1,0 +1,1 @@
+"""native.passes: rewrites of tensor IR, pure functions in one ordered table."""

@@ -1,0 +1,268 @@
+"""native.plan: a schedule becomes the data of a launch plan.
+
+In: Schedule, and the kernels of its groups. Out: buffers and steps of ``runtime.launch``, with the
+kernels still by name; ``link`` puts in the addresses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+import torch
+
+from argand.native import extern
+from argand.native.ir.tensor import ExternCall, Kind, Node, Slot
+from argand.native.schedule.demand import COMPUTED
+from argand.native.schedule.fuse import Schedule
+from argand.native.schedule.memory import Lifetime, place
+from argand.native.schedule.strides import Strided, same_layout, strided
+from argand.runtime import launch
+from argand.support.errors import InternalError
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A kernel to run: its function by name and the nodes behind its buffers."""
+
+    function: str
+    owners: tuple[Node, ...]
+    total: int
+    grain: int
+
+
+Work: TypeAlias = KernelCall | Node  # a kernel, or an extern node
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanData:
+    """Everything a launch plan needs but the machine code."""
+
+    inputs: int
+    buffers: tuple[launch.Buffer, ...]
+    steps: tuple[Any, ...]  # launch steps; kernels have their name in place of the pointer
+    returns: tuple[int, ...]
+    arena_bytes: int
+
+
+def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
+    """Number the buffers, plan their memory, and list the steps."""
+    return _Planner(schedule, work).run()
+
+
+def link(data: PlanData, addresses: Mapping[str, int], keep: object) -> Any:
+    """The plan that runs."""
+    steps = tuple(
+        dataclasses.replace(s, pointer=addresses[s.pointer]) if isinstance(s, launch.Kernel) else s  # type: ignore[index]
+        for s in data.steps
+    )
+    return launch.Plan(
+        data.inputs, data.buffers, steps, data.returns, data.arena_bytes, keep
+    )
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Planner:
+    schedule: Schedule
+    work: tuple[Work, ...]
+    ids: dict[Node, int] = field(default_factory=dict)
+    buffers: list[Any] = field(default_factory=list)
+    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+    arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
+    returned: set[Node] = field(default_factory=set)
+
+    def run(self) -> PlanData:
+        demand = self.schedule.demand
+        inputs = len(demand.graph.inputs)
+        self.returned = {
+            self._strided(o).leaf for o in demand.outputs if isinstance(o, Node)
+        }
+        steps: list[Any] = []
+        for number, item in enumerate(self.work):
+            if isinstance(item, KernelCall):
+                buffers = tuple(self._touch(self._leaf(o), number) for o in item.owners)
+                steps.append([launch.Kernel(item.function, buffers, item.total, item.grain)])  # type: ignore[arg-type]
+            else:
+                steps.append(list(self._extern(item, number)))
+        returns = tuple(self._return(o) for o in demand.outputs)
+        self._free(steps, inputs)
+        arena_bytes = self._place()
+        flat = tuple(step for group in steps for step in group)
+        return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
+
+    # --- buffers -----------------------------------------------------------------------------
+
+    def _strided(self, node: Node) -> Strided:
+        place_ = strided(node, self.schedule.demand.strides)
+        if place_ is None:
+            raise InternalError("native.plan", f"{node.op} {node.shape} is not in memory")
+        return place_
+
+    def _new(self, buffer: Any) -> int:
+        self.buffers.append(buffer)
+        return len(self.schedule.demand.graph.inputs) + len(self.buffers) - 1
+
+    def _touch(self, number: int, step: int) -> int:
+        self.first.setdefault(number, step)
+        self.last[number] = max(self.last.get(number, step), step)
+        return number
+
+    def _leaf(self, node: Node) -> int:
+        """The buffer of a node that owns memory."""
+        if node in self.ids:
+            return self.ids[node]
+        if node.op == "input":
+            number = int(node.attribute)  # type: ignore[arg-type]
+        elif node.op == "tensor":
+            number = self._new(launch.Constant(node.attribute.tensor))  # type: ignore[union-attr]
+        else:
+            number = self._memory(node)
+        self.ids[node] = number
+        return number
+
+    def _memory(self, node: Node) -> int:
+        """Fresh memory for a result, a piece of the arena for anything else."""
+        strides = self.schedule.demand.strides(node)
+        if node.op == "item":
+            spec: Any = node.inputs[0].attribute.outputs[node.attribute]  # type: ignore[union-attr,index]
+            kind = spec.torch_dtype
+        elif node.dtype is not None:
+            kind = node.dtype.row.torch_dtype
+        if strides is None:
+            raise InternalError("native.plan", f"{node.op} cannot own memory")
+        if node in self.returned:
+            return self._new(launch.Fresh(node.shape, strides, kind))
+        number = self._new(launch.Slot(0, node.shape, strides, kind))
+        span = 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides))
+        self.arena[number] = (0 if 0 in node.shape else span) * kind.itemsize
+        return number
+
+    def _operand(self, node: Node, step: int) -> extern.Operand:
+        place_ = self._strided(node)
+        base = self._touch(self._leaf(place_.leaf), step)
+        number = self._view(base, node, place_)
+        return extern.Operand(number, node.shape, place_.strides, _torch_dtype(self, place_.leaf))
+
+    def _view(self, base: int, node: Node, place_: Strided) -> int:
+        leaf = place_.leaf
+        own = self.schedule.demand.strides(leaf)
+        if node is leaf or (
+            node.shape == leaf.shape
+            and place_.offset == 0
+            and own is not None
+            and same_layout(node.shape, place_.strides, own)
+        ):
+            return base
+        key = (base, node.shape, place_.strides, place_.offset)
+        if key not in self.views:
+            self.views[key] = self._new(
+                launch.View(base, node.shape, place_.strides, place_.offset)
+            )
+        return self.views[key]
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def _extern(self, node: Node, step: int) -> tuple[Any, ...]:
+        call: Any = node.attribute
+        assert isinstance(call, ExternCall)
+        operands = [self._operand(o, step) for o in self.schedule.demand.inputs(node)]
+        args = _fill(call.args, operands)
+        kwargs = {name: _fill(value, operands) for name, value in call.kwargs.items()}
+        items = {
+            n.attribute: n for n in self.schedule.demand.nodes if n.op == "item" and n.inputs[0] is node
+        }
+        trial = [
+            None if k not in items or spec is None else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
+            for k, spec in enumerate(call.outputs)
+        ]
+        target = _detached(call.target)
+        inside = extern.preallocates(target, args, kwargs, trial)
+        outputs: list[extern.Operand | None] = []
+        for k, wanted in enumerate(trial):
+            if wanted is None:
+                outputs.append(None)
+                continue
+            item = items[k]
+            if not inside:
+                self.ids[item] = self._new(launch.Made(wanted.sizes, wanted.strides, wanted.dtype))
+            number = self._touch(self._leaf(item), step)
+            outputs.append(dataclasses.replace(wanted, id=number))
+        return extern.make_extern(target, args, kwargs, outputs)
+
+    def _return(self, output: Any) -> int:
+        if not isinstance(output, Node):
+            return self._new(launch.Value(output))
+        place_ = self._strided(output)
+        base = self._leaf(place_.leaf)
+        self.last[base] = len(self.work)
+        return self._view(base, output, place_)
+
+    def _free(self, steps: list[list[Any]], inputs: int) -> None:
+        """Give back tensors made by torch, and inputs, after their last use."""
+        ends: dict[int, list[int]] = {}
+        for number, last in self.last.items():
+            made = number >= inputs and isinstance(self.buffers[number - inputs], launch.Made)
+            if (made or number < inputs) and last < len(steps) - 1:
+                ends.setdefault(last, []).append(number)
+        for step, numbers in ends.items():
+            steps[step].append(launch.Free(tuple(numbers)))
+
+    def _place(self) -> int:
+        inputs = len(self.schedule.demand.graph.inputs)
+        numbers = list(self.arena)
+        lifetimes = [
+            Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers
+        ]
+        offsets, total = place(lifetimes)
+        for number, offset in zip(numbers, offsets):
+            slot = self.buffers[number - inputs]
+            self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
+        return total
+
+
+def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
+    if leaf.dtype is not None:
+        return leaf.dtype.row.torch_dtype
+    if leaf.op == "item":
+        call: Any = leaf.inputs[0].attribute
+        return call.outputs[leaf.attribute].torch_dtype  # type: ignore[no-any-return]
+    if leaf.op == "tensor":
+        return leaf.attribute.tensor.dtype  # type: ignore[union-attr,no-any-return]
+    spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
+    assert spec is not None
+    return spec.torch_dtype  # type: ignore[no-any-return]
+
+
+def _fill(value: Any, operands: list[extern.Operand]) -> Any:
+    if isinstance(value, Slot):
+        return operands[value.number]
+    if isinstance(value, list | tuple):
+        return type(value)(_fill(item, operands) for item in value)
+    return value
+
+
+def _detached(target: Any) -> Any:
+    """A function whose results share no memory with its arguments: the arena is used again."""
+    aliases = isinstance(target, torch._ops.OpOverload) and any(
+        r.alias_info is not None for r in target._schema.returns
+    )
+    if not aliases:
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = target(*args, **kwargs)
+        if isinstance(result, torch.Tensor):
+            return result.clone()
+        return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in result)
+
+    return call
+
+
+__all__ = ["COMPUTED", "Kind", "KernelCall", "PlanData", "link", "make_plan"]

@@ -1,0 +1,173 @@
+"""native.schedule.demand: where values leave our kernels, and with which layout.
+
+In: tensor IR. Out: the same nodes plus ``copy`` nodes at the places where memory of a given layout is
+needed and a view of existing memory cannot serve: graph outputs, operands of externs, pieces of
+concatenations, sources of gathers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.builder import Builder
+from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output
+from argand.native.ir.types import Shape, contiguous_strides
+from argand.native.schedule.strides import dense, same_layout, source_of, strided
+
+COMPUTED = (Kind.POINTWISE, Kind.REDUCE, Kind.GATHER)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Where a copy is written: into the memory of ``owner`` at these forms of its coordinates."""
+
+    owner: Node
+    forms: tuple[Affine, ...]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Demand:
+    """What must be in memory. ``operands`` replaces the inputs of a node where it has an entry."""
+
+    graph: Graph
+    layouts: dict[Node, Shape] = field(default_factory=dict)
+    operands: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    after: dict[Node, Node] = field(default_factory=dict)  # writes that must follow another write
+    regions: dict[Node, Region] = field(default_factory=dict)
+    outputs: tuple[Any, ...] = ()
+    required: set[Node] = field(default_factory=set)  # computed nodes that need memory
+    nodes: tuple[Node, ...] = ()  # topological over ``inputs``
+
+    def inputs(self, node: Node) -> tuple[Node, ...]:
+        """Data inputs of a node, as the schedule sees them."""
+        return self.operands.get(node, node.inputs)
+
+    def strides(self, node: Node) -> Shape | None:
+        """Strides of a node that has or may get memory of its own."""
+        if node.op in ("constant", "iota"):
+            return None
+        return self.layouts.get(node) or contiguous_strides(node.shape)
+
+
+def find_demand(graph: Graph) -> Demand:
+    """Collect demands, making copies where a view of memory does not do."""
+    demand = Demand(graph)
+    build = Builder()
+    for node in graph.nodes:
+        _leaf_layout(demand, node)
+    _prefer_layouts(demand)
+    for node in graph.nodes:
+        if node.op == "extern":
+            call: Any = node.attribute
+            demand.operands[node] = tuple(
+                _in_memory(demand, build, value, strides)
+                for value, strides in zip(node.inputs, call.layouts)
+            )
+        elif node.op == "gather":
+            source = _in_memory(demand, build, node.inputs[0], None)
+            demand.operands[node] = (source, *node.inputs[1:])
+        elif node.kind is Kind.REGION:
+            _pieces(demand, node)
+    demand.outputs = tuple(
+        _in_memory(demand, build, o.node, o.spec.strides) if isinstance(o, Output) else o
+        for o in graph.outputs
+    )
+    roots = [*graph.effects, *(o for o in demand.outputs if isinstance(o, Node))]
+    demand.nodes = _order(demand, roots)
+    return demand
+
+
+def _leaf_layout(demand: Demand, node: Node) -> None:
+    if node.op == "input":
+        position: Any = node.attribute
+        spec = demand.graph.inputs[position]
+        assert spec is not None
+        demand.layouts[node] = spec.strides
+    elif node.op == "tensor":
+        baked: Any = node.attribute
+        demand.layouts[node] = baked.strides
+    elif node.op == "item":
+        call: Any = node.inputs[0].attribute
+        assert isinstance(call, ExternCall)
+        demand.layouts[node] = call.outputs[node.attribute].strides  # type: ignore[union-attr,index]
+
+
+def _prefer_layouts(demand: Demand) -> None:
+    """A computed node takes the layout of the first place that wants it as it is."""
+    wishes: list[tuple[Node, Shape]] = []
+    for node in demand.graph.nodes:
+        if node.op == "extern":
+            call: Any = node.attribute
+            wishes += zip(node.inputs, call.layouts)
+    wishes += [(o.node, o.spec.strides) for o in demand.graph.outputs if isinstance(o, Output)]
+    for node, strides in wishes:
+        owned = node.kind in COMPUTED or node.kind is Kind.REGION
+        if owned and node not in demand.layouts and dense(node.shape, strides):
+            demand.layouts[node] = strides
+
+
+def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None) -> Node:
+    """The node if its memory serves, else a copy of it."""
+    place = strided(node, demand.strides)
+    if place is not None and (strides is None or same_layout(node.shape, place.strides, strides)):
+        if place.leaf.kind in COMPUTED:
+            demand.required.add(place.leaf)
+        return node
+    copy = build.node("copy", (node,), node.shape, node.dtype)
+    if copy not in demand.layouts:
+        usable = strides is not None and dense(node.shape, strides)
+        demand.layouts[copy] = strides if usable and strides else contiguous_strides(node.shape)
+        demand.required.add(copy)
+    if strides is not None and not same_layout(node.shape, demand.layouts[copy], strides):
+        if dense(node.shape, strides):  # the same value in a second layout
+            copy = Node("copy", (node,), node.shape, node.dtype)
+            demand.layouts[copy] = strides
+            demand.required.add(copy)
+    return copy
+
+
+def _pieces(demand: Demand, node: Node) -> None:
+    """One copy into the node's memory per input; they may be written by any kernel."""
+    copies: list[Node] = []
+    begin = 0
+    for position, piece in enumerate(node.inputs):
+        forms = [Affine.of(d) for d in range(len(piece.shape))]
+        if node.op == "concat":
+            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            forms[dim] = forms[dim].shift(begin)  # type: ignore[index]
+            begin += piece.shape[dim]  # type: ignore[index]
+        elif position == 1:
+            forms = list(node.attribute)  # type: ignore[arg-type]
+        copy = Node("copy", (piece,), piece.shape, piece.dtype)
+        demand.regions[copy] = Region(node, tuple(forms))  # type: ignore[arg-type]
+        demand.required.add(copy)
+        if node.op == "update" and copies:
+            demand.after[copy] = copies[0]
+        copies.append(copy)
+    demand.operands[node] = tuple(copies)
+
+
+def _order(demand: Demand, roots: Iterable[Node]) -> tuple[Node, ...]:
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            inputs = demand.inputs(node)
+            if node in demand.after:
+                inputs = (*inputs, demand.after[node])
+            stack.extend((i, False) for i in reversed(inputs) if i not in seen)
+    return tuple(order)
+
+
+__all__ = ["COMPUTED", "Demand", "Region", "find_demand", "source_of"]

@@ -1,0 +1,212 @@
+"""native.schedule.loop_order: order, merge and nest the loops of a kernel, and pick its vector loop.
+
+In: statements by place (row or loop, with their depth). Out: Kernel. Memory that a store or load walks
+with stride one should lie under the innermost loop; neighbours that are one long run become one loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from argand.native.ir.affine import Affine, Var
+from argand.native.ir.loops import (
+    Accumulate,
+    Block,
+    Compute,
+    Coordinate,
+    Kernel,
+    Load,
+    Loop,
+    Statement,
+    Store,
+)
+from argand.native.ir.types import DType
+from argand.native.schedule.groups import Group, Variables
+
+Row: TypeAlias = tuple[int, Block]
+Stage: TypeAlias = tuple[int, Variables, Block]
+Scratch: TypeAlias = tuple[tuple[DType, int], ...]
+
+
+def arrange(
+    buffers: tuple[DType, ...],
+    group: Group,
+    extents: Mapping[Var, int],
+    rows: Sequence[Row],
+    stages: Sequence[Stage],
+    scratch: Scratch,
+) -> Kernel:
+    """The kernel of these statements."""
+    sizes = dict(extents)
+    if group.outer is None and stages:
+        return _pointwise(buffers, sizes, stages[0])
+    outer = _ordered(group.outer or frozenset(), [*_blocks(rows), *_blocks(stages)])
+    blocks = [*_blocks(rows), *_blocks(stages)]
+    vector = _outer_vector(outer, stages, sizes)
+    if vector is not None:
+        outer = [*(v for v in outer if v != vector), vector]
+    outer, dropped = coalesce(outer, blocks, sizes, keep=vector)
+    rows = [(depth, _drop(block, dropped)) for depth, block in rows]
+    stages = [(depth, inner, _drop(block, dropped)) for depth, inner, block in stages]
+    depths = sorted({depth for depth, *_ in (*rows, *stages)})
+    body: list[Statement] = []
+    for depth in depths:
+        for at, block in rows:
+            if at == depth:
+                body.extend(block)
+        for at, inner, block in stages:
+            if at == depth:
+                body.extend(_loops(inner, block, sizes, vectorize=vector is None))
+    return Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
+
+
+def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> Kernel:
+    """All loops are free: the contiguous one runs inside, the others are the rows."""
+    _, variables, block = stage
+    order, dropped = coalesce(_ordered(variables, [block]), [block], sizes)
+    block = _drop(block, dropped)
+    best = _most_contiguous(order, [block])
+    order = [*(v for v in order if v != best), best]
+    body = _nest([best], block, sizes, vectorize=True)
+    return Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
+
+
+def _blocks(places: Iterable[Row | Stage]) -> list[Block]:
+    return [place[-1] for place in places]
+
+
+def _forms(statement: Statement) -> tuple[Affine, ...]:
+    if isinstance(statement, Load | Store | Coordinate):
+        return (statement.index,)
+    if isinstance(statement, Accumulate):
+        return (statement.position,)
+    return ()
+
+
+def _memory(blocks: Iterable[Block]) -> list[tuple[Affine, int]]:
+    """Indices into memory with a weight: stores count double, scattered reads nothing."""
+    found: list[tuple[Affine, int]] = []
+    for block in blocks:
+        for statement in block:
+            if isinstance(statement, Store):
+                found.append((statement.index, 2))
+            elif isinstance(statement, Load) and not statement.indirect:
+                found.append((statement.index, 1))
+    return found
+
+
+def _ordered(variables: Variables, blocks: Sequence[Block]) -> list[Var]:
+    """Largest strides first, judged by the stores, then by the loads."""
+    indices = sorted(_memory(blocks), key=lambda item: -item[1])
+
+    def steps(var: Var) -> tuple[int, ...]:
+        return tuple(-abs(index.coefficient(var)) for index, _ in indices)
+
+    return sorted(sorted(variables), key=steps)
+
+
+def _score(var: Var, memory: Sequence[tuple[Affine, int]]) -> int:
+    return sum(weight for index, weight in memory if abs(index.coefficient(var)) == 1)
+
+
+def _most_contiguous(order: Sequence[Var], blocks: Sequence[Block]) -> Var:
+    memory = _memory(blocks)
+    return max(order, key=lambda var: (_score(var, memory), order.index(var)))
+
+
+def _outer_vector(
+    outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]
+) -> Var | None:
+    """An outer variable to vectorize over, when memory runs along it and not along the rows."""
+    if not outer or not stages:
+        return None
+    blocks = _blocks(stages)
+    memory = _memory(blocks)
+    best = _most_contiguous(outer, blocks)
+    inner = {v for _, variables, _ in stages for v in variables}
+    along_rows = max((_score(v, memory) for v in inner), default=0)
+    return best if _score(best, memory) > along_rows and sizes[best] >= 4 else None
+
+
+def coalesce(
+    order: list[Var], blocks: Sequence[Block], sizes: dict[Var, int], keep: Var | None = None
+) -> tuple[list[Var], frozenset[Var]]:
+    """Merge neighbouring loops that every index walks as one; gives the order and what vanished."""
+    forms = [form for block in blocks for s in block for form in _forms(s)]
+    result: list[Var] = []
+    dropped: set[Var] = set()
+    for var in reversed(order):
+        inside = result[0] if result else None
+        if (
+            inside is not None
+            and inside != keep
+            and all(f.coefficient(var) == f.coefficient(inside) * sizes[inside] for f in forms)
+        ):
+            sizes[inside] *= sizes[var]
+            dropped.add(var)
+        else:
+            result.insert(0, var)
+    return result, frozenset(dropped)
+
+
+def _drop(block: Block, dropped: frozenset[Var]) -> Block:
+    if not dropped:
+        return block
+    return tuple(_drop_statement(s, dropped) for s in block)
+
+
+def _drop_statement(statement: Statement, dropped: frozenset[Var]) -> Statement:
+    def clean(form: Affine) -> Affine:
+        return Affine(form.constant, tuple(t for t in form.terms if t[0] not in dropped))
+
+    if isinstance(statement, Load | Store | Coordinate):
+        return dataclasses.replace(statement, index=clean(statement.index))
+    if isinstance(statement, Accumulate):
+        return dataclasses.replace(statement, position=clean(statement.position))
+    return statement
+
+
+def _loops(inner: Variables, block: Block, sizes: dict[Var, int], vectorize: bool) -> Block:
+    order = _ordered(inner, [block])
+    local = dict(sizes)
+    order, dropped = coalesce(order, [block], local)
+    block = _drop(block, dropped)
+    if vectorize:
+        best = _most_contiguous(order, [block])
+        order = [*(v for v in order if v != best), best]
+    return _nest(order, block, local, vectorize)
+
+
+def _nest(order: Sequence[Var], block: Block, sizes: Mapping[Var, int], vectorize: bool) -> Block:
+    """Nested loops; a statement goes to the outermost loop that has all it depends on."""
+    level_of: dict[int, int] = {}
+    levels: list[list[Statement]] = [[] for _ in range(len(order) + 1)]
+    position = {var: k + 1 for k, var in enumerate(order)}
+    for statement in block:
+        level = max(
+            (position.get(v, 0) for form in _forms(statement) for v, _ in form.terms), default=0
+        )
+        level = max([level, *(level_of.get(v, 0) for v in _arguments(statement))])
+        if isinstance(statement, Store | Accumulate):
+            level = len(order)
+        else:
+            level_of[statement.result] = level  # type: ignore[union-attr]
+        levels[level].append(statement)
+    body: Block = tuple(levels[-1])
+    for k in range(len(order) - 1, -1, -1):
+        vector = vectorize and k == len(order) - 1
+        loop = Loop(order[k], sizes[order[k]], body, vector)
+        body = (*levels[k], loop)
+    return body
+
+
+def _arguments(statement: Statement) -> tuple[int, ...]:
+    if isinstance(statement, Compute):
+        return statement.arguments
+    if isinstance(statement, Load):
+        return tuple(value for value, _, _ in statement.indirect)
+    if isinstance(statement, Store | Accumulate):
+        return (statement.value,)
+    return ()

@@ -1,0 +1,76 @@
+"""native.schedule.mapping: coordinates of a consumer become coordinates of what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from argand.native.ir.affine import Affine, Var
+from argand.native.ir.tensor import Kind, Node
+from argand.native.ir.types import Shape, contiguous_strides
+
+Coordinates: TypeAlias = tuple[Affine, ...]
+
+_ZERO = Affine()
+
+
+def broadcast_coordinates(coordinates: Coordinates, shape: Shape) -> Coordinates:
+    """Where an input of this shape is read by a pointwise op at ``coordinates``."""
+    offset = len(coordinates) - len(shape)
+    return tuple(
+        _ZERO if size == 1 else coordinates[d + offset] for d, size in enumerate(shape)
+    )
+
+
+def view_coordinates(
+    view: Node, coordinates: Coordinates, extents: Mapping[Var, int]
+) -> Coordinates:
+    """Where a view at ``coordinates`` reads its input; NotAffine when a reshape needs a split."""
+    if view.op == "view":
+        forms: Any = view.attribute
+        values = dict(enumerate(coordinates))
+        return tuple(_substitute(form, values) for form in forms)
+    linear = Affine()
+    for form, stride in zip(coordinates, contiguous_strides(view.shape)):
+        linear = linear + form.scale(stride)
+    result: list[Affine] = []
+    sizes = view.inputs[0].shape
+    for position in range(len(sizes) - 1, -1, -1):
+        if sizes[position] == 1:
+            result.append(_ZERO)
+            continue
+        if all(size == 1 for size in sizes[:position]):
+            result.append(linear)
+            linear = _ZERO
+            continue
+        linear, rest = linear.divide(sizes[position], extents)
+        result.append(rest)
+    return tuple(reversed(result))
+
+
+def _substitute(form: Affine, values: Mapping[Var, Affine]) -> Affine:
+    result = Affine(form.constant)
+    for var, coefficient in form.terms:
+        result = result + values[var].scale(coefficient)
+    return result
+
+
+def through_views(
+    node: Node, coordinates: Coordinates, extents: Mapping[Var, int]
+) -> tuple[Node, Coordinates]:
+    """The source under all views and where it is read."""
+    while node.kind is Kind.VIEW:
+        coordinates = view_coordinates(node, coordinates, extents)
+        node = node.inputs[0]
+    return node, coordinates
+
+
+def factors(form: Affine, size: int, extents: Mapping[Var, int]) -> list[Var] | None:
+    """The variables of a form that counts 0..size-1 in mixed radix, innermost first, or None."""
+    step, found = 1, []
+    for var, coefficient in sorted(form.terms, key=lambda term: term[1]):
+        if coefficient != step:
+            return None
+        step *= extents[var]
+        found.append(var)
+    return found if form.constant == 0 and step == size else None

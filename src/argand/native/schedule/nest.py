@@ -1,0 +1,349 @@
+"""native.schedule.nest: a group of nodes becomes a loop nest.
+
+In: Schedule and one Group. Out: Kernel and the nodes behind its buffers. Values are pulled: starting
+from what must be stored, each expression is built where its coordinates are known. Values of a row go
+before or after the loops over the row, by how many reductions they wait for (their depth); loops of
+the same depth over the same variables are one loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+from argand.native.ir.affine import Affine, NotAffine, Var
+from argand.native.ir.loops import (
+    Accumulate,
+    Compute,
+    Constant,
+    Coordinate,
+    Kernel,
+    Load,
+    Statement,
+    Store,
+    ValueId,
+)
+from argand.native.ir.tensor import OPS, Kind, Node
+from argand.native.ir.types import DType, contiguous_strides
+from argand.native.schedule.demand import COMPUTED
+from argand.native.schedule.fuse import Schedule, reads
+from argand.native.schedule.groups import Group, Variables, variables_of
+from argand.native.schedule.loop_order import arrange
+from argand.native.schedule.mapping import Coordinates, through_views, view_coordinates
+from argand.native.schedule.strides import strided
+from argand.support.errors import InternalError
+
+StageKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
+SCRATCH_BYTES = 1 << 16  # stack a kernel may use for rows it needs twice
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Stage:
+    """Statements of one place: the row (no inner variables) or a loop over part of it."""
+
+    depth: int
+    inner: Variables
+    statements: list[Statement] = field(default_factory=list)
+    memo: dict[tuple[Node, Coordinates], ValueId] = field(default_factory=dict)
+
+
+def build_nest(schedule: Schedule, group: Group) -> tuple[Kernel, tuple[Node, ...]] | None:
+    """The kernel of a group and the owners of its buffers; None when nothing is stored."""
+    return _Nest(schedule, group).run()
+
+
+@final
+class _Nest:
+    def __init__(self, schedule: Schedule, group: Group) -> None:
+        self.schedule, self.group, self.demand = schedule, group, schedule.demand
+        self.outer = group.outer or frozenset()
+        self.stages: dict[StageKey, Stage] = {}
+        self.buffers: dict[Node, int] = {}
+        self.depths: dict[Node, int] = {}
+        self.reductions: dict[Node, ValueId] = {}
+        self.cached: dict[Node, int] = {}
+        self.scratch: list[tuple[DType, int]] = []
+        self.next_value = 0
+
+    def run(self) -> tuple[Kernel, tuple[Node, ...]] | None:
+        stored = [
+            n
+            for n in self.demand.nodes
+            if n in self.group.members and n in self.schedule.in_memory and 0 not in n.shape
+        ]
+        if not stored:
+            return None
+        for node in stored:
+            self._store(node)
+        rows = [s for s in self.stages.values() if not s.inner]
+        loops = [s for s in self.stages.values() if s.inner]
+        dtypes = tuple(_known(node) for node in self.buffers)
+        kernel = arrange(
+            dtypes,
+            self.group,
+            self.schedule.extents,
+            [(s.depth, tuple(s.statements)) for s in rows],
+            [(s.depth, s.inner, tuple(s.statements)) for s in loops],
+            tuple(self.scratch),
+        )
+        return kernel, tuple(self.buffers)
+
+    # --- where things go ---------------------------------------------------------------------
+
+    def _stage(self, depth: int, variables: Variables) -> Stage:
+        key = (depth, variables - self.outer)
+        if key not in self.stages:
+            self.stages[key] = Stage(depth, key[1])
+        return self.stages[key]
+
+    def _depth(self, node: Node) -> int:
+        """How many reductions of this kernel must be finished before the node can be computed."""
+        if node.kind is Kind.VIEW:
+            return self._depth(node.inputs[0])
+        if node in self.depths:
+            return self.depths[node]
+        inside = node in self.group.members
+        if node.kind not in COMPUTED or (not inside and node in self.schedule.in_memory):
+            depth = 0
+        else:
+            listed = self.demand.inputs(node)
+            pulled = listed[1:] if node.kind is Kind.GATHER else listed
+            depth = max((self._depth(i) for i in pulled), default=0)
+            depth += node.kind is Kind.REDUCE
+        self.depths[node] = depth
+        return depth
+
+    def _fresh(self) -> ValueId:
+        self.next_value += 1
+        return self.next_value - 1
+
+    def _buffer(self, node: Node) -> int:
+        return self.buffers.setdefault(node, len(self.buffers))
+
+    # --- stores ------------------------------------------------------------------------------
+
+    def _store(self, node: Node) -> None:
+        coordinates = self.group.members[node]
+        stage = self._stage(self._depth(node), variables_of(coordinates))
+        value = self._pull(node, coordinates, stage)
+        region = self.demand.regions.get(node)
+        owner, at = node, coordinates
+        if region is not None:
+            owner = region.owner
+            at = tuple(f.substitute(dict(enumerate(coordinates))) for f in region.forms)
+        index = self._linear(owner, at)
+        stage.statements.append(Store(_known(node), self._buffer(owner), index, value))
+
+    def _linear(self, node: Node, coordinates: Coordinates) -> Affine:
+        index = Affine()
+        for form, stride in zip(coordinates, self.demand.strides(node) or ()):
+            index = index + form.scale(stride)
+        return index
+
+    # --- pulling values ----------------------------------------------------------------------
+
+    def _pull(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+        """The value of a node at coordinates, for use in a stage."""
+        if self.group.outer is not None and not variables_of(coordinates) - self.outer:
+            home = self._stage(self._depth(node), frozenset())
+            stage = home if home.depth <= stage.depth else stage
+        key = (node, coordinates)
+        if key not in stage.memo:
+            stage.memo[key] = self._make(node, coordinates, stage)
+        return stage.memo[key]
+
+    def _make(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+        if node.op == "constant":
+            return self._emit(stage, Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
+        if node.op == "iota":
+            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            return self._emit(stage, Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
+        direct = self._load(node, coordinates, stage)
+        if direct is not None:
+            return direct
+        if node.kind is Kind.VIEW:
+            try:
+                below = view_coordinates(node, coordinates, self.schedule.extents)
+            except NotAffine:
+                return self._load_reshaped(node, coordinates, stage)
+            return self._pull(node.inputs[0], below, stage)
+        if node.kind is Kind.REDUCE:
+            return self._reduce(node)
+        if node.op == "copy":
+            return self._pull_input(node, coordinates, stage, 0)
+        if node.kind is Kind.GATHER:
+            return self._gather(node, coordinates, stage)
+        again = self._from_earlier_loop(node, coordinates, stage)
+        if again is not None:
+            return again
+        listed = reads(self.demand, node, coordinates, None)
+        arguments = tuple(self._pull(value, at, stage) for value, at in listed)
+        operand = _known(node.inputs[-1] if node.op == "select" else node.inputs[0])
+        compute = Compute(self._fresh(), _known(node), node.op, arguments, operand)
+        return self._emit(stage, compute)
+
+    def _pull_input(self, node: Node, at: Coordinates, stage: Stage, position: int) -> ValueId:
+        value, place = reads(self.demand, node, at, None)[position]
+        return self._pull(value, place, stage)
+
+    def _emit(self, stage: Stage, statement: Any) -> ValueId:
+        stage.statements.append(statement)
+        return int(statement.result)
+
+    def _strides(self, node: Node) -> tuple[int, ...] | None:
+        """Strides of a node whose memory this kernel may read."""
+        if node.kind in COMPUTED and (
+            node not in self.schedule.in_memory or node in self.group.members
+        ):
+            return None
+        if node in self.demand.regions:
+            return None
+        return self.demand.strides(node)
+
+    def _load(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
+        place = strided(node, self._strides)
+        if place is None:
+            return None
+        index = Affine(place.offset)
+        for form, stride in zip(coordinates, place.strides):
+            index = index + form.scale(stride)
+        buffer = self._buffer(place.leaf)
+        return self._emit(stage, Load(self._fresh(), _known(node), buffer, index))
+
+    def _from_earlier_loop(
+        self, node: Node, coordinates: Coordinates, stage: Stage
+    ) -> ValueId | None:
+        """Reuse what an earlier loop over the same row computed, when that is cheaper."""
+        depth = self._depth(node)
+        if depth >= stage.depth or not stage.inner or self.group.members.get(node) != coordinates:
+            return None
+        if node in self.schedule.in_memory and node not in self.demand.regions:
+            index = self._linear(node, coordinates)
+            load = Load(self._fresh(), _known(node), self._buffer(node), index)
+            return self._emit(stage, load)
+        if node not in self.cached and not self._keep_row(node):
+            return None
+        earlier = self._stage(depth, stage.inner | self.outer)
+        if node not in self.cached:
+            value = self._pull(node, coordinates, earlier)
+            self.cached[node] = len(self.scratch)
+            self.scratch.append((_computed_type(node), self._row_length(stage.inner)))
+            index = self._row_index(stage.inner)
+            number = -1 - self.cached[node]
+            earlier.statements.append(Store(_computed_type(node), number, index, value))
+        index = self._row_index(stage.inner)
+        number = -1 - self.cached[node]
+        load = Load(self._fresh(), _computed_type(node), number, index)
+        return self._emit(stage, load)
+
+    def _keep_row(self, node: Node) -> bool:
+        """Worth a row of stack: dear to compute again, and the row fits."""
+        inner = variables_of(self.group.members[node]) - self.outer
+        used = sum(count * dtype.row.bytes for dtype, count in self.scratch)
+        fits = used + 8 * self._row_length(inner) <= SCRATCH_BYTES
+        return fits and _weight(self.schedule, node) >= 4
+
+    def _row_length(self, inner: Variables) -> int:
+        length = 1
+        for var in inner:
+            length *= self.schedule.extents[var]
+        return length
+
+    def _row_index(self, inner: Variables) -> Affine:
+        index, step = Affine(), 1
+        for var in sorted(inner, reverse=True):
+            index = index + Affine.of(var).scale(step)
+            step *= self.schedule.extents[var]
+        return index
+
+    def _reduce(self, node: Node) -> ValueId:
+        if node in self.reductions:
+            return self.reductions[node]
+        if node not in self.group.members:
+            raise InternalError("native.schedule", f"reduction {node.op} has no memory")
+        operand = self.group.operands[node]
+        (source,) = self.demand.inputs(node)
+        stage = self._stage(self._depth(source), variables_of(operand))
+        value = self._pull(source, operand, stage)
+        result = self._fresh()
+        self.reductions[node] = result
+        position = Affine()
+        if node.op.startswith("arg"):
+            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            position = operand[dim]  # type: ignore[index]
+        stage.statements.append(
+            Accumulate(result, _known(node), node.op, value, _known(source), position)
+        )
+        return result
+
+    def _gather(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+        source = self.demand.inputs(node)[0]
+        place = strided(source, self._strides)
+        if place is None:
+            raise InternalError("native.schedule", "the source of a gather has no memory")
+        values = [
+            self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)
+        ]
+        index = Affine(place.offset)
+        indirect: list[tuple[ValueId, int, int]] = []
+        forms: Any = node.attribute
+        for form, stride, size in zip(forms, place.strides, source.shape):
+            if isinstance(form, int):
+                indirect.append((values[form - 1], stride, size))
+            else:
+                index = index + form.substitute(dict(enumerate(coordinates))).scale(stride)
+        buffer = self._buffer(place.leaf)
+        load = Load(self._fresh(), _known(node), buffer, index, tuple(indirect))
+        return self._emit(stage, load)
+
+    def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+        """A reshape whose loops do not split evenly: divide the linear index at run time."""
+        source = view.inputs[0]
+        linear = Affine()
+        for form, stride in zip(coordinates, contiguous_strides(view.shape)):
+            linear = linear + form.scale(stride)
+        place = strided(source, self._strides)
+        if place is None:
+            raise InternalError("native.schedule", f"{source.op} is read through a hard reshape")
+        i64 = DType.I64
+        rest = self._emit(stage, Coordinate(self._fresh(), linear))
+        indirect: list[tuple[ValueId, int, int]] = []
+        for size, stride in zip(reversed(source.shape), reversed(place.strides)):
+            by = self._emit(stage, Constant(self._fresh(), i64, size))
+            digit = self._emit(stage, Compute(self._fresh(), i64, "irem", (rest, by), i64))
+            rest = self._emit(stage, Compute(self._fresh(), i64, "idiv", (rest, by), i64))
+            indirect.append((digit, stride, size))
+        buffer = self._buffer(place.leaf)
+        index = Affine(place.offset)
+        return self._emit(stage, Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
+
+
+def _known(node: Node) -> DType:
+    if node.dtype is None:
+        raise InternalError("native.schedule", f"{node.op} has a type only torch can handle")
+    return node.dtype
+
+
+def _computed_type(node: Node) -> DType:
+    dtype = _known(node)
+    return DType.F32 if dtype.is_half else dtype
+
+
+def _weight(schedule: Schedule, node: Node) -> int:
+    """Cost of computing a value again from memory, up to a bound."""
+    cost, stack, seen = 0, [node], set()
+    while stack and cost < 64:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        cost += OPS[current.op].cost
+        if current.kind is Kind.POINTWISE and (
+            current is node or current not in schedule.in_memory
+        ):
+            stack.extend(schedule.demand.inputs(current))
+    return cost
+
+
+__all__ = ["Var", "build_nest", "through_views"]

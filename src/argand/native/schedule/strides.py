@@ -1,0 +1,99 @@
+"""native.schedule.strides: read a chain of views directly as a strided piece of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from argand.native.ir.tensor import Kind, Node
+from argand.native.ir.types import Shape, contiguous_strides
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Strided:
+    """Elements of ``leaf``'s memory: ``offset + sum(stride * coordinate)``."""
+
+    leaf: Node
+    strides: Shape
+    offset: int
+
+
+def source_of(node: Node) -> Node:
+    """The node under all views."""
+    while node.kind is Kind.VIEW:
+        node = node.inputs[0]
+    return node
+
+
+def strided(node: Node, leaf_strides: Callable[[Node], Shape | None]) -> Strided | None:
+    """How a view reads the memory of its source; None when that needs a copy or has no memory."""
+    chain: list[Node] = []
+    while node.kind is Kind.VIEW:
+        chain.append(node)
+        node = node.inputs[0]
+    strides = leaf_strides(node)
+    if strides is None:
+        return None
+    offset = 0
+    for view in reversed(chain):
+        if view.op == "reshape":
+            found = _reshape_strides(view.inputs[0].shape, strides, view.shape)
+            if found is None:
+                return None
+            strides = found
+            continue
+        forms: Any = view.attribute
+        steps = [0] * len(view.shape)
+        for form, stride in zip(forms, strides):
+            offset += form.constant * stride
+            for dim, coefficient in form.terms:
+                steps[dim] += coefficient * stride
+        strides = tuple(steps)
+    return Strided(node, strides, offset)
+
+
+def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
+    """Strides of a reshape that needs no copy, or None."""
+    if 0 in wanted:
+        return contiguous_strides(wanted)
+    old = [(size, stride) for size, stride in zip(shape, strides) if size != 1]
+    result = [0] * len(wanted)
+    dim = len(wanted) - 1
+    # Walk runs of old dimensions that lie densely behind each other, filling new ones from the end.
+    while old:
+        size, step = old.pop()
+        base, run = step, size
+        while old and old[-1][1] == run * base:
+            run *= old.pop()[0]
+        left = run
+        while left > 1 and dim >= 0:
+            if left % wanted[dim]:
+                return None
+            result[dim] = base
+            base *= wanted[dim]
+            left //= wanted[dim]
+            dim -= 1
+        if left != 1:
+            return None
+    return tuple(result) if all(wanted[d] == 1 for d in range(dim + 1)) else None
+
+
+def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
+    """Whether two stride tuples address the same elements; sizes 0 and 1 do not matter."""
+    return 0 in shape or all(
+        a == b for size, a, b in zip(shape, first, second) if size != 1
+    )
+
+
+def dense(shape: Shape, strides: Shape) -> bool:
+    """Whether the strides are those of a permuted contiguous tensor: writable without holes."""
+    step = 1
+    for stride, size in sorted(
+        (stride, size) for size, stride in zip(shape, strides) if size != 1
+    ):
+        if stride != step:
+            return False
+        step *= size
+    return True

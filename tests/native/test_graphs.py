@@ -1,0 +1,117 @@
+"""Small graphs through the whole code generator, against eager."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.native.tracing import check
+
+R = torch.randn
+
+
+def test_pointwise_chain():
+    check(lambda x, y: torch.relu(x * 2 + y), R(7, 33), R(33))
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 31, 64, 1000, 5000])
+def test_lengths(n):
+    check(lambda x: torch.tanh(x) * x.exp() + 1, R(n))
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (3, 64), (2, 3, 130), (1, 1), (4, 1)])
+def test_softmax(shape):
+    check(lambda x: torch.softmax(x, -1), R(*shape))
+    check(lambda x: torch.log_softmax(x, 0), R(*shape))
+
+
+def test_layer_norm():
+    check(lambda x, w, b: F.layer_norm(x, (65,), w, b), R(6, 65), R(65), R(65))
+    check(lambda x, w, b: F.layer_norm(x + 1, (8, 16), w, b), R(6, 8, 16), R(8, 16), R(8, 16))
+
+
+def test_rms_norm():
+    check(lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, R(6, 64), R(64))
+
+
+def test_several_outputs():
+    check(lambda x: (x + 1, (x + 1).sum(-1), x.t() * 2, x), R(5, 40))
+
+
+def test_reductions():
+    x = R(6, 37, 5)
+    check(lambda x: (x.sum(), x.mean(1), x.amax((0, 2)), x.amin(-1, True), x.var(1), x.std()), x)
+    check(lambda x: (x.argmax(1), x.argmin(), x.argmax(-1, True), x.max(1), x.min(0)), x)
+    check(lambda x: (x.any(1), x.all(), (x > 0).any(), x.prod(2), x.logsumexp(1), x.norm()), x)
+
+
+def test_views():
+    x = R(4, 6, 8)
+    check(lambda x: (x.permute(2, 0, 1).contiguous() + 1, x.reshape(24, 8).t() * 2), x)
+    check(lambda x: (x.reshape(4, 48).exp().reshape(2, 2, 48), x[1:, ::2, -3:] + x[0, 0, 0]), x)
+    check(lambda x: (x.flip(0, 2) + x, x.unfold(2, 3, 2) * 2, x.diagonal(0, 1, 2) + 1), x)
+    check(lambda x: (x.reshape(8, 24).sin().reshape(6, 32), x.transpose(0, 2).reshape(16, 12) + 1), x)
+    check(lambda x: (x.exp().reshape(6, 32) * 2, x.transpose(0, 2).exp().reshape(16, 12) + 1), x)
+
+
+def test_concatenation_and_padding():
+    x, y = R(3, 5), R(2, 5)
+    check(lambda x, y: torch.cat([x * 2, y, x], 0) + 1, x, y)
+    check(lambda x, y: (torch.stack([x, x + 1], 1), torch.cat([x, x.exp()], 1)), x, y)
+    check(lambda x, y: (F.pad(x, (1, 2, 0, 3), value=2.0), F.pad(x.exp(), (1, -2)), x.roll(2, 1)), x, y)
+    check(lambda x, y: (torch.tril(x), torch.triu(x, 1), x.repeat(2, 3)), x, y)
+
+
+def test_indexing():
+    w, i = R(10, 6), torch.tensor([[1, 2, 9], [0, 3, 3]])
+    check(lambda w, i: (F.embedding(i, w) * 2, w[i], w[:, i[0] % 6], w[-1 - i]), w, i)
+    check(lambda w, i: (torch.gather(w, 0, i), w.index_select(1, i[0] % 6), (w.exp())[i] + 1), w, i)
+
+
+def test_factories():
+    check(lambda x: (torch.arange(7) + x.sum().long(), torch.zeros(3), torch.full((2, 2), 7), torch.eye(3)), R(3))
+    check(lambda x: (torch.ones_like(x), torch.arange(0, 1, 0.1), torch.linspace(0, 1, 7)), R(3))
+
+
+def test_extern_products():
+    check(lambda x, w, b: torch.relu(F.linear(x, w, b)), R(4, 8), R(16, 8), R(16))
+    check(lambda x, y: torch.bmm(x.transpose(1, 2), y) + 1, R(3, 4, 5), R(3, 4, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_float_types(dtype):
+    x, y = R(5, 37).to(dtype), R(37).to(dtype)
+    check(lambda x, y: (x * y + 1, x.exp(), x.float() * 2, x > y, torch.softmax(x, -1)), x, y, rtol=2e-2 if dtype != torch.float64 else None, atol=2e-2 if dtype != torch.float64 else None)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])
+def test_integer_types(dtype):
+    x = torch.randint(0, 2 if dtype == torch.bool else 100, (5, 37)).to(dtype)
+    y = torch.randint(0, 2 if dtype == torch.bool else 100, (37,)).to(dtype)
+    check(lambda x, y: (x * y, x + y, x > y, x.sum(1), x.float() / 3, x & y, ~x, x == y), x, y)
+    if dtype != torch.bool:
+        check(lambda x, y: (x // 7, x % 7, x - y, x.amax(0), x.clamp(3, 50), -x, x.abs(), x << 1, x >> 1), x, y)
+
+
+def test_empty_tensors():
+    check(lambda x: (x + 1, x.sum(1), x.sum(), torch.cat([x, x])), R(0, 4))
+
+
+def test_nan_and_infinity():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0] * 5)
+    check(lambda x: (x.relu(), x.clamp(-1, 1), x.amax(), x.argmax(), torch.maximum(x, -x), x.sign()), x)
+
+
+def test_attention_by_hand():
+    q = R(2, 3, 9, 16)
+    check(lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 4.0, -1) @ v, q, R(2, 3, 9, 16), R(2, 3, 9, 16))
+
+
+def test_grad_of_mlp():
+    def step(x, w1, b1, w2, b2):
+        w1, b1, w2, b2 = (t.detach().requires_grad_() for t in (w1, b1, w2, b2))
+        with torch.enable_grad():
+            y = F.gelu(F.linear(x, w1, b1))
+            loss = F.layer_norm(F.linear(y, w2, b2), (10,)).pow(2).mean()
+            return (loss, *torch.autograd.grad(loss, (w1, b1, w2, b2)))
+
+    check(step, R(6, 20), R(30, 20), R(30), R(10, 30), R(10), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,36 @@
+"""Make aten graphs for tests, with torch's own tracer (tests may)."""
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from argand.native.compile import compile_graph
+from argand.support.options import Options
+
+
+def aten_graph(function, *inputs, decompositions=None):
+    gm = make_fx(function, decomposition_table=decompositions, tracing_mode="real")(*inputs)
+    return gm
+
+
+def run(function, *inputs, options=None):
+    """(eager result, compiled result), flat."""
+    gm = aten_graph(function, *inputs)
+    for node in gm.graph.nodes:
+        if node.op == "placeholder" and "val" not in node.meta:
+            raise AssertionError("no val")
+    compiled = compile_graph(gm, list(inputs), options or Options())
+    flat, _ = torch.utils._pytree.tree_flatten(function(*inputs))
+    return flat, list(compiled(list(inputs)))
+
+
+def check(function, *inputs, rtol=None, atol=None, options=None):
+    expected, got = run(function, *inputs, options=options)
+    assert len(expected) == len(got)
+    for e, g in zip(expected, got):
+        if isinstance(e, torch.Tensor):
+            torch.testing.assert_close(g, e, rtol=rtol, atol=atol, equal_nan=True)
+            assert g.dtype == e.dtype
+            if e.numel() > 1:
+                assert g.stride() == e.stride(), (g.stride(), e.stride())
+        else:
+            assert e == g
