@@ -80,6 +80,12 @@ def subscribe(subscriber: Subscriber) -> Callable[[], None]:
     return unsubscribe
 
 
+def unsubscribe_all(kind: type) -> None:
+    """Remove every subscriber of a class."""
+    with _lock:
+        _replace(tuple(s for s in _subscribers if not isinstance(s, kind)))
+
+
 def listening() -> bool:
     """Whether anybody subscribed."""
     return bool(_subscribers)

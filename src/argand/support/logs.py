@@ -1,7 +1,8 @@
 """support.logs: prints the artefacts a user asks for, with the syntax of TORCH_LOGS.
 
 In: ``ARGAND_LOGS="graph_breaks,recompiles,+guards,-bytecode"`` or ``set_logs(...)``. ``name`` shows an
-artefact, ``+name`` shows it with timings of its stages, ``-name`` hides it; ``all`` is every name.
+artefact, ``+name`` shows it with the times and counters of its room, ``-name`` hides it; ``all`` is
+every name.
 Fails with ``OptionError`` for an unknown name, listing the valid ones.
 """
 
@@ -40,6 +41,14 @@ ARTIFACTS: Final[Mapping[str, str]] = {
     "stages": "time of every stage",
 }
 
+# Whose times and counters ``+name`` adds: rooms, as stages and counters are called ``room.what``.
+ROOMS: Final[Mapping[str, str]] = (
+    dict.fromkeys(ARTIFACTS, "capture")
+    | dict.fromkeys(("aot_joint_graph", "aot_graphs"), "autograd")
+    | dict.fromkeys(("ir", "fusion", "schedule", "output_code", "perf_hints"), "native")
+    | {"cache": "cache", "stages": ""}
+)
+
 logger: Final = logging.getLogger("argand")
 
 
@@ -49,6 +58,10 @@ class Printer:
 
     def __init__(self, shown: frozenset[str], verbose: frozenset[str]) -> None:
         self.shown, self.verbose = shown, verbose
+        self.rooms = tuple(sorted({ROOMS[name] for name in verbose}))
+
+    def _follows(self, name: str) -> bool:
+        return any(name.startswith(room) for room in self.rooms)
 
     def __call__(self, event: events.Event) -> None:
         """Print the event if it was asked for."""
@@ -56,8 +69,10 @@ class Printer:
             case events.Artifact(name, render, detail) if name in self.shown:
                 head = f"[{name}] {detail}".rstrip()
                 logger.info("%s\n%s", head, render())
-            case events.StageEnd(stage, seconds) if "stages" in self.shown:
+            case events.StageEnd(stage, seconds) if "stages" in self.shown or self._follows(stage):
                 logger.info("[stages] %-28s %8.2f ms", stage, seconds * 1e3)
+            case events.Count(counter, amount, detail) if self._follows(counter):
+                logger.info("[counter] %s +%d %s", counter, amount, detail)
             case _:
                 pass
 
@@ -89,7 +104,7 @@ def parse(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def set_logs(text: str) -> Printer:
-    """Show the artefacts named in ``text`` from now on."""
+    """Show the artefacts named in ``text`` from now on, and no others."""
     printer = Printer(*parse(text))
     if not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
@@ -97,7 +112,9 @@ def set_logs(text: str) -> Printer:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-    events.subscribe(printer)
+    events.unsubscribe_all(Printer)
+    if printer.shown:
+        events.subscribe(printer)
     return printer
 
 

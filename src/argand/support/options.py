@@ -107,15 +107,28 @@ def _check(name: str, value: object) -> object:
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
+TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})
+
+
 def _from_text(name: str, text: str) -> object:
     """The value of an option given as text in ARGAND_OPTIONS."""
     if name not in _fields():
         raise _reject(name)
     default = _fields()[name].default
+    word = text.lower()
+    if default is None and word == "none":
+        return None
     if isinstance(default, bool) or default is None:
-        return text.lower() in {"1", "true", "yes", "on"}
+        if word not in TRUE_WORDS | FALSE_WORDS:
+            valid = ", ".join(sorted(TRUE_WORDS | FALSE_WORDS))
+            raise OptionError(f"option {name!r} cannot be {text!r}", hint=f"valid words: {valid}")
+        return word in TRUE_WORDS
     kind: type = type(default)
-    return kind(text)
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise OptionError(f"option {name!r} must be {kind.__name__}, got {text!r}") from error
 
 
 def make_options(
