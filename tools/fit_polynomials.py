@@ -125,6 +125,12 @@ def _normal_weight(a: mpf) -> mpf:
     return max(mpf(2) ** _log2_normal(a), mpf("1e-4")) * max(min(a, mpf(1)), mpf("0.05"))
 
 
+def _mills(t: mpf) -> mpf:
+    """erfc(a) e^(a^2) (1 + 2a) in t = (a - 4) / (a + 4)."""
+    a = 4 * (1 + t) / (1 - t)
+    return mp.erfc(a) * mp.exp(a * a) * (1 + 2 * a)
+
+
 EXP = _tail(mp.exp, 2, 1)
 SIN = _odd_tail(mp.sin, "-0.1666666666666666666666666666666667")
 ASIN = _odd_tail(mp.asin, "0.1666666666666666666666666666666667")
@@ -142,6 +148,9 @@ FITS: dict[str, Polynomial | Weighted] = {
     "TANH_F32": Weighted(_even(mp.tanh), 1e-9, 0.625**2, 5, lambda s: 1 / _even(mp.tanh)(s)),
     "ERF_F32": Weighted(_even(mp.erf), 1e-9, 0.9**2, 5, lambda s: 1 / _even(mp.erf)(s)),
     "LOG2_ERFC_F32": Weighted(lambda a: mp.log(mp.erfc(a), 2), 0.9, 3.95, 6, mp.erfc),
+    "ERF_F64": Polynomial(_even(mp.erf), "1e-12", "1", 13, lambda s: mpf(1), 64),
+    "MILLS_F32": Polynomial(_mills, "-1", "0.45", 10, lambda t: mpf(1), 64),
+    "MILLS_F64": Polynomial(_mills, "-1", "0.75", 24, lambda t: mpf(1), 64),
     "LOG2_NORMAL_F32": Weighted(_log2_normal, 0.0, 5.6, 9, _normal_weight),
     "SIN_F32": Polynomial(SIN, "0", "0.6169", 2, lambda s: s, 32),
     "SIN_F64": Polynomial(SIN, "0", "0.6169", 6, lambda s: s, 64),

@@ -116,8 +116,10 @@ def run(name, *inputs, lanes=None):
     return out[: x.size]
 
 
-def ulp_error(actual, exact):
+def ulp_error(actual, exact, floor=0.0):
     """|actual - exact| in units of the last place of the exact value; equal specials count 0.
+
+    Of exact values below `floor`, the last place of `floor` counts.
 
     `exact` has more precision than `actual` (float64 for float32, longdouble for float64).
     """
@@ -125,7 +127,8 @@ def ulp_error(actual, exact):
     info = np.finfo(kind)
     with np.errstate(all="ignore"):
         rounded = exact.astype(kind)
-        spacing = np.maximum(np.abs(np.spacing(np.abs(rounded))), info.smallest_subnormal)
+        least = np.maximum(np.spacing(kind(floor)), info.smallest_subnormal)
+        spacing = np.maximum(np.spacing(np.abs(rounded)), least)
         spacing = np.where(np.isfinite(spacing), spacing, np.spacing(info.max))
         wide = exact.dtype.type
         error = np.abs(actual.astype(wide) - exact) / spacing.astype(wide)

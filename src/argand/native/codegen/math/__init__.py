@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from argand.native.codegen.math import error, exponential, logarithm
+from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
 from argand.native.codegen.math.builder import Body, Element, Value, symbol_of
 
 Writer = Callable[..., Value]
@@ -47,11 +47,25 @@ _WRITERS: Final[dict[str, tuple[int, Writer]]] = {
     "asinh": (1, logarithm.asinh),
     "acosh": (1, logarithm.acosh),
     "atanh": (1, logarithm.atanh),
+    "sin": (1, trigonometric.sin),
+    "cos": (1, trigonometric.cos),
+    "tan": (1, trigonometric.tan),
+    "sin_large": (1, trigonometric.sin_large),
+    "cos_large": (1, trigonometric.cos_large),
+    "tan_large": (1, trigonometric.tan_large),
+    "asin": (1, trigonometric.asin),
+    "acos": (1, trigonometric.acos),
+    "atan": (1, trigonometric.atan),
+    "atan2": (2, trigonometric.atan2),
+    "pow": (2, power.power),
+    "rsqrt": (1, power.rsqrt),
     "erf": (1, error.erf),
     "erfc": (1, error.erfc),
     "gelu": (1, error.gelu),
 }
-SUPPORTED: Final = frozenset(_WRITERS)
+# What is only called for arguments that hardly occur: not inlined, and not for others to call.
+_RARE: Final = frozenset({"sin_large", "cos_large", "tan_large"})
+SUPPORTED: Final = frozenset(_WRITERS) - _RARE
 
 
 @functools.cache
@@ -64,7 +78,8 @@ def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     vector = body.vector(element)
     parameters = ", ".join(f"{vector} {argument}" for argument in names)
     symbol = symbol_of(name, element, lanes)
-    head = f"define internal {vector} {symbol}({parameters}) alwaysinline nounwind {{"
+    inline = "noinline cold" if name in _RARE else "alwaysinline"
+    head = f"define internal {vector} {symbol}({parameters}) {inline} nounwind {{\nentry:"
     text = "\n".join([head, *body.lines, f"  ret {vector} {result.text}", "}"])
     found: dict[str, None] = {}
     for callee in body.needed:

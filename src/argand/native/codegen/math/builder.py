@@ -16,11 +16,16 @@ Element = Literal["float", "double"]
 Number = float | int
 
 
+def rounded(value: float, element: Element) -> float:
+    """The nearest number of the element type."""
+    if element == "double":
+        return value
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
 def float_text(value: float, element: Element) -> str:
     """A constant as LLVM writes it: the bits of a double, rounded to the element type first."""
-    if element == "float":
-        (value,) = struct.unpack("f", struct.pack("f", value))
-    (bits,) = struct.unpack("Q", struct.pack("d", value))
+    (bits,) = struct.unpack("Q", struct.pack("d", rounded(value, element)))
     return f"0x{bits:016X}"
 
 
@@ -83,6 +88,7 @@ class Body:
     element: Element
     lanes: int
     lines: list[str] = field(default_factory=list)
+    block: str = "entry"
     declared: dict[str, None] = field(default_factory=dict)
     needed: dict[str, None] = field(default_factory=dict)
 
@@ -213,6 +219,29 @@ class Body:
         operands = ", ".join(f"{vector} {arg.text}" for arg in args)
         return self.line(
             f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element
+        )
+
+    def unless_any(self, rare: Value, usual: Value, name: str, *args: Value) -> Value:
+        """`usual`, or the library function `name` in the lanes where `rare` holds.
+
+        The function is only called if there is such a lane; the others keep `usual`, so that no
+        result depends on its neighbours.
+        """
+        if self.lanes == 1:
+            any_lane = rare
+        else:
+            packed = f"bitcast {self.vector('i1')} {rare.text} to i{self.lanes}"
+            bits = self.line(packed, "i1")
+            any_lane = self.line(f"icmp ne i{self.lanes} {bits.text}, 0", "i1")
+        slow, end, before = f"slow{len(self.lines)}", f"end{len(self.lines)}", self.block
+        # Instruction names count lines, so labels and branches may be lines, too.
+        self.lines += [f"  br i1 {any_lane.text}, label %{slow}, label %{end}", f"{slow}:"]
+        result = self.select(rare, self.call(name, *args), usual)
+        self.lines += [f"  br label %{end}", f"{end}:"]
+        self.block = end
+        return self.line(
+            f"phi {self.vector(usual.element)} [{usual.text}, %{before}], [{result.text}, %{slow}]",
+            usual.element,
         )
 
     def each_lane(self, symbol: str, *args: Value) -> Value:

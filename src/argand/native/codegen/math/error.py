@@ -7,24 +7,47 @@ import math
 from argand.native.codegen.math import coefficients as table
 from argand.native.codegen.math.builder import Body, Value
 from argand.native.codegen.math.exponential import exp2_bounded
+from argand.native.codegen.math.power import exp2_double
 
 
 def erf(body: Body, x: Value) -> Value:
-    """Float: 1 - 2^p(|x|), and a polynomial near 0. Double: the C library."""
-    if body.element == "double":
-        return body.each_lane("erf", x)
+    """1 - erfc|x|, and a polynomial near 0; floats take erfc|x| = 2^p(|x|)."""
     magnitude = body.absolute(x)
-    bounded = body.at_most(magnitude, 3.95)
-    far = 1.0 - exp2_bounded(body, body.polynomial(bounded, table.LOG2_ERFC_F32))
     square = x * x
-    near = body.polynomial(square, [table.ERF_F32[0] - 1, *table.ERF_F32[1:]])
+    if body.element == "float":
+        bounded = body.at_most(magnitude, 3.95)
+        far = 1.0 - exp2_bounded(body, body.polynomial(bounded, table.LOG2_ERFC_F32))
+        limit, near_table = 0.9, table.ERF_F32
+    else:
+        far = 1.0 - _erfc_of_magnitude(body, body.at_most(magnitude, 6.0))
+        limit, near_table = 1.0, table.ERF_F64
+    near = body.polynomial(square, [near_table[0] - 1, *near_table[1:]])
     near = body.fma(near, magnitude, magnitude)
-    return body.with_sign(body.select(magnitude < 0.9, near, far), x)
+    return body.with_sign(body.select(magnitude < limit, near, far), x)
+
+
+def _erfc_of_magnitude(body: Body, a: Value) -> Value:
+    """e^(-a^2) G(t) / (1 + 2a), t = (a - 4) / (a + 4); a is a double in any body, up to 28."""
+    mills = table.MILLS_F32 if body.element == "float" else table.MILLS_F64
+    ratio = body.polynomial((a - 4.0) / (a + 4.0), mills) / body.fma(a, 2.0, 1.0)
+    square = a * a
+    if body.element == "float":
+        return ratio * exp2_double(body, square * (-1 / math.log(2)))
+    # What rounding the square lost matters where e^(-a^2) is small.
+    lost = body.fma(a, a, -square)
+    power = body.call("exp", -square)
+    return ratio * body.fma(power, -lost, power)
 
 
 def erfc(body: Body, x: Value) -> Value:
-    """The C library, lane by lane."""
-    return body.each_lane("erfcf" if body.element == "float" else "erfc", x)
+    """Floats are computed in double; denormal results are rounded once."""
+    if body.element == "double":
+        value = _erfc_of_magnitude(body, body.at_most(body.absolute(x), 28.0))
+        return body.select(x < 0.0, 2.0 - value, value)
+    wide = body.convert("fpext", body.at_most(body.absolute(x), 11.0), "double")
+    value = _erfc_of_magnitude(body, wide)
+    negative = body.convert("fpext", x, "double") < 0.0
+    return body.convert("fptrunc", body.select(negative, 2.0 - value, value), "float")
 
 
 def gelu(body: Body, x: Value) -> Value:

@@ -67,8 +67,7 @@ def power_of_two(body: Body, n_bits: Value, less: int = 0) -> Value:
 
 def exp_twice(body: Body, r: Value) -> Value:
     """2 e^r: twice, so that scaling by 2^(n-1) reaches the largest numbers."""
-    tail = body.polynomial(r, [2 * c for c in format_of(body).tail])
-    return body.fma(tail, r * r, body.fma(r, 2.0, 2.0))
+    return body.polynomial(r, [2.0, 2.0, *(2 * c for c in format_of(body).tail)])
 
 
 def exp_clamped(body: Body, x: Value) -> Value:

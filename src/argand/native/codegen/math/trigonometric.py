@@ -1,0 +1,175 @@
+"""native.codegen.math.trigonometric: sin, cos, tan and their inverses.
+
+x = n pi/2 + r, |r| <= pi/4, with pi/2 in three parts and one fma for each. Beyond the reach of
+that (1e5 in float, 1e8 in double) the C library is asked, lane by lane.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from argand.native.codegen.math import coefficients as table
+from argand.native.codegen.math.builder import Body, Value, rounded
+from argand.native.codegen.math.exponential import format_of
+
+_PI: Final = Fraction(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899"
+)
+
+
+def parts(body: Body, value: Fraction, count: int) -> list[float]:
+    """`value` as an unevaluated sum of numbers of the body's type."""
+    found = []
+    for _ in range(count):
+        found.append(rounded(float(value), body.element))
+        value -= Fraction(found[-1])
+    return found
+
+
+class Quadrant(NamedTuple):
+    """x = n pi/2 + r: sin r, cos r, and the bits of n."""
+
+    n: Value
+    sine: Value
+    cosine: Value
+
+
+def _reduce(body: Body, x: Value) -> Quadrant:
+    form = format_of(body)
+    shifted = body.fma(x, 2 / math.pi, form.magic)
+    n, r = shifted - form.magic, x
+    for part in parts(body, _PI / 2, 3):
+        r = body.fma(n, -part, r)
+    short = body.element == "float"
+    square = r * r
+    tail = body.polynomial(square, table.SIN_F32 if short else table.SIN_F64)
+    sine = body.fma(square * r, tail, r)
+    tail = body.polynomial(square, table.COS_F32 if short else table.COS_F64)
+    cosine = body.fma(square * square, tail, body.fma(square, -0.5, 1.0))
+    return Quadrant(body.bits_of(shifted), sine, cosine)
+
+
+def _is_large(body: Body, x: Value) -> Value:
+    return body.absolute(x) > (1e5 if body.element == "float" else 1e8)
+
+
+def _wave(body: Body, quadrant: Quadrant, turn: int) -> Value:
+    """sin(r + (n + turn) pi/2)."""
+    n = quadrant.n.integer("add", turn)
+    odd = body.compare("ne", n.integer("and", 1), 0)
+    value = body.select(odd, quadrant.cosine, quadrant.sine)
+    sign = n.integer("and", 2).integer("shl", body.bits - 2)
+    return body.float_of(body.bits_of(value).integer("xor", sign))
+
+
+def sin(body: Body, x: Value) -> Value:
+    """Sine; keeps -0."""
+    value = body.select(x.equals(0.0), x, _wave(body, _reduce(body, x), 0))
+    return body.unless_any(_is_large(body, x), value, "sin_large", x)
+
+
+def cos(body: Body, x: Value) -> Value:
+    """Cosine."""
+    value = _wave(body, _reduce(body, x), 1)
+    return body.unless_any(_is_large(body, x), value, "cos_large", x)
+
+
+def tan(body: Body, x: Value) -> Value:
+    """sin r / cos r, or -cos r / sin r in odd quadrants."""
+    n, sine, cosine = _reduce(body, x)
+    odd = body.compare("ne", n.integer("and", 1), 0)
+    ratio = body.select(odd, -cosine, sine) / body.select(odd, sine, cosine)
+    value = body.select(x.equals(0.0), x, ratio)
+    return body.unless_any(_is_large(body, x), value, "tan_large", x)
+
+
+def _libm(body: Body, name: str, x: Value) -> Value:
+    return body.each_lane(name + "f" if body.element == "float" else name, x)
+
+
+def sin_large(body: Body, x: Value) -> Value:
+    """Sine of anything."""
+    return _libm(body, "sin", x)
+
+
+def cos_large(body: Body, x: Value) -> Value:
+    """Cosine of anything."""
+    return _libm(body, "cos", x)
+
+
+def tan_large(body: Body, x: Value) -> Value:
+    """Tangent of anything."""
+    return _libm(body, "tan", x)
+
+
+def _arc_tail(body: Body, z: Value) -> Value:
+    """(atan(z) - z) / z for 0 <= z <= 1."""
+    square = z * z
+    return body.polynomial(
+        square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64
+    ) * (square)
+
+
+def atan(body: Body, x: Value) -> Value:
+    """atan|x| = pi/2 - atan(1/|x|) above 1."""
+    a = body.absolute(x)
+    steep = a > 1.0
+    z = body.select(steep, 1.0, a) / body.select(steep, a, 1.0)
+    arc = body.fma(_arc_tail(body, z), z, z)
+    high, low = parts(body, _PI / 2, 2)
+    return body.with_sign(body.select(steep, high - (arc - low), arc), x)
+
+
+def atan2(body: Body, y: Value, x: Value) -> Value:
+    """The angle of (x, y), from the ratio of the smaller to the greater."""
+    ax, ay = body.absolute(x), body.absolute(y)
+    steep = ay > ax
+    small, great = body.select(steep, ax, ay), body.select(steep, ay, ax)
+    ratio = body.select(
+        small.equals(great), body.select(great.equals(0.0), 0.0, 1.0), small / great
+    )
+    arc = body.fma(_arc_tail(body, ratio), ratio, ratio)
+    high, low = parts(body, _PI / 2, 2)
+    arc = body.select(steep, high - (arc - low), arc)
+    negative = body.compare("slt", body.bits_of(x), 0)
+    high, low = parts(body, _PI, 2)
+    arc = body.select(negative, high - (arc - low), arc)
+    return body.with_sign(arc, y)
+
+
+class Arc(NamedTuple):
+    """asin(s) in two cases: s = |x| up to 1/2; above, s = sqrt((1 - |x|) / 2)."""
+
+    large: Value
+    s: Value
+    rest: Value  # asin(s) - s
+
+
+def _arc(body: Body, x: Value) -> Arc:
+    a = body.absolute(x)
+    large = a > 0.5
+    z = body.select(large, body.fma(a, -0.5, 0.5), a * a)
+    s = body.select(large, body.sqrt(z), a)
+    tail = body.polynomial(z, table.ASIN_F32 if body.element == "float" else table.ASIN_F64)
+    return Arc(large, s, s * z * tail)
+
+
+def asin(body: Body, x: Value) -> Value:
+    """asin|x| = pi/2 - 2 asin(sqrt((1 - |x|) / 2)) above 1/2."""
+    large, s, rest = _arc(body, x)
+    high, low = parts(body, _PI / 2, 2)
+    far = high - ((s + rest) * 2.0 - low)
+    return body.with_sign(body.select(large, far, s + rest), x)
+
+
+def acos(body: Body, x: Value) -> Value:
+    """pi/2 - asin(x); near 1, 2 asin(sqrt((1 - x) / 2)); near -1, pi less that."""
+    large, s, rest = _arc(body, x)
+    twice = (s + rest) * 2.0
+    high, low = parts(body, _PI, 2)
+    far = body.select(x < 0.0, high - (twice - low), twice)
+    middle_high, middle_low = parts(body, _PI / 2, 2)
+    signed = body.with_sign(s + rest, x)
+    return body.select(large, far, middle_high - (signed - middle_low))
