@@ -1,0 +1,275 @@
+"""Counterparts of torch's test/dynamo/test_backends.py (features.md 3a), written anew."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import argand
+from argand.backends import registry
+from argand.backends.failing import ReluCompileError, ReluRuntimeError
+from argand.support.errors import ArgandError, BackendCompilerFailed, InvalidBackend
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(10, 10), nn.Linear(10, 10)
+
+    def forward(self, x):
+        return torch.sigmoid(self.second(torch.relu(self.first(x))))
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    yield
+    argand.reset()
+
+
+LADDER = [
+    "eager",
+    "eager_noexcept",
+    "eager_debug",
+    "aot_eager",
+    "aot_eager_default_partitioner",
+    "aot_eager_decomp_partition",
+    "ts",
+    "aot_ts",
+    "onnxrt",
+    "argand",
+]
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_backend_equals_eager(name):
+    torch.manual_seed(0)
+    model, x = Small().eval(), torch.randn(2, 10)
+    compiled = argand.compile(model, backend=name, fullgraph=True)
+    for _ in range(2):
+        assert torch.allclose(compiled(x), model(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_backend_trains_like_eager(name):
+    torch.manual_seed(0)
+    model, x = Small(), torch.randn(2, 10)
+    model(x).sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    argand.compile(model, backend=name, fullgraph=True)(x).sum().backward()
+    for gradient, parameter in zip(expected, model.parameters(), strict=True):
+        assert torch.allclose(gradient, parameter.grad, atol=1e-5)
+
+
+def test_example_inputs_can_run_the_graph():
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append(gm(*example_inputs))
+        assert all(type(value) is torch.Tensor for value in example_inputs)
+        return gm.forward
+
+    def f(a, pair, d):
+        b, c = pair
+        return a + b * c + d
+
+    a, b, c = (torch.randn(3, 4).t() for _ in range(3))
+    result = argand.compile(f, backend=backend, fullgraph=True)(a, (b, c), 2)
+    (outputs,) = seen
+    expected = f(a, (b, c), 2)
+    for value in (outputs[0], result):
+        assert torch.equal(value, expected)
+        assert (value.stride(), value.dtype) == (expected.stride(), expected.dtype)
+
+
+def test_returned_function_is_what_runs():
+    def backend(gm, example_inputs):
+        return lambda *inputs: tuple(value + 1 for value in gm(*inputs))
+
+    x = torch.randn(3)
+    assert torch.equal(argand.compile(lambda t: t.sin(), backend=backend)(x), x.sin() + 1)
+
+
+def test_in_place_keeps_dtype():
+    def f(x, y):
+        x += y
+        return x.sin()
+
+    expected = f(torch.ones(3), torch.ones(3, dtype=torch.float64))
+    got = argand.compile(f, backend="aot_eager")(torch.ones(3), torch.ones(3, dtype=torch.float64))
+    assert torch.equal(got, expected) and got.dtype == torch.float32
+
+
+def test_register_and_compile_by_name():
+    ran = []
+
+    @argand.register_backend(name="by_name_in_test")
+    def backend(gm, example_inputs):
+        ran.append(gm)
+        return gm.forward
+
+    try:
+        argand.compile(torch.sin, backend="by_name_in_test")
+        argand.compile(lambda x: x.sin() * 2, backend="by_name_in_test")(torch.randn(3))
+    finally:
+        registry.unregister_backend("by_name_in_test")
+    assert len(ran) == 1
+
+
+def test_aot_autograd_factory():
+    seen = []
+
+    def compiler(name):
+        def compile_graph(gm, example_inputs):
+            seen.append(name)
+            return argand.make_boxed_func(gm.forward)
+
+        return compile_graph
+
+    backend = argand.aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+    )
+    f = argand.compile(lambda x: x.sin().sum(), backend=backend)
+    with torch.no_grad():
+        f(torch.randn(3))
+    assert seen == ["inference"]
+    x = torch.randn(3, requires_grad=True)
+    y = f(x)
+    assert seen == ["inference", "forward"]
+    y.backward()
+    assert seen == ["inference", "forward", "backward"]
+    assert torch.allclose(x.grad, x.cos())
+
+
+def test_list_of_backends_runs():
+    def declines(gm, example_inputs):
+        raise NotImplementedError("not mine")
+
+    x = torch.randn(3)
+    f = argand.compile(lambda t: t * 2, backend=["tensorrt", declines, "eager"])
+    assert torch.equal(f(x), x * 2)
+
+
+def test_unknown_backend_fails_at_compile():
+    with pytest.raises(InvalidBackend, match="no backend named 'nope'"):
+        argand.compile(lambda x: x, backend="nope")
+
+
+def test_changed_options_recompile_equal_ones_do_not():
+    counted = []
+
+    def backend(gm, example_inputs, options=None):
+        counted.append(options)
+        if options and options.get("fail"):
+            raise ValueError("asked to fail")
+        return gm.forward
+
+    def f(x):
+        return x + 1
+
+    x = torch.randn(3)
+    for _ in range(2):
+        argand.compile(f, backend=backend, options={"fail": False})(x)
+    with pytest.raises(BackendCompilerFailed, match="asked to fail"):
+        argand.compile(f, backend=backend, options={"fail": True}, fullgraph=True)(x)
+    assert {"fail": True} in counted
+
+
+def test_failing_backend_falls_back_with_one_warning():
+    def backend(gm, example_inputs):
+        raise ValueError("inner words")
+
+    def f(x):
+        return x + 1
+
+    compiled = argand.compile(f, backend=backend)
+    x = torch.randn(3)
+    with pytest.warns(UserWarning, match="inner words"):
+        assert torch.equal(compiled(x), x + 1)
+    assert torch.equal(compiled(x), x + 1)
+    with pytest.raises(BackendCompilerFailed, match="inner words") as caught:
+        argand.compile(f, backend=backend, fullgraph=True)(x)
+    assert isinstance(caught.value.inner_exception, ValueError)
+
+
+def test_backends_that_fail_on_purpose():
+    def f(x):
+        return torch.relu(x)
+
+    x = torch.tensor([-1.0, 2.0])
+    with pytest.raises(BackendCompilerFailed) as caught:
+        argand.compile(f, backend="relu_compile_error_TESTING_ONLY", fullgraph=True)(x)
+    assert isinstance(caught.value.inner_exception, ReluCompileError)
+    with pytest.raises(ReluRuntimeError):
+        argand.compile(f, backend="relu_runtime_error_TESTING_ONLY")(x)
+    wrong = argand.compile(f, backend="relu_accuracy_error_TESTING_ONLY")(x)
+    assert torch.equal(wrong, x + 1)
+
+
+def test_eager_noexcept_marks_exceptions():
+    def f(x, i):
+        return x[i]
+
+    compiled = argand.compile(f, backend="eager_noexcept", fullgraph=True)
+    x = torch.randn(3)
+    compiled(x, torch.tensor([0, 1]))
+    with pytest.raises(ArgandError, match="unexpected exception"):
+        compiled(x, torch.tensor([0, 7]))
+
+
+def test_reset_reaches_the_backend():
+    class Resettable:
+        count = 0
+
+        def __call__(self, gm, example_inputs):
+            return gm.forward
+
+        def reset(self):
+            Resettable.count += 1
+
+    compiled = argand.compile(lambda x: x + 1, backend=Resettable())
+    compiled(torch.randn(2))
+    argand.reset()
+    assert Resettable.count == 1
+
+
+def test_torch_compile_finds_argand_with_nothing_imported():
+    program = textwrap.dedent(
+        """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+        x = torch.randn(2, 4)
+        y = torch.compile(model, backend="argand")(x)
+        assert torch.allclose(y, model(x), atol=1e-5)
+        y.sum().backward()
+        assert model[0].weight.grad is not None
+        """
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_package_with_an_entry_point_is_found(tmp_path):
+    (tmp_path / "theirs.py").write_text(
+        "calls = []\ndef backend(gm, inputs):\n    calls.append(gm)\n    return gm.forward\n"
+    )
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[argand_backends]\ntheirs = theirs:backend\n")
+    program = textwrap.dedent(
+        """
+        import sys; sys.path.insert(0, sys.argv[1])
+        import torch, argand
+        assert "theirs" in argand.list_backends()
+        x = torch.randn(3)
+        assert torch.equal(argand.compile(lambda t: t + 1, backend="theirs")(x), x + 1)
+        import theirs
+        assert len(theirs.calls) == 1
+        """
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
