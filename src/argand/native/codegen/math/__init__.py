@@ -9,24 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
-from argand.native.codegen.math.builder import Body, Element, Value, symbol_of
+from argand.native.codegen.math.builder import Body, Element, Text, Value, symbol_of
 
 Writer = Callable[..., Value]
-
-
-class Text(Protocol):
-    """What the caller's text must offer (native.codegen.text)."""
-
-    def value(self, instruction: str) -> str:
-        """Append an instruction; the name of its result."""
-        ...
-
-    def declare(self, text: str) -> None:
-        """Add a declaration or definition to the module, once."""
-        ...
 
 
 _WRITERS: Final[dict[str, tuple[int, Writer]]] = {

@@ -10,10 +10,22 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import Literal, Protocol, final
 
 Element = Literal["float", "double"]
 Number = float | int
+
+
+class Text(Protocol):
+    """What the caller's text must offer (native.codegen.text)."""
+
+    def value(self, instruction: str) -> str:
+        """Append an instruction; the name of its result."""
+        ...
+
+    def declare(self, text: str) -> None:
+        """Add a declaration or definition to the module, once."""
+        ...
 
 
 def rounded(value: float, element: Element) -> float:
@@ -120,8 +132,8 @@ class Body:
     def constant(self, value: Number, element: str | None = None) -> Value:
         """The same constant in all lanes."""
         kind = element or self.element
-        if kind == "float" or kind == "double":
-            text = float_text(float(value), kind)
+        if kind in ("float", "double"):
+            text = float_text(float(value), "float" if kind == "float" else "double")
         else:
             text = str(int(value))
         return Value(self, text if self.lanes == 1 else f"splat ({kind} {text})", kind)

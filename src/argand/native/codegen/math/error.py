@@ -13,17 +13,14 @@ from argand.native.codegen.math.power import exp2_double
 def erf(body: Body, x: Value) -> Value:
     """1 - erfc|x|, and a polynomial near 0; floats take erfc|x| = 2^p(|x|)."""
     magnitude = body.absolute(x)
-    square = x * x
     if body.element == "float":
         bounded = body.at_most(magnitude, 3.95)
         far = 1.0 - exp2_bounded(body, body.polynomial(bounded, table.LOG2_ERFC_F32))
-        limit, near_table = 0.9, table.ERF_F32
     else:
         far = 1.0 - _erfc_of_magnitude(body, body.at_most(magnitude, 6.0))
-        limit, near_table = 1.0, table.ERF_F64
-    near = body.polynomial(square, [near_table[0] - 1, *near_table[1:]])
-    near = body.fma(near, magnitude, magnitude)
-    return body.with_sign(body.select(magnitude < limit, near, far), x)
+    first, *rest = table.ERF_F32 if body.element == "float" else table.ERF_F64
+    near = body.fma(body.polynomial(x * x, [first - 1, *rest]), magnitude, magnitude)
+    return body.with_sign(body.select(magnitude < 0.9, near, far), x)
 
 
 def _erfc_of_magnitude(body: Body, a: Value) -> Value:

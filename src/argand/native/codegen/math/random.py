@@ -1,0 +1,130 @@
+"""native.codegen.math.random: counter-based random numbers as LLVM text.
+
+A number is a function of (seed, stream, index) and of nothing else: seed is drawn once per call
+of a graph from torch's generator, stream numbers the operator in the graph, index the element.
+So it does not matter which thread computes an element, or how often.
+
+The seed and stream become two 32-bit keys (splitmix64); the index goes through two 32-bit
+permutations of full avalanche (multiply, shift, xor), each keyed. tests/vector_math/test_random.py
+has the statistics.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Final
+
+from argand.native.codegen.math import definitions
+from argand.native.codegen.math.builder import Body, Element, Text, Value
+
+KINDS: Final = ("bits", "uniform", "normal")
+
+
+def _keys(body: Body) -> tuple[Value, Value]:
+    """Two words per (seed, stream), the same in all lanes: scalar code."""
+    steps = (
+        "%k0 = mul i64 %stream, -7046029254386353131",
+        "%k1 = add i64 %k0, %seed",
+        *(
+            "%k2 = lshr i64 %k1, 30",
+            "%k3 = xor i64 %k1, %k2",
+            "%k4 = mul i64 %k3, -4658895280553007687",
+        ),
+        *(
+            "%k5 = lshr i64 %k4, 27",
+            "%k6 = xor i64 %k4, %k5",
+            "%k7 = mul i64 %k6, -7723592293110705685",
+        ),
+        *("%k8 = lshr i64 %k7, 31", "%k9 = xor i64 %k7, %k8"),
+        *(
+            "%low = trunc i64 %k9 to i32",
+            "%shifted = lshr i64 %k9, 32",
+            "%high = trunc i64 %shifted to i32",
+        ),
+    )
+    body.lines += [f"  {step}" for step in steps]
+    return _in_all_lanes(body, "%low"), _in_all_lanes(body, "%high")
+
+
+def _in_all_lanes(body: Body, scalar: str) -> Value:
+    if body.lanes == 1:
+        return Value(body, scalar, "i32")
+    vector = body.vector("i32")
+    one = body.line(f"insertelement {vector} poison, i32 {scalar}, i32 0", "i32")
+    shape = f"<{body.lanes} x i32> zeroinitializer"
+    return body.line(f"shufflevector {vector} {one.text}, {vector} poison, {shape}", "i32")
+
+
+def _permute(x: Value, rounds: tuple[tuple[int, int], ...], last: int) -> Value:
+    for shift, factor in rounds:
+        x = x.integer("xor", x.integer("lshr", shift)).integer("mul", factor)
+    return x.integer("xor", x.integer("lshr", last))
+
+
+def _word(body: Body, index: Value, keys: tuple[Value, Value], number: int) -> Value:
+    """32 random bits; `number` tells apart the words of one element."""
+    low = body.convert("trunc", index, "i32")
+    high = body.convert("trunc", index.integer("lshr", 32), "i32")
+    first = keys[0].integer("add", number * 0x6A09E667)
+    x = _permute(
+        low.integer("xor", first),
+        ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB)),
+        14,
+    )
+    x = x.integer("xor", keys[1]).integer("add", high.integer("mul", 0x9E3779B9))
+    return _permute(x, ((16, 0x7FEB352D), (15, 0x846CA68B)), 16)
+
+
+def _uniform(body: Body, words: list[Value]) -> Value:
+    """[0, 1): 24 bits of one word for a float, 53 of two for a double, as torch has them."""
+    if body.element == "float":
+        bits = words[0].integer("lshr", 8)
+        return body.convert("uitofp", bits, "float") * 2.0**-24
+    high = body.convert("uitofp", words[0].integer("lshr", 5), "double")
+    low = body.convert("uitofp", words[1].integer("lshr", 6), "double")
+    return body.fma(high, 2.0**-27, low * 2.0**-53)
+
+
+def _normal(body: Body, keys: tuple[Value, Value], index: Value) -> Value:
+    """Box and Muller's cosine half; 1 - u lies in (0, 1]."""
+    words = [_word(body, index, keys, number) for number in range(4)]
+    radius = body.sqrt(body.call("log", 1.0 - _uniform(body, words[:2])) * -2.0)
+    return radius * body.call("cos", _uniform(body, words[2:]) * (2 * math.pi))
+
+
+@functools.cache
+def _definition(kind: str, element: Element, lanes: int) -> tuple[str, tuple[str, ...]]:
+    body = Body(element, lanes)
+    index = Value(body, "%index", "i64")
+    keys = _keys(body)
+    if kind == "normal":
+        result = _normal(body, keys, index)
+    else:
+        words = [
+            _word(body, index, keys, number) for number in range(2 if element == "double" else 1)
+        ]
+        result = words[0] if kind == "bits" else _uniform(body, words)
+    symbol = f"@argand.{kind}.{body.suffix(element)}"
+    vector = body.vector(result.element)
+    parameters = f"i64 %seed, i64 %stream, {body.vector('i64')} %index"
+    head = f"define internal {vector} {symbol}({parameters}) alwaysinline nounwind {{\nentry:"
+    text = "\n".join([head, *body.lines, f"  ret {vector} {result.text}", "}"])
+    needed: dict[str, None] = {}
+    for callee in body.needed:
+        needed.update(dict.fromkeys(definitions(callee, element, lanes)))
+    return f"{vector} {symbol}", (*needed, *body.declared, text)
+
+
+def emit_random(
+    kind: str, text: Text, seed: str, stream: int, index: str, element: Element, lanes: int
+) -> str:
+    """Append a draw: `seed` an i64, `index` `lanes` i64 (the element's number in its tensor).
+
+    "uniform" is in [0, 1), "normal" has variance 1, both of type `element`; "bits" are i32.
+    """
+    callee, needed = _definition(kind, element, lanes)
+    for definition in needed:
+        text.declare(definition)
+    indices = "i64" if lanes == 1 else f"<{lanes} x i64>"
+    return text.value(f"call {callee}(i64 {seed}, i64 {stream}, {indices} {index})")
