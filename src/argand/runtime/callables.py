@@ -64,16 +64,13 @@ class CompiledModule:
     def __init_subclass__(cls, **keywords: object) -> None:
         """Nothing: a class made to hold a compiled module is no subclass the user wrote."""
 
-    @property
-    @override
-    def __class__(self) -> type:
-        """The user's class."""
+    def _user_class(self) -> type:
         return type(self._argand_module)
 
-    @__class__.setter
-    @override
-    def __class__(self, value: type) -> None:
+    def _set_user_class(self, value: type) -> None:
         self._argand_module.__class__ = value
+
+    __class__ = property(_user_class, _set_user_class)
 
     @override
     def __reduce_ex__(self, protocol: Any) -> Any:

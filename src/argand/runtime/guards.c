@@ -110,8 +110,11 @@ static uint64_t version_of(PyObject *value) {
 
 /* ---- checks ---- */
 
-static Py_ssize_t length_of(PyObject *value) {
+/* -1: it has none, or asking would run Python code in a program that cannot bear it. */
+static Py_ssize_t length_of(PyObject *value, int owning) {
     if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
+    if (PyList_Check(value) || PyTuple_Check(value)) return Py_SIZE(value);
+    if (!owning && Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) return -1;
     Py_ssize_t length = PyObject_Size(value);
     if (length < 0) PyErr_Clear();
     return length;
@@ -153,13 +156,13 @@ static int has_attribute(PyObject *value, PyObject *name) {
     return answer;
 }
 
-static int holds(const Check *check, PyObject *value) {
+static int holds(const Check *check, PyObject *value, int owning) {
     if (value == NULL) return check->kind == MISSING;
     switch (check->kind) {
     case TYPE_IS: return (PyObject *)Py_TYPE(value) == check->expected;
     case ID_IS: return value == check->expected;
     case EQUALS: return argand_equals(check->expected, value);
-    case LENGTH: return length_of(value) == check->number;
+    case LENGTH: return length_of(value, owning) == check->number;
     case DICT_KEYS: return has_keys(value, check->expected);
     case HAS_ATTR: return has_attribute(value, check->expected) == 1;
     case NO_ATTR: return has_attribute(value, check->expected) == 0;
@@ -281,7 +284,7 @@ static Py_ssize_t check_node(const ArgandProgram *program, const Node *node, PyO
         if (matched && check->versioned &&
             (check->kind != DICT_KEYS || !PyODict_Check(value)))
             continue;
-        if (!holds(check, value)) return check->guard;
+        if (!holds(check, value, program->owning)) return check->guard;
     }
     return -1;
 }

@@ -291,7 +291,7 @@ class GuardKind(enum.IntEnum):
     TYPE_IS = 0  # [type] type(value) is expected
     ID_IS = 1  # [object] value is expected; held weakly where the object allows it
     EQUALS = 2  # [constant] same type and value; nan equals nan, -0.0 is not 0.0; containers deep
-    LENGTH = 3  # [int] len() of a list, tuple, dict, set, str or any object with a C length
+    LENGTH = 3  # [int] len() of a builtin container; with a TYPE_IS guard, of any object
     DICT_KEYS = 4  # [tuple of keys] in order
     HAS_ATTR = 5  # [name] hasattr(value, name)
     NO_ATTR = 6  # [name] not hasattr(value, name)

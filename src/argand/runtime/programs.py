@@ -336,8 +336,10 @@ def _payload(builder: _Builder, node: _Node, kind: GuardKind, expected: Any) -> 
     if kind in {GuardKind.HAS_ATTR, GuardKind.NO_ATTR}:
         builder.owning = True
     if kind is GuardKind.LENGTH:  # __len__ of a class of the user is Python code
-        builder.owning |= node.expected_type is None or bool(
-            node.expected_type.__flags__ & _HEAP_TYPE
+        builder.owning |= bool(
+            node.expected_type is not None
+            and node.expected_type.__flags__ & _HEAP_TYPE
+            and not issubclass(node.expected_type, list | tuple | dict)
         )
     if kind in {GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING}:
         builder.owning |= type(expected) not in _PLAIN_KEYS
