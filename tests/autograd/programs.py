@@ -141,6 +141,9 @@ class Statement:
         operands = [values[i] for i in self.operands]
         if self.table is INPLACE and 0 in operands[0].stride():
             raise RuntimeError("a write to an expanded tensor means nothing")
+        a, b = operands
+        if self.table is INPLACE and a is not b and storage(a) == storage(b):
+            raise RuntimeError("what a write from overlapping memory gives depends on the kernel")
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.quiet):
             return self.table[self.which](random.Random(self.seed), *operands)
 

@@ -123,6 +123,22 @@ def is_random(func: Any, args: tuple[Any, ...]) -> bool:
     return True
 
 
+def complete(
+    func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Arguments for a twin that lacks a default of the op (bernoulli.p and bernoulli_.float)."""
+    if isinstance(twin, Copied):
+        return args
+    missing = []
+    for own, other in zip(
+        func._schema.arguments[len(args) :], twin._schema.arguments[len(args) :], strict=False
+    ):
+        if own.kwarg_only or own.name in kwargs or other.has_default_value():
+            break
+        missing.append(own.default_value)
+    return (*args, *missing) if missing else args
+
+
 def _gives_tensors(schema: Any) -> bool:
     return any("Tensor" in str(result.type) for result in schema.returns)
 

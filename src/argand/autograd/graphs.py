@@ -12,6 +12,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_arg
 
 from argand.autograd.functional import is_random
+from argand.support.errors import InternalError
 
 
 def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str) -> GraphModule:
@@ -90,6 +91,8 @@ def extract(
                 pending.extend(reversed(missing))
                 continue
             pending.pop()
+            if current.op == "placeholder" and current not in copies:
+                raise InternalError("autograd.partition", f"{current.name} was not saved")
             if current not in copies:
                 args = map_arg(current.args, copies.__getitem__)
                 kwargs = map_arg(current.kwargs, copies.__getitem__)

@@ -81,14 +81,19 @@ class Split:
 
     def __init__(self, joint: GraphModule, count: int) -> None:
         outputs = flat_outputs(joint.graph)
-        self.nodes = list(joint.graph.nodes)
-        needed = ancestors(outputs[:count])
         gradients = {node for node in outputs[count:] if isinstance(node, Node)}
-        tangents = set(split_placeholders(joint)[1])
+        beyond = set(split_placeholders(joint)[1])  # what depends on tangents, or was made for it
         self.forward: dict[Node, None] = {}  # in graph order
-        for node in self.nodes:
-            if node in needed or (node.op == "placeholder" and node not in tangents):
+        for node in joint.graph.nodes:
+            if node.op == "output":
+                continue
+            late = node.meta.get("is_backward") or not beyond.isdisjoint(node.all_input_nodes)
+            if node in beyond or late:
+                beyond.add(node)
+            else:
                 self.forward[node] = None
+        for node in ancestors(outputs[:count]):
+            self.forward.setdefault(node)
         self.results = {node for node in outputs[:count] if isinstance(node, Node)}
         self.read = [node for node in self.forward if self._is_read(node, gradients)]
 

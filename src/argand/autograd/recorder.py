@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from typing_extensions import override
 
 from argand.autograd.aliasing import Aliasing, Region
-from argand.autograd.functional import Action, Copied, Recipe, is_random, recipe_of
+from argand.autograd.functional import Action, Copied, Recipe, complete, is_random, recipe_of
 from argand.autograd.geometry import as_strided_step, aten, dense_order, steps_of
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Untraceable
@@ -37,8 +37,7 @@ class Recorder(FakeMode):
         self.constants: dict[str, torch.Tensor] = {}
         self.stack_trace: str | None = None
         self.seen: dict[Any, Node] = {}  # equal pure calls share one node
-        self.scope = 0  # calls of different scopes never share nodes (checkpoint recomputation)
-        self.backward = False
+        self.backward = False  # in it, grad mode is on only where checkpoint runs the forward again
         self.lines: Callable[[], str | None] | None = None  # the user's line of a backward op
         self.draws = 0
         self.last_placeholder: Node | None = None
@@ -112,6 +111,7 @@ class Recorder(FakeMode):
         outs = {name for i, name in recipe.written if arguments[i].is_out}
         inputs = {k: v for k, v in kwargs.items() if k not in outs} if outs else kwargs
         twin = recipe.functional
+        args = complete(func, twin, args, inputs)
         if isinstance(twin, Copied):
             results = self._record_copied(func, twin, recipe, args, kwargs, targets)
         elif twin in self.decompositions or twin._can_decompose():
@@ -123,6 +123,11 @@ class Recorder(FakeMode):
         fresh, stored = values[: recipe.pure_results], values[recipe.pure_results :]
         for target, value in zip(targets, stored, strict=True):
             self.store(target, value, outs=bool(outs))
+        if func._opname.startswith("_foreach_") or isinstance(twin, Copied):
+            # eager's kernel writes by ops of its own, each of which counts
+            for target in targets:
+                if target is not None:
+                    torch.autograd.graph.increment_version(target)
         described = func._schema.returns
         if not described:
             return None
@@ -185,6 +190,8 @@ class Recorder(FakeMode):
         for region in list(parent.memory.regions.values()):
             if region.fake is target:
                 region.fake = held
+            if region.node is not None and region.node.meta["val"] is target:
+                region.node.meta["val"] = held
         self.aliasing.view(parent, as_strided_step(target), target.detach())
         return result
 
@@ -247,20 +254,11 @@ class Recorder(FakeMode):
         share: bool = True,
     ) -> Node:
         """A node for a call on nodes; equal pure calls give the same node."""
-        random = is_random(func, args)
-        key: Any = None
-        if random:
-            self.draws += 1
-        elif not share:
-            pass
-        else:
-            try:
-                key = (func, self.scope, *map(_freeze, args), *_freeze_kwargs(kwargs))
-                known = self.seen.get(key)
-            except TypeError:  # an argument that has no hash
-                key, known = None, None
-            if known is not None:
-                return known
+        scope = 1 if self.backward and torch.is_grad_enabled() else 0
+        key = self._key(func, args, kwargs, scope) if share else None
+        known = self.seen.get(key) if key is not None else None
+        if known is not None:
+            return known
         if val is None:
             val = _value_of(func, args, kwargs)
         name = _name_of(func)
@@ -270,11 +268,27 @@ class Recorder(FakeMode):
         meta["stack_trace"] = self.lines() if self.lines is not None else self.stack_trace
         if self.backward:
             meta["is_backward"] = True
-        if self.scope:
-            meta["recompute"] = self.scope
+        if scope:
+            meta["recompute"] = scope
         if key is not None:
             self.seen[key] = node
         return node
+
+    def _key(self, func: Any, args: Any, kwargs: dict[str, Any], scope: int) -> Any:
+        """Calls with equal keys have equal values; None for a call that is like no other."""
+        if is_random(func, args):
+            # A draw is known by the state of the generator, which moves on as in eager: when
+            # checkpoint puts back the state to run a region again, it gets the same draw.
+            self.draws += 1
+            state = torch.get_rng_state().numpy().tobytes()
+            torch.rand(())
+            return (func, state)
+        try:
+            key = (func, scope, *map(_freeze, args), *_freeze_kwargs(kwargs))
+            hash(key)
+        except TypeError:  # an argument that has no hash
+            return None
+        return key
 
 
 def _freeze(value: Any) -> Any:

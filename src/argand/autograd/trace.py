@@ -189,17 +189,18 @@ def ambient_autocast(dtype: torch.dtype | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ambient() -> Iterator[None]:
-    """Keep the caller's grad mode and autocast; no cache of casts may outlive the fakes."""
+    """Keep the caller's grad mode, autocast and generator; no cached cast outlives the fakes."""
     grad = torch.is_grad_enabled()
-    cached = torch.is_autocast_cache_enabled()
     enabled = torch.is_autocast_enabled("cpu")
-    torch.set_autocast_cache_enabled(False)
+    state = torch.get_rng_state()
+    torch.clear_autocast_cache()
     try:
         yield
     finally:
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_enabled("cpu", enabled)
-        torch.set_autocast_cache_enabled(cached)
+        torch.clear_autocast_cache()
+        torch.set_rng_state(state)
 
 
 def trace(
@@ -208,6 +209,22 @@ def trace(
     decompositions: Mapping[Any, Callable[..., Any]] | None,
 ) -> Traced:
     """Trace a program, with its backward if its results need one."""
+    try:
+        return _trace(program, examples, decompositions, accumulate=False)
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        # reentrant checkpoints work only where gradients are accumulated into leaves
+        return _trace(program, examples, decompositions, accumulate=True)
+
+
+def _trace(
+    program: Program,
+    examples: Sequence[Any],
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    *,
+    accumulate: bool,
+) -> Traced:
     recorder = Recorder(decompositions)
     leaves, inputs, plain = _make_fakes(recorder, examples)
     before = [state_of(value) for value in inputs]
@@ -233,7 +250,8 @@ def trace(
         values = _own_memory(recorder, results)
         tangents = tangent_indices(effects, results)
         differentiable = leaf_indices(leaves) if tangents else []
-        gradients, fakes = _backward(recorder, results, tangents, leaves, differentiable)
+        wanted = [leaves[index] for index in differentiable]
+        gradients, fakes = _backward(recorder, results, tangents, wanted, accumulate)
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
     _drop_history(recorder.graph)
@@ -346,8 +364,8 @@ def _backward(
     recorder: Recorder,
     results: Sequence[torch.Tensor],
     tangents: Sequence[int],
-    leaves: Sequence[Any],
-    differentiable: Sequence[int],
+    wanted: Sequence[torch.Tensor],
+    accumulate: bool,
 ) -> tuple[list[Any], list[torch.Tensor]]:
     """Record the backward; gradients in the order of the differentiable inputs."""
     if not tangents:
@@ -364,9 +382,12 @@ def _backward(
     }
     torch.set_autocast_enabled("cpu", False)
     with recorder:
-        gradients = run_engine(
-            [results[k] for k in tangents], fakes, [leaves[i] for i in differentiable]
-        )
+        outputs = [results[k] for k in tangents]
+        if accumulate:
+            torch.autograd.backward(outputs, fakes)
+            gradients: Sequence[Any] = [leaf.grad for leaf in wanted]
+        else:
+            gradients = run_engine(outputs, fakes, wanted)
     for memory in recorder.aliasing.memories.values():
         if memory.version != versions.get(id(memory), memory.version):
             raise Untraceable("the backward writes to an input")
