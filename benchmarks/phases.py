@@ -34,6 +34,7 @@ class Settings:
     round_seconds: float = 0.05
     limit: float = 900.0
     threads: int = 0
+    clock: str = "wall"
 
     def base(self, phase: str) -> str:
         """Whom the others are compared with: eager when running, torch.compile when compiling."""
@@ -121,6 +122,7 @@ def measure_together(settings: Settings, request: Row, phase: str) -> Iterator[R
     """Steady state or overhead: all engines in one process, taking turns."""
     engines = [e for e in settings.engines if phase == "steady" or e != "eager"]
     common = {"engines": engines, "rounds": settings.rounds, "seconds": settings.round_seconds}
+    common["clock"] = settings.clock
     with tempfile.TemporaryDirectory() as caches:
         answer = ask(request | common | {"action": phase}, settings, Path(caches))
     if "status" in answer:  # the process itself failed

@@ -1,0 +1,82 @@
+"""The checks of ``make test`` themselves: planted faults must be found."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import check_imports, check_sizes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch._dynamo",
+        "from torch._inductor import config",
+        "from torch import compile",
+        "import torch.fx.experimental.proxy_tensor as p",
+        "torch.compiler.reset()",
+        'importlib.import_module("torch._functorch.aot_autograd")',
+        "def f():\n    import sympy",
+        "import pickle",
+    ],
+)
+def test_a_forbidden_use_is_found(tmp_path, line):
+    path = tmp_path / "capture" / "planted.py"
+    path.parent.mkdir()
+    path.write_text(f"import torch\nimport importlib\n{line}\n")
+    assert len(check_imports.violations(path, tmp_path)) >= 1
+
+
+def test_the_rooms_that_may(tmp_path):
+    for place, line in (
+        ("backends/bridges", "import torch._dynamo"),
+        ("native", "import llvmlite"),
+    ):
+        path = tmp_path / place / "allowed.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(line)
+        assert not check_imports.violations(path, tmp_path)
+    path = tmp_path / "ops.py"
+    path.write_text("import llvmlite\nimport torch.fx\ntorch.compiled = 1\n")
+    assert len(check_imports.violations(path, tmp_path)) == 1
+
+
+def test_the_sources_keep_the_rules():
+    found = [v for p in check_imports.SOURCE.rglob("*.py") for v in check_imports.violations(p)]
+    assert not found
+
+
+def test_an_upward_import_breaks_the_layers(tmp_path):
+    # Only the skeleton of the rooms: the contract is what is tested.
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for room in ("", "capture", "ops", "support"):
+        (tmp_path / "src/argand" / room).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src/argand" / room / "__init__.py").write_text('"""Empty."""\n')
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
+
+    def run():
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    assert run().returncode == 0
+    (tmp_path / "src/argand/support/planted.py").write_text("import argand.ops\n")
+    done = run()
+    assert done.returncode == 1
+    assert "argand.support is not allowed to import argand.ops" in done.stdout
+    (tmp_path / "src/argand/support/planted.py").unlink()
+    (tmp_path / "src/argand/drawer.py").write_text('"""A room nobody declared."""\n')
+    assert run().returncode == 1
+
+
+def test_sizes_measures_functions(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("def f():\n    a = 1\n    return a\n")
+    assert check_sizes.function_lengths(path) == [(3, "x.py:f")]
