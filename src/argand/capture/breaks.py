@@ -238,12 +238,13 @@ def _resume(
 
 @functools.lru_cache(maxsize=4096)
 def _entered(code: types.CodeType) -> types.CodeType:
-    return code.replace(co_consts=(*code.co_consts, TAIL))
+    *others, origin = code.co_consts  # `bytecode` finds its origin in the last constant
+    return code.replace(co_consts=(*others, TAIL, origin))
 
 
 def is_entered(code: types.CodeType) -> bool:
     """Whether code is a resume function that compiled functions enter."""
-    return bool(code.co_consts) and code.co_consts[-1] == TAIL
+    return len(code.co_consts) > 1 and code.co_consts[-2] == TAIL
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:

@@ -178,6 +178,9 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     if rule is not None:
         return _ruled(tracer, function, rule, args, kwargs)
     owner = getattr(function, "__self__", None)
+    if isinstance(function, types.MethodWrapperType) and not isinstance(owner, torch.Tensor):
+        unbound = function.__objclass__.__dict__[function.__name__]
+        return call_descriptor(tracer, unbound, (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_rules.call_method(tracer, function.__name__, (owner, *args), kwargs)
     if torch_rules.is_torch(function):
@@ -248,6 +251,8 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs) -> Any:
     if issubclass(kind, torch.nn.Module):
         raise CaptureBreak(Break.B013, None, what=f"making a module ({kind.__name__})")
     python_start = type(start) is types.FunctionType
+    if make is object.__new__ and start is object.__init__ and not args and not kwargs:
+        return native.call(object.__new__, (kind,), {})
     if python_start and make is object.__new__:
         return tracer.call(tracer.polyfill("instantiate_plain"), (kind, args, kwargs), {})
     if python_start or type(make) is types.FunctionType:

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pathlib
 import sys
-import sysconfig
 import types
 import warnings
 from typing import Any, Final
-
-import torch
 
 from argand.capture.breaks import is_entered, write_break
 from argand.capture.bytecode import decode
@@ -50,29 +46,6 @@ _MAX_RESTARTS: Final = 64
 _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-@functools.cache
-def _skipped_folders() -> tuple[str, ...]:
-    """Code that is never captured on its own: torch, the standard library, Argand itself."""
-    folders = [
-        pathlib.Path(torch.__file__).parent,
-        pathlib.Path(__file__).parent.parent,
-        pathlib.Path(sysconfig.get_path("stdlib")),
-    ]
-    return tuple(f"{folder}/" for folder in folders)
-
-
-def is_skipped(code: types.CodeType) -> bool:
-    """Whether a frame reached from compiled code runs in Python without being looked at."""
-    if is_entered(code):
-        return False
-    name = code.co_filename
-    if name.startswith("<"):
-        return name.startswith(("<argand", "<frozen", "<string>"))
-    if "site-packages" in name:
-        return name.startswith(_skipped_folders()[0])
-    return name.startswith(_skipped_folders())
-
-
 def capture_frame(
     code: types.CodeType,
     function: types.FunctionType | None,
@@ -82,15 +55,12 @@ def capture_frame(
     *,
     backend: Backend,
     options: Options,
-    root: bool = True,
 ) -> Captured | Marker | None:
-    """Capture a frame. `root`: the user named it in `compile`, so it is never skipped by its file."""
+    """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
     if code.co_flags & _NEVER:
-        if options.fullgraph and root:
+        if options.fullgraph:
             raise CaptureError(CaptureBreak(Break.B015, where, kind="generator and async"))
-        return SKIP
-    if not root and is_skipped(code):
         return SKIP
     forced: dict[int, CaptureBreak] = {}
     with events.stage("capture", str(where)):
@@ -227,4 +197,4 @@ def _used_names(code: types.CodeType) -> frozenset[Any]:
 
 
 _READS: Final = frozenset({"LOAD_FAST", "DELETE_FAST", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_DEREF"})
-__all__ = ["SKIP", "Captured", "InternalError", "capture_frame", "is_skipped"]
+__all__ = ["SKIP", "Captured", "InternalError", "capture_frame"]
