@@ -24,7 +24,8 @@ import torch
 
 from argand.backends.bind import BoundBackend, bind_backend
 from argand.backends.registry import BackendSpec, get_default_backend
-from argand.capture.trace import SKIP, capture_frame
+from argand.capture.finish import Captured
+from argand.capture.trace import capture_frame
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
@@ -118,7 +119,8 @@ def _make_region(
         fullgraph=fullgraph,
         dynamic=dynamic,
     )
-    return CodeCache(functools.partial(_compile_frame, bound, chosen), chosen).make_region()
+    compile_frame = functools.partial(_compile_frame, bound, chosen)
+    return CodeCache(compile_frame, chosen, bound.reset).make_region()
 
 
 def _compile_frame(
@@ -134,7 +136,4 @@ def _compile_frame(
         backend=backend,
         options=options,
     )
-    if captured is SKIP:
-        return _native.SKIP
-    found: Compiled | None = captured
-    return found
+    return captured if captured is None or isinstance(captured, Captured) else _native.SKIP

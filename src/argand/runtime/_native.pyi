@@ -2,17 +2,23 @@
 
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 NULL: Final[object]
 SKIP: Final[str]
 
-class FrameView(NamedTuple):
-    code: types.CodeType
-    function: types.FunctionType
-    globals: dict[str, Any]
-    builtins: dict[str, Any]
-    localsplus: tuple[Any, ...]
+class FrameView:
+    def __init__(self, fields: tuple[Any, ...], /) -> None: ...
+    @property
+    def code(self) -> types.CodeType: ...
+    @property
+    def function(self) -> types.FunctionType: ...
+    @property
+    def globals(self) -> dict[str, Any]: ...
+    @property
+    def builtins(self) -> dict[str, Any]: ...
+    @property
+    def localsplus(self) -> tuple[Any, ...]: ...
 
 class Program:
     def __init__(

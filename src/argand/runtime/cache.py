@@ -77,8 +77,11 @@ _process: Final = _Process()
 class CodeCache:
     """Compiles the frames of one region as they come."""
 
-    def __init__(self, compile_frame: CompileFrame, options: Options, name: str = "") -> None:
-        self.compile_frame, self.options, self.name = compile_frame, options, name
+    def __init__(
+        self, compile_frame: CompileFrame, options: Options, reset: Callable[[], None] | None = None
+    ) -> None:
+        self.compile_frame, self.options = compile_frame, options
+        self._reset = reset  # what else to forget: the backend's own caches
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
         with _process.lock:
@@ -166,7 +169,7 @@ class CodeCache:
                 refused = explain(program, view)
                 if refused is not None:
                     raise InternalError("guards", f"a new entry does not fit its frame: {refused}")
-        except (UserError, BackendCompilerFailed):
+        except UserError:
             raise
         except Exception as error:
             return self._fall_back(code, error)
@@ -176,6 +179,8 @@ class CodeCache:
 
     def _fall_back(self, code: types.CodeType, error: Exception) -> str:
         """Our failure is not the user's: the frame runs as it is, with one warning."""
+        if self.options.fullgraph and isinstance(error, BackendCompilerFailed):
+            raise error
         if self.options.strict:
             raise (
                 error
@@ -198,6 +203,8 @@ class CodeCache:
         if region is not None:
             region.clear()
         self._met.clear()
+        if self._reset is not None:
+            self._reset()
 
 
 def _is_being_traced(view: FrameView) -> bool:

@@ -8,6 +8,7 @@ a source is the expression the user would write.
 from __future__ import annotations
 
 import enum
+import weakref
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -356,6 +357,8 @@ class Guard:
 
 
 def _show(expected: object) -> str:
+    if isinstance(expected, weakref.ref):
+        expected = expected()
     if isinstance(expected, TensorSpec):
         return str(expected)
     if isinstance(expected, type):
