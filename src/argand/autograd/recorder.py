@@ -33,6 +33,7 @@ class Recorder(FakeMode):
         super().__init__()
         self.graph = Graph()
         self.decompositions = decompositions or {}
+        self.open: set[Any] = set()  # ops whose decomposition runs now
         self.aliasing = Aliasing(self.emit)
         self.constants: dict[str, torch.Tensor] = {}
         self.stack_trace: str | None = None
@@ -49,9 +50,13 @@ class Recorder(FakeMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or _NO_KWARGS
         decomposition = self.decompositions.get(func)
-        if decomposition is not None:
-            with self:
-                result = decomposition(*args, **kwargs)
+        if decomposition is not None and func not in self.open:
+            self.open.add(func)  # one that reaches its own op leaves that op as it is
+            try:
+                with self:
+                    result = decomposition(*args, **kwargs)
+            finally:
+                self.open.discard(func)
             if result is not NotImplemented:
                 return result
         special = _SPECIAL.get(func)

@@ -1,0 +1,201 @@
+"""Gradients of gradients under compile: equal to eager's, to tight tolerance."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.insert(0, __file__.rsplit("/", 1)[0])
+
+from programs import aot_eager
+from test_features import as_function, leaf
+
+from argand.autograd.partition import min_cut_partition
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+    old = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(old)
+
+
+def both(function, inputs):
+    """Eager and compiled callables."""
+    return function, aot_eager(function, inputs, partition_fn=min_cut_partition)
+
+
+def check_equal(results):
+    expected, actual = results
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_three_orders():
+    def f(x, w):
+        return (torch.tanh(x @ w) * x).sum(-1)
+
+    inputs = [leaf(3, 4), leaf(4, 4)]
+    results = []
+    for run in both(f, inputs):
+        y = run(*inputs).square().sum()
+        collected = []
+        for _ in range(4):
+            grads = torch.autograd.grad(y, inputs, create_graph=True)
+            collected.extend(grads)
+            y = sum(g.square().sum() for g in grads)
+        results.append(collected)
+    check_equal(results)
+
+
+def test_hessian_vector_product_inside_and_outside():
+    def f(x, w):
+        return torch.exp(torch.sin(x) @ w).sum()
+
+    def hvp(x, w, v):
+        (g,) = torch.autograd.grad(f(x, w), x, create_graph=True)
+        (h,) = torch.autograd.grad((g * v).sum(), x, create_graph=True)
+        return h
+
+    x, w, v = leaf(4), leaf(4), torch.randn(4)
+    results = [[run(x, w, v)] for run in both(hvp, [x, w, v])]
+    results = [[r[0], *torch.autograd.grad(r[0].sum(), [x, w])] for r in results]
+    check_equal(results)
+    outside = []
+    for run in both(f, [x, w]):
+        (g,) = torch.autograd.grad(run(x, w), x, create_graph=True)
+        outside.append(torch.autograd.grad((g * v).sum(), [x, w]))
+    check_equal(outside)
+
+
+def test_gradient_penalty():
+    critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.LayerNorm(8), nn.Linear(8, 1))
+    function, tensors = as_function(critic, lambda m, x: m(x))
+    real, fake, mix = torch.randn(5, 4), torch.randn(5, 4), torch.rand(5, 1)
+    results = []
+    point = (mix * real + (1 - mix) * fake).requires_grad_()
+    for run in both(function, [*tensors, point]):
+        point = (mix * real + (1 - mix) * fake).requires_grad_()
+        (g,) = torch.autograd.grad(run(*tensors, point).sum(), point, create_graph=True)
+        loss = run(*tensors, fake.requires_grad_()).mean() + ((g.norm(dim=1) - 1) ** 2).mean()
+        results.append(torch.autograd.grad(loss, tensors, allow_unused=True)[:-1])
+    check_equal(results)
+
+
+def test_force_field_trains_on_forces():
+    net = nn.Sequential(nn.Linear(3, 16), nn.SiLU(), nn.Linear(16, 1))
+
+    def energy(m, positions):
+        distances = (positions[:, None] - positions[None]).square().sum(-1) + 0.1
+        return m(positions).sum() + distances.rsqrt().sum()
+
+    def energy_and_forces(m, positions):
+        total = energy(m, positions)
+        (forces,) = torch.autograd.grad(total, positions, create_graph=True)
+        return total, -forces
+
+    positions = leaf(6, 3)
+    target = torch.randn(6, 3)
+    function, tensors = as_function(net, energy_and_forces)
+    plain, plain_tensors = as_function(net, energy)
+    results, outside = [], []
+    for run in both(function, [*tensors, positions]):
+        total, forces = run(*tensors, positions)
+        loss = total + (forces - target).square().mean()
+        results.append([total, forces, *torch.autograd.grad(loss, tensors, allow_unused=True)[:-1]])
+    check_equal(results)
+    for run in both(plain, [*plain_tensors, positions]):
+        total = run(*plain_tensors, positions)
+        (forces,) = torch.autograd.grad(total, positions, create_graph=True)
+        loss = (forces + target).square().mean()
+        outside.append(torch.autograd.grad(loss, tensors, allow_unused=True)[:-1])
+    check_equal(outside)
+
+
+def test_maml_inner_step():
+    def model(x, w1, w2):
+        return torch.relu(x @ w1) @ w2
+
+    def outer(x, y, w1, w2):
+        loss = F.mse_loss(model(x, w1, w2), y)
+        g1, g2 = torch.autograd.grad(loss, [w1, w2], create_graph=True)
+        return F.mse_loss(model(x + 1, w1 - 0.1 * g1, w2 - 0.1 * g2), y)
+
+    x, y, w1, w2 = torch.randn(6, 3), torch.randn(6, 2), leaf(3, 5), leaf(5, 2)
+    results = []
+    for run in both(outer, [x, y, w1, w2]):
+        loss = run(x, y, w1, w2)
+        results.append([loss, *torch.autograd.grad(loss, [w1, w2])])
+    check_equal(results)
+    results = []
+    for run in both(model, [x, w1, w2]):
+        loss = F.mse_loss(run(x, w1, w2), y)
+        g1, g2 = torch.autograd.grad(loss, [w1, w2], create_graph=True)
+        fast = [w1 - 0.1 * g1, w2 - 0.1 * g2]
+        results.append(torch.autograd.grad(F.mse_loss(model(x, *fast), y), [w1, w2]))
+    check_equal(results)
+
+
+def test_second_order_keeps_the_draws_of_the_forward():
+    def f(x, w):
+        return F.dropout(torch.tanh(x @ w), 0.5) @ w
+
+    x, w = leaf(8, 4), leaf(4, 4)
+    results = []
+    for run in both(f, [x, w]):
+        torch.manual_seed(7)
+        y = run(x, w)
+        torch.rand(3)
+        grads = torch.autograd.grad(y.square().sum(), [x, w], create_graph=True)
+        after = torch.rand(2)
+        second = torch.autograd.grad(sum(g.square().sum() for g in grads), [x, w])
+        results.append([y, *grads, *second, after])
+    check_equal(results)
+
+
+def test_second_order_with_written_inputs_and_batch_norm():
+    norm = nn.BatchNorm1d(4)
+    function, tensors = as_function(norm, lambda m, x: m(x.mul_(2)).sin())
+    results = []
+    for compiled in (False, True):
+        norm.reset_running_stats()
+        x = leaf(6, 4)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            x.normal_()
+        given = x * 1.0
+        run = aot_eager(function, [*tensors, given]) if compiled else function
+        y = run(*tensors, given)
+        wanted = [x, *tensors[:2]]
+        grads = torch.autograd.grad(y.square().sum(), wanted, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in grads), wanted)
+        results.append([y, given, *grads, *second, *[t.clone() for t in tensors[2:]]])
+    check_equal(results)
+
+
+def test_constants_of_the_forward_stay_constant():
+    def f(x):
+        with torch.no_grad():
+            scale = x.norm()
+        return (x**3 / scale).sum()
+
+    x = leaf(4)
+    results = []
+    for run in both(f, [x]):
+        (g,) = torch.autograd.grad(run(x), x, create_graph=True)
+        results.append([g, *torch.autograd.grad(g.sum(), x)])
+    check_equal(results)
+
+
+def test_input_changed_before_the_second_order_is_an_error():
+    x, w = leaf(3), leaf(3)
+    y = aot_eager(lambda x, w: (x * w).sin(), [x, w])(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="inplace operation"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
