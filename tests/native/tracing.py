@@ -14,13 +14,13 @@ def aten_graph(function, *inputs, decompositions=None):
 
 def run(function, *inputs, options=None):
     """(eager result, compiled result), flat."""
-    gm = aten_graph(function, *inputs)
+    flatten = torch.utils._pytree.tree_leaves
+    gm = aten_graph(lambda *args: tuple(flatten(function(*args))), *inputs)
     for node in gm.graph.nodes:
         if node.op == "placeholder" and "val" not in node.meta:
             raise AssertionError("no val")
     compiled = compile_graph(gm, list(inputs), options or Options())
-    flat, _ = torch.utils._pytree.tree_flatten(function(*inputs))
-    return flat, list(compiled(list(inputs)))
+    return flatten(function(*inputs)), list(compiled(list(inputs)))
 
 
 def check(function, *inputs, rtol=None, atol=None, options=None):

@@ -95,9 +95,7 @@ def build(
 
 def _emit(schedule: Schedule, target: Target) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
     """Loops and LLVM text of every group; equal kernels are one function."""
-    externs = {
-        schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"
-    }
+    externs = {schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"}
     declarations: dict[str, None] = {}
     functions: dict[object, tuple[str, Emitted]] = {}
     work: list[Work] = []

@@ -60,9 +60,7 @@ def link(data: PlanData, addresses: Mapping[str, int], keep: object) -> Any:
         dataclasses.replace(s, pointer=addresses[s.pointer]) if isinstance(s, launch.Kernel) else s  # type: ignore[index]
         for s in data.steps
     )
-    return launch.Plan(
-        data.inputs, data.buffers, steps, data.returns, data.arena_bytes, keep
-    )
+    return launch.Plan(data.inputs, data.buffers, steps, data.returns, data.arena_bytes, keep)
 
 
 @final
@@ -72,7 +70,9 @@ class _Planner:
     work: tuple[Work, ...]
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
-    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
+    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(
+        default_factory=dict
+    )
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
@@ -81,9 +81,7 @@ class _Planner:
     def run(self) -> PlanData:
         demand = self.schedule.demand
         inputs = len(demand.graph.inputs)
-        self.returned = {
-            self._strided(o).leaf for o in demand.outputs if isinstance(o, Node)
-        }
+        self.returned = {self._strided(o).leaf for o in demand.outputs if isinstance(o, Node)}
         steps: list[Any] = []
         for number, item in enumerate(self.work):
             if isinstance(item, KernelCall):
@@ -91,7 +89,8 @@ class _Planner:
                 steps.append([launch.Kernel(item.function, buffers, item.total, item.grain)])  # type: ignore[arg-type]
             else:
                 steps.append(list(self._extern(item, number)))
-        returns = tuple(self._return(o) for o in demand.outputs)
+        wanted = demand.graph.outputs
+        returns = tuple(self._return(o, w) for o, w in zip(demand.outputs, wanted, strict=True))
         self._free(steps, inputs)
         arena_bytes = self._place()
         flat = tuple(step for group in steps for step in group)
@@ -140,7 +139,9 @@ class _Planner:
         if node in self.returned:
             return self._new(launch.Fresh(node.shape, strides, kind))
         number = self._new(launch.Slot(0, node.shape, strides, kind))
-        span = 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides))
+        span = 1 + sum(
+            (size - 1) * stride for size, stride in zip(node.shape, strides, strict=True)
+        )
         self.arena[number] = (0 if 0 in node.shape else span) * kind.itemsize
         return number
 
@@ -150,14 +151,17 @@ class _Planner:
         number = self._view(base, node, place_)
         return extern.Operand(number, node.shape, place_.strides, _torch_dtype(self, place_.leaf))
 
-    def _view(self, base: int, node: Node, place_: Strided) -> int:
+    def _view(self, base: int, node: Node, place_: Strided, exact: bool = False) -> int:
         leaf = place_.leaf
         own = self.schedule.demand.strides(leaf)
-        if node is leaf or (
-            node.shape == leaf.shape
-            and place_.offset == 0
-            and own is not None
-            and same_layout(node.shape, place_.strides, own)
+        if not exact and (
+            node is leaf
+            or (
+                node.shape == leaf.shape
+                and place_.offset == 0
+                and own is not None
+                and same_layout(node.shape, place_.strides, own)
+            )
         ):
             return base
         key = (base, node.shape, place_.strides, place_.offset)
@@ -176,10 +180,14 @@ class _Planner:
         args = _fill(call.args, operands)
         kwargs = {name: _fill(value, operands) for name, value in call.kwargs.items()}
         items = {
-            n.attribute: n for n in self.schedule.demand.nodes if n.op == "item" and n.inputs[0] is node
+            n.attribute: n
+            for n in self.schedule.demand.nodes
+            if n.op == "item" and n.inputs[0] is node
         }
         trial = [
-            None if k not in items or spec is None else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
+            None
+            if k not in items or spec is None
+            else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
             for k, spec in enumerate(call.outputs)
         ]
         target = _detached(call.target)
@@ -196,13 +204,24 @@ class _Planner:
             outputs.append(dataclasses.replace(wanted, id=number))
         return extern.make_extern(target, args, kwargs, outputs)
 
-    def _return(self, output: Any) -> int:
+    def _return(self, output: Any, wanted: Any) -> int:
         if not isinstance(output, Node):
             return self._new(launch.Value(output))
         place_ = self._strided(output)
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
-        return self._view(base, output, place_)
+        number = self._view(base, output, place_)
+        strides = wanted.spec.strides
+        same = same_layout(output.shape, place_.strides, strides)
+        if not same or place_.strides == strides:
+            return number
+        if number == base and place_.leaf.op != "input" and place_.leaf in self.returned:
+            inputs = len(self.schedule.demand.graph.inputs)
+            buffer = self.buffers[base - inputs]
+            if isinstance(buffer, launch.Fresh):  # strides of sizes 0 and 1 are eager's too
+                self.buffers[base - inputs] = dataclasses.replace(buffer, strides=strides)
+                return number
+        return self._view(base, output, dataclasses.replace(place_, strides=strides), exact=True)
 
     def _free(self, steps: list[list[Any]], inputs: int) -> None:
         """Give back tensors made by torch, and inputs, after their last use."""
@@ -221,7 +240,7 @@ class _Planner:
             Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers
         ]
         offsets, total = place(lifetimes)
-        for number, offset in zip(numbers, offsets):
+        for number, offset in zip(numbers, offsets, strict=True):
             slot = self.buffers[number - inputs]
             self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
         return total
@@ -265,4 +284,4 @@ def _detached(target: Any) -> Any:
     return call
 
 
-__all__ = ["COMPUTED", "Kind", "KernelCall", "PlanData", "link", "make_plan"]
+__all__ = ["COMPUTED", "KernelCall", "Kind", "PlanData", "link", "make_plan"]

@@ -81,7 +81,7 @@ class Builder:
             return node
         if node.op == "constant" and not isinstance(node.attribute, tuple):
             value: Any = node.attribute
-            if dtype.is_float or value == value and abs(value) < 2**62:
+            if dtype.is_float or (value == value and abs(value) < 2**62):
                 return self.constant(value, dtype, node.shape)
         return self.node("cast", (node,), node.shape, dtype)
 
@@ -167,7 +167,9 @@ class Builder:
             return self.reshape(inputs[0], node.shape)
         if node.op == "cast" and node.dtype is not None:
             return self.cast(inputs[0], node.dtype)
-        if node.kind is Kind.EXTERN and all(a is b for a, b in zip(inputs, node.inputs)):
+        if node.kind is Kind.EXTERN and all(
+            a is b for a, b in zip(inputs, node.inputs, strict=True)
+        ):
             key = (node.op, tuple(map(id, inputs)), node.shape, node.dtype, _key(node.attribute))
             return self._nodes.setdefault(key, node)
         return self.node(node.op, inputs, node.shape, node.dtype, node.attribute)

@@ -82,7 +82,7 @@ class Accumulate:
     op: str  # sum, prod, amax, amin, argmax, argmin
     value: ValueId
     operand: DType
-    position: Affine = Affine()  # argmax, argmin: the index that is the result
+    position: Affine  # argmax, argmin: the index that is the result
 
 
 @final

@@ -47,10 +47,37 @@ def _pointwise(arity: int, result: str = "same", cost: int = 1, domain: str = "a
     return OpRow(Kind.POINTWISE, arity, result, cost, domain)
 
 
-_MATHS: Final = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc gelu gelu_tanh silu softplus "
-    "atan asin acos sinh cosh asinh acosh atanh erfinv lgamma digamma"
-).split()
+_MATHS: Final = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "softplus",
+    "atan",
+    "asin",
+    "acos",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erfinv",
+    "lgamma",
+    "digamma",
+]
 
 OPS: Final[Mapping[str, OpRow]] = {
     "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
@@ -132,7 +159,7 @@ class Baked:
 ViewMap: TypeAlias = tuple[Affine, ...]
 GatherMap: TypeAlias = tuple[Affine | int, ...]
 Attribute: TypeAlias = (
-    None | bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked
+    bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
 )
 
 

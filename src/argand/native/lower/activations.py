@@ -47,7 +47,9 @@ def _leaky_relu_backward(c: Context, g: Node, x: Node, slope: Scalar, result: bo
     return c.where(c.op("gt", x, 0), g, c.op("mul", g, slope))
 
 
-def _elu(c: Context, x: Node, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Node:
+def _elu(
+    c: Context, x: Node, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
+) -> Node:
     low = c.op("mul", c.op("expm1", c.op("mul", x, input_scale)), alpha * scale)
     return c.where(c.op("gt", x, 0), c.op("mul", x, scale), low)
 
@@ -95,7 +97,9 @@ def _softplus(c: Context, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> 
 def _softplus_backward(c: Context, g: Node, x: Node, beta: Scalar, threshold: Scalar) -> Node:
     scaled = c.op("mul", x, beta)
     z = c.op("exp", scaled)
-    return c.where(c.op("gt", scaled, threshold), g, c.op("div", c.op("mul", g, z), c.op("add", z, 1)))
+    return c.where(
+        c.op("gt", scaled, threshold), g, c.op("div", c.op("mul", g, z), c.op("add", z, 1))
+    )
 
 
 def _log_sigmoid(context: Context, x: Node) -> tuple[Node, Any]:
@@ -173,7 +177,12 @@ def _mse_loss_backward(c: Context, g: Node, x: Node, y: Node, reduction: int) ->
 
 
 def _bce_logits(
-    context: Context, x: Node, y: Node, weight: Node | None = None, pos: Node | None = None, reduction: int = 1
+    context: Context,
+    x: Node,
+    y: Node,
+    weight: Node | None = None,
+    pos: Node | None = None,
+    reduction: int = 1,
 ) -> Node:
     c = context
     if pos is not None:

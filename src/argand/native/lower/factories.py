@@ -31,7 +31,9 @@ def _scalar_tensor(c: Context, value: Scalar, **_: Any) -> Node:
     return c.build.constant(value, c.dtype, ())
 
 
-def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
+def _arange(
+    c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any
+) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
     if c.dtype.is_float:

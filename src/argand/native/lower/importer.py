@@ -130,7 +130,9 @@ class _Importer:
     def _typed(self, lowered: Any, result: Any) -> Any:
         """Results in the types and shapes eager gives them."""
         if isinstance(lowered, tuple):
-            return tuple(self._typed(item, value) for item, value in zip(lowered, result))
+            return tuple(
+                self._typed(item, value) for item, value in zip(lowered, result, strict=True)
+            )
         if not isinstance(lowered, Node):
             if isinstance(result, torch.Tensor):
                 return self.build.constant(0, FROM_TORCH[result.dtype], tuple(result.shape))

@@ -58,7 +58,9 @@ def _add(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
 
 
 def _sub(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
-    return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
+    return c.op(
+        "sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha))
+    )
 
 
 def _mul(c: Context, x: Value, y: Value) -> Node:
@@ -97,9 +99,7 @@ def _floor_divide(c: Context, x: Value, y: Value) -> Node:
     floor = c.where(c.op("gt", c.op("sub", quotient, floor), 0.5), c.op("add", floor, 1), floor)
     plain = c.op("div", a, b)
     signed_zero = c.op("copysign", c.build.constant(0.0, c.dtype), plain)
-    return c.where(
-        c.op("eq", b, 0), plain, c.where(c.op("ne", quotient, 0), floor, signed_zero)
-    )
+    return c.where(c.op("eq", b, 0), plain, c.where(c.op("ne", quotient, 0), floor, signed_zero))
 
 
 def _remainder(c: Context, x: Value, y: Value) -> Node:
@@ -166,7 +166,9 @@ def _abs(c: Context, x: Node) -> Node:
     return x if not c.dtype.is_float and not c.dtype.is_signed else c.op("abs", x)
 
 
-def _clamp(c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any) -> Node:
+def _clamp(
+    c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any
+) -> Node:
     low, high = names.get("min", low), names.get("max", high)
     if low is not None:
         x = c.op("max", x, c.node(low))
@@ -245,7 +247,13 @@ def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
     return context.node(x, dtype_of(dtype))
 
 
-def _nan_to_num(c: Context, x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Node:
+def _nan_to_num(
+    c: Context,
+    x: Node,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Node:
     if not c.dtype.is_float:
         return x
     limits = torch.finfo(c.dtype.row.torch_dtype)
@@ -272,28 +280,47 @@ def _fmax(op: str) -> Lowering:
     def template(c: Context, x: Node, y: Node) -> Node:
         if not c.dtype.is_float:
             return c.op(op, x, y)
-        return c.where(
-            c.op("ne", x, x), y, c.where(c.op("ne", y, y), x, c.op(op, x, y))
-        )
+        return c.where(c.op("ne", x, x), y, c.where(c.op("ne", y, y), x, c.op(op, x, y)))
 
     return _same(template)
 
 
-_MATHS: Final = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc atan asin acos sinh cosh "
-    "asinh acosh atanh erfinv lgamma digamma sqrt neg"
-).split()
+_MATHS: Final = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "erfc",
+    "atan",
+    "asin",
+    "acos",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erfinv",
+    "lgamma",
+    "digamma",
+    "sqrt",
+    "neg",
+]
 
 
 def _families() -> dict[str, Lowering]:
     rows: dict[str, Lowering] = {f"aten.{n}.default": _unary(n) for n in _MATHS}
     for overload in ("Tensor", "Scalar"):
-        rows |= {
-            f"aten.{n}.{overload}": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")
-        }
-        rows |= {
-            f"aten.bitwise_{n}.{overload}": _bitwise(n) for n in ("and", "or", "xor")
-        }
+        rows |= {f"aten.{n}.{overload}": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
+        rows |= {f"aten.bitwise_{n}.{overload}": _bitwise(n) for n in ("and", "or", "xor")}
         rows |= {
             f"aten.add.{overload}": _same(_add),
             f"aten.sub.{overload}": _same(_sub),

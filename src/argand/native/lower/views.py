@@ -43,7 +43,12 @@ def _matrix_transpose(c: Context, x: Node) -> Node:
 
 
 def _slice(
-    c: Context, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    c: Context,
+    x: Node,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Node:
     dim = _dim(dim, len(x.shape))
     size = x.shape[dim]
@@ -124,7 +129,7 @@ def _roll(c: Context, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) 
     if not dims:
         flat = c.build.reshape(x, (math.prod(x.shape),))
         return c.build.reshape(_roll_one(c, flat, shifts[0], 0), x.shape)
-    for shift, dim in zip(shifts, dims):
+    for shift, dim in zip(shifts, dims, strict=True):
         x = _roll_one(c, x, shift, _dim(dim, len(x.shape)))
     return x
 
@@ -159,9 +164,7 @@ def _pad(c: Context, x: Node, pad: Sequence[int], value: float | None = 0) -> No
     return x if x.shape == c.shape else update(c, base, x, forms)
 
 
-def _slice_forms(
-    x: Node, dim: int, start: int | None, step: int
-) -> list[Affine]:
+def _slice_forms(x: Node, dim: int, start: int | None, step: int) -> list[Affine]:
     size = x.shape[dim]
     begin = 0 if start is None else start
     begin = min(max(begin + size if begin < 0 else begin, 0), size)
@@ -170,13 +173,21 @@ def _slice_forms(
     return forms
 
 
-def _slice_backward(c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int) -> Node:
+def _slice_backward(
+    c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int
+) -> Node:
     base = c.build.constant(0, c.dtype, c.shape)
     return update(c, base, g, _slice_forms(base, _dim(dim, len(c.shape)), start, step))
 
 
 def _slice_scatter(
-    c: Context, x: Node, piece: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    c: Context,
+    x: Node,
+    piece: Node,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Node:
     return update(c, x, c.node(piece), _slice_forms(x, _dim(dim, len(c.shape)), start, step))
 
@@ -218,7 +229,7 @@ def _repeat(c: Context, x: Node, repeats: Sequence[int]) -> Node:
     sizes = (1,) * offset + x.shape
     doubled: list[int] = []
     forms: list[Affine] = []
-    for k, (times, size) in enumerate(zip(repeats, sizes)):
+    for k, (times, size) in enumerate(zip(repeats, sizes, strict=True)):
         doubled += [times, size]
         if k >= offset:
             forms.append(Affine.of(2 * k + 1))

@@ -66,7 +66,7 @@ def find_demand(graph: Graph) -> Demand:
             call: Any = node.attribute
             demand.operands[node] = tuple(
                 _in_memory(demand, build, value, strides)
-                for value, strides in zip(node.inputs, call.layouts)
+                for value, strides in zip(node.inputs, call.layouts, strict=True)
             )
         elif node.op == "gather":
             source = _in_memory(demand, build, node.inputs[0], None)
@@ -103,7 +103,7 @@ def _prefer_layouts(demand: Demand) -> None:
     for node in demand.graph.nodes:
         if node.op == "extern":
             call: Any = node.attribute
-            wishes += zip(node.inputs, call.layouts)
+            wishes += zip(node.inputs, call.layouts, strict=True)
     wishes += [(o.node, o.spec.strides) for o in demand.graph.outputs if isinstance(o, Output)]
     for node, strides in wishes:
         owned = node.kind in COMPUTED or node.kind is Kind.REGION
@@ -118,16 +118,14 @@ def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None
         if place.leaf.kind in COMPUTED:
             demand.required.add(place.leaf)
         return node
+    wanted = contiguous_strides(node.shape)
+    if strides is not None and dense(node.shape, strides):
+        wanted = strides
     copy = build.node("copy", (node,), node.shape, node.dtype)
-    if copy not in demand.layouts:
-        usable = strides is not None and dense(node.shape, strides)
-        demand.layouts[copy] = strides if usable and strides else contiguous_strides(node.shape)
-        demand.required.add(copy)
-    if strides is not None and not same_layout(node.shape, demand.layouts[copy], strides):
-        if dense(node.shape, strides):  # the same value in a second layout
-            copy = Node("copy", (node,), node.shape, node.dtype)
-            demand.layouts[copy] = strides
-            demand.required.add(copy)
+    if copy in demand.layouts and not same_layout(node.shape, demand.layouts[copy], wanted):
+        copy = Node("copy", (node,), node.shape, node.dtype)  # the value in a second layout
+    demand.layouts.setdefault(copy, wanted)
+    demand.required.add(copy)
     return copy
 
 

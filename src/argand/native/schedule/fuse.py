@@ -82,7 +82,9 @@ class _Fuser:
         self.extents = self.schedule.extents
         self.group_of = self.schedule.group_of
         self.groups: list[Group] = []
-        self.pinned: set[Node] = set()  # must be in memory: read through a reshape of no affine form
+        self.pinned: set[Node] = (
+            set()
+        )  # must be in memory: read through a reshape of no affine form
 
     def sources(self, node: Node) -> list[Node]:
         """What must be computed before a node, views looked through."""
@@ -127,9 +129,7 @@ class _Fuser:
 
     def _absorb(self, group: Group, node: Node) -> None:
         tried: set[Group] = set()
-        listed = reads(
-            self.demand, node, group.members[node], group.operands.get(node)
-        )
+        listed = reads(self.demand, node, group.members[node], group.operands.get(node))
         for value, _ in sorted(listed, key=lambda item: -numel(item[0].shape)):
             source = source_of(value)
             producer = self.group_of.get(source)
@@ -142,9 +142,7 @@ class _Fuser:
             if reason:
                 self.schedule.decisions.append(f"keep {source.op} apart from {node.op}: {reason}")
 
-    def _merge(
-        self, group: Group, node: Node, producer: Group, source: Node, value: Node
-    ) -> str:
+    def _merge(self, group: Group, node: Node, producer: Group, source: Node, value: Node) -> str:
         """Pull a producer's group into ``group``; the reason when that cannot be."""
         if len(group.members) + len(producer.members) > self.options.max_fusion:
             return "the kernel would pass max_fusion ops"
@@ -190,7 +188,11 @@ class _Fuser:
         if not needed <= binding.keys():
             return "part of the producer's loops is not read"
         if other.outer is None and user.outer is None:
-            return "" if bound == user.variables else "the producer is smaller: computed again or stored"
+            return (
+                ""
+                if bound == user.variables
+                else "the producer is smaller: computed again or stored"
+            )
         if other.outer is None:
             assert user.outer is not None
             inner = bound - user.outer
@@ -228,9 +230,7 @@ class _Fuser:
 
     def _consistent(self, merged: Group, group: Group, producer: Group) -> bool:
         for member in group.members:
-            listed = reads(
-                self.demand, member, merged.members[member], merged.operands.get(member)
-            )
+            listed = reads(self.demand, member, merged.members[member], merged.operands.get(member))
             for value, at in listed:
                 if source_of(value) not in producer.members:
                     continue

@@ -100,11 +100,11 @@ def unify(
     for _ in range(16):  # every round splits a variable; shapes have few factors
         binding: dict[Var, Var] = {}
         split = False
-        for form, wanted, size in zip(producer.members[node], use, node.shape):
+        for form, wanted, size in zip(producer.members[node], use, node.shape, strict=True):
             mine, yours = factors(form, size, extents), factors(wanted, size, extents)
             if mine is None or yours is None:
                 return None
-            for p, u in zip(mine, yours):
+            for p, u in zip(mine, yours, strict=True):
                 a, b = extents[p], extents[u]
                 if a == b:
                     if binding.setdefault(p, u) != u:

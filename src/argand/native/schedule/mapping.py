@@ -17,9 +17,7 @@ _ZERO = Affine()
 def broadcast_coordinates(coordinates: Coordinates, shape: Shape) -> Coordinates:
     """Where an input of this shape is read by a pointwise op at ``coordinates``."""
     offset = len(coordinates) - len(shape)
-    return tuple(
-        _ZERO if size == 1 else coordinates[d + offset] for d, size in enumerate(shape)
-    )
+    return tuple(_ZERO if size == 1 else coordinates[d + offset] for d, size in enumerate(shape))
 
 
 def view_coordinates(
@@ -31,7 +29,7 @@ def view_coordinates(
         values = dict(enumerate(coordinates))
         return tuple(_substitute(form, values) for form in forms)
     linear = Affine()
-    for form, stride in zip(coordinates, contiguous_strides(view.shape)):
+    for form, stride in zip(coordinates, contiguous_strides(view.shape), strict=True):
         linear = linear + form.scale(stride)
     result: list[Affine] = []
     sizes = view.inputs[0].shape

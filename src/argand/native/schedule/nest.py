@@ -137,7 +137,7 @@ class _Nest:
 
     def _linear(self, node: Node, coordinates: Coordinates) -> Affine:
         index = Affine()
-        for form, stride in zip(coordinates, self.demand.strides(node) or ()):
+        for form, stride in zip(coordinates, self.demand.strides(node) or (), strict=True):
             index = index + form.scale(stride)
         return index
 
@@ -206,7 +206,7 @@ class _Nest:
         if place is None:
             return None
         index = Affine(place.offset)
-        for form, stride in zip(coordinates, place.strides):
+        for form, stride in zip(coordinates, place.strides, strict=True):
             index = index + form.scale(stride)
         buffer = self._buffer(place.leaf)
         return self._emit(stage, Load(self._fresh(), _known(node), buffer, index))
@@ -283,12 +283,13 @@ class _Nest:
         if place is None:
             raise InternalError("native.schedule", "the source of a gather has no memory")
         values = [
-            self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)
+            self._pull(value, at, stage)
+            for value, at in reads(self.demand, node, coordinates, None)
         ]
         index = Affine(place.offset)
         indirect: list[tuple[ValueId, int, int]] = []
         forms: Any = node.attribute
-        for form, stride, size in zip(forms, place.strides, source.shape):
+        for form, stride, size in zip(forms, place.strides, source.shape, strict=True):
             if isinstance(form, int):
                 indirect.append((values[form - 1], stride, size))
             else:
@@ -301,7 +302,7 @@ class _Nest:
         """A reshape whose loops do not split evenly: divide the linear index at run time."""
         source = view.inputs[0]
         linear = Affine()
-        for form, stride in zip(coordinates, contiguous_strides(view.shape)):
+        for form, stride in zip(coordinates, contiguous_strides(view.shape), strict=True):
             linear = linear + form.scale(stride)
         place = strided(source, self._strides)
         if place is None:
@@ -309,7 +310,7 @@ class _Nest:
         i64 = DType.I64
         rest = self._emit(stage, Coordinate(self._fresh(), linear))
         indirect: list[tuple[ValueId, int, int]] = []
-        for size, stride in zip(reversed(source.shape), reversed(place.strides)):
+        for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._emit(stage, Constant(self._fresh(), i64, size))
             digit = self._emit(stage, Compute(self._fresh(), i64, "irem", (rest, by), i64))
             rest = self._emit(stage, Compute(self._fresh(), i64, "idiv", (rest, by), i64))

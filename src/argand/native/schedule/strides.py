@@ -46,7 +46,7 @@ def strided(node: Node, leaf_strides: Callable[[Node], Shape | None]) -> Strided
             continue
         forms: Any = view.attribute
         steps = [0] * len(view.shape)
-        for form, stride in zip(forms, strides):
+        for form, stride in zip(forms, strides, strict=True):
             offset += form.constant * stride
             for dim, coefficient in form.terms:
                 steps[dim] += coefficient * stride
@@ -58,7 +58,7 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
     """Strides of a reshape that needs no copy, or None."""
     if 0 in wanted:
         return contiguous_strides(wanted)
-    old = [(size, stride) for size, stride in zip(shape, strides) if size != 1]
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
     result = [0] * len(wanted)
     dim = len(wanted) - 1
     # Walk runs of old dimensions that lie densely behind each other, filling new ones from the end.
@@ -83,7 +83,7 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
 def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     """Whether two stride tuples address the same elements; sizes 0 and 1 do not matter."""
     return 0 in shape or all(
-        a == b for size, a, b in zip(shape, first, second) if size != 1
+        a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1
     )
 
 
@@ -91,7 +91,7 @@ def dense(shape: Shape, strides: Shape) -> bool:
     """Whether the strides are those of a permuted contiguous tensor: writable without holes."""
     step = 1
     for stride, size in sorted(
-        (stride, size) for size, stride in zip(shape, strides) if size != 1
+        (stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1
     ):
         if stride != step:
             return False

@@ -91,7 +91,9 @@ class Accumulator:
         if count == 1:
             return text.value(f"extractelement {kind} {value}, i64 {start}")
         chosen = ", ".join(f"i32 {start + k}" for k in range(count))
-        return text.value(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>")
+        return text.value(
+            f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>"
+        )
 
     def _join(
         self, text: Text, left: tuple[str, str], right: tuple[str, str], lanes: int
@@ -130,4 +132,3 @@ class Accumulator:
         value = text.value(f"select {mask} {take}, {kind} {new[0]}, {kind} {old[0]}")
         place = text.value(f"select {mask} {take}, {wide} {new[1]}, {wide} {old[1]}")
         return value, place
-

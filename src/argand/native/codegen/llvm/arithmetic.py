@@ -67,9 +67,7 @@ def compute(
     return _integer(text, op, arguments, operand, kind, lanes)
 
 
-def _float(
-    text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int
-) -> str:
+def _float(text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int) -> str:
     if op in _FLOAT:
         return text.value(f"{_FLOAT[op]} {kind} {arguments[0]}, {arguments[1]}")
     if op in _INTRINSIC:
@@ -228,7 +226,9 @@ def combine(text: Text, op: str, left: str, right: str, dtype: DType, lanes: int
     """One step of a reduction."""
     if op in ("sum", "prod"):
         if dtype is DType.BOOL:
-            return text.value(f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}")
+            return text.value(
+                f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}"
+            )
         name = "add" if op == "sum" else "mul"
         verb = f"f{name} contract" if dtype.is_float else name
         return text.value(f"{verb} {vector(dtype.row.compute, lanes)} {left}, {right}")

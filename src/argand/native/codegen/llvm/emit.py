@@ -81,7 +81,9 @@ class Scope:
         )
 
 
-def emit_kernel(name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
+def emit_kernel(
+    name: str, kernel: Kernel, target: Target, declarations: dict[str, None]
+) -> Emitted:
     """The function of a kernel."""
     return _Emitter(name, kernel, target, declarations).run()
 
@@ -133,7 +135,9 @@ class _Emitter:
         else:
             total = 1
             self._block(kernel.body, scope)
-        head = f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
+        head = (
+            f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
+        )
         lines = [head, *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
         return Emitted("\n".join(lines), total, self._work(total))
 
@@ -434,4 +438,3 @@ class _Emitter:
             address = self._address(store.buffer, memory, at)
             piece = text.value(f"extractelement {vector(memory, lanes)} {name}, i64 {lane}")
             text.line(f"store {memory} {piece}, ptr {address}, align {align}")
-
