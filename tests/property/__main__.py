@@ -4,29 +4,67 @@ from __future__ import annotations
 
 import argparse
 import time
+import traceback
+from collections import Counter
 
 import torch
 
-import argand
+from argand.support import events
 
-from .checker import differences
+from .checker import compile_with, differences, uses_unknown_names
 from .program_generator import Program, generate
 from .shrink import shrink
 
 
-def make_wrap(backend: str):
-    def wrap(function):
-        argand.reset()
-        return argand.compile(function, backend=backend)
-
-    return wrap
-
-
-def find_differences(program: Program, backend: str, *, exact: bool) -> str | None:
+def find_differences(program: Program, backend: str) -> str | None:
     try:
-        return differences(program, make_wrap(backend), exact=exact)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return differences(program, compile_with(backend), exact=backend == "eager")
+    except Exception:
+        return traceback.format_exc()
+
+
+class Tally:
+    """Counts what capture does, so that a green run is known to have compiled something."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+
+    def __call__(self, event: events.Event) -> None:
+        if isinstance(event, events.Count):
+            self.counts[event.counter] += event.amount
+            if event.counter == "capture.breaks":
+                self.reasons[event.detail] += 1
+        elif isinstance(event, events.Artifact) and event.name == "graph_breaks":
+            text = event.render()
+            if "the frame runs in Python" in text:
+                self.left[text] += 1
+
+    def report(self) -> str:
+        lines = [f"{name}: {count}" for name, count in sorted(self.counts.items())]
+        lines += [f"  break {count}x {reason}" for reason, count in self.reasons.most_common(12)]
+        lines += [f"  left to Python {count}x {text}" for text, count in self.left.most_common(8)]
+        return "\n".join(lines)
+
+
+def check(options: argparse.Namespace, seed: int) -> str | None:
+    """The report on a program that differs, or None."""
+    program = generate(seed, options.size)
+    if options.show:
+        print(program.text)
+    difference = find_differences(program, options.backend)
+    if difference is None:
+        return None
+    if options.shrink:
+        unknown = uses_unknown_names(program)  # taking statements away must not bring them in
+        fails = lambda smaller: (
+            unknown >= uses_unknown_names(smaller)
+            and find_differences(smaller, options.backend) is not None
+        )
+        program = shrink(program, fails)
+        difference = f"{program.text}{find_differences(program, options.backend)}"
+    return f"--- seed {seed}\n{difference}"
 
 
 def main() -> None:
@@ -39,26 +77,18 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print each program")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    exact = options.backend == "eager"
-    begin, failed = time.perf_counter(), []
+    begin, failed, tally = time.perf_counter(), [], Tally()
     for seed in range(options.first, options.first + options.count):
-        program = generate(seed, options.size)
-        if options.show:
-            print(program.text)
-        difference = find_differences(program, options.backend, exact=exact)
-        if difference is None:
-            continue
-        failed.append(seed)
-        if options.shrink:
-            fails = lambda p: find_differences(p, options.backend, exact=exact) is not None
-            program = shrink(program, fails)
-            difference = find_differences(program, options.backend, exact=exact)
-        print(
-            f"--- seed {seed}\n{program.text if options.shrink else ''}{difference}"[:6000],
-            flush=True,
-        )
+        stop = events.subscribe(tally)
+        report = check(options, seed)
+        stop()
+        if report is not None:
+            failed.append(seed)
+            print(report[:6000], flush=True)
     seconds = time.perf_counter() - begin
+    print(tally.report())
     print(f"{options.count} programs, {len(failed)} differ from eager, {seconds:.0f} s: {failed}")
 
 
-main()
+if __name__ == "__main__":
+    main()

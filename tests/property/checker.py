@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+
+import argand
 
 from .program_generator import Program
 
@@ -53,7 +55,8 @@ class Picture:
         return (type(value).__name__, "opaque")
 
     def _tensor(self, value: torch.Tensor) -> object:
-        facts = (str(value.dtype), tuple(value.shape), value.requires_grad)
+        grad = self.of(value.grad) if value.is_leaf else None
+        facts = (str(value.dtype), tuple(value.shape), value.requires_grad, grad)
         plain = value.detach()
         if not self.exact:
             return ("tensor", facts, Close(plain.clone()))
@@ -78,6 +81,22 @@ class Close:
 
     def __repr__(self) -> str:
         return repr(self.tensor.tolist())
+
+
+def run_graph(module: torch.fx.GraphModule, inputs: list[object], **options: object) -> Callable:
+    """The backend `eager`, as a function: it takes options without a warning."""
+    return module.forward
+
+
+def compile_with(backend: str) -> Callable:
+    """Compile with internal errors coming out, instead of falling back to eager with a warning."""
+
+    def wrap(function: Callable) -> Callable:
+        argand.reset()
+        chosen = run_graph if backend == "eager" else backend
+        return argand.compile(function, backend=chosen, options={"strict": True})
+
+    return wrap
 
 
 def load(program: Program) -> types.ModuleType:
@@ -112,6 +131,26 @@ def error_lines(error: BaseException) -> tuple[int, ...]:
     return tuple(frame.lineno or 0 for frame in frames if frame.filename == FILE)
 
 
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def backpropagate(result: object) -> str | None:
+    """Fill the gradients of what the result was made of. Refusals are compared by their type."""
+    roots = [tensor.sum() for tensor in tensors_in(result) if tensor.grad_fn is not None]
+    if not roots:
+        return None
+    try:
+        torch.stack(roots).sum().backward()
+    except RuntimeError as error:
+        return type(error).__name__
+    return "backward"
+
+
 def run(program: Program, wrap: Callable, *, exact: bool) -> list[Call]:
     module = load(program)
     function = wrap(module.program)
@@ -122,7 +161,8 @@ def run(program: Program, wrap: Callable, *, exact: bool) -> list[Call]:
         lines: tuple[int, ...] = ()
         try:
             result = function(*arguments)
-            outcome = ("returned", picture.of(result))
+            backward = backpropagate(result) if program.seed % 2 else None
+            outcome = ("returned", picture.of(result), backward)
         except Exception as error:
             outcome = ("raised", type(error).__name__, str(error))
             lines = error_lines(error)
@@ -143,3 +183,9 @@ def differences(program: Program, wrap: Callable, *, exact: bool = True) -> str 
                     f"  compiled {getattr(got, part)}"
                 )
     return None
+
+
+def uses_unknown_names(program: Program) -> bool:
+    """Whether the program, run eagerly, stumbles over a variable that is not there."""
+    calls = run(program, lambda function: function, exact=True)
+    return any(call.outcome[1] in ("NameError", "UnboundLocalError") for call in calls)
