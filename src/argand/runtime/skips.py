@@ -38,7 +38,7 @@ def should_skip(code: types.CodeType) -> bool:
     if name.startswith("<"):
         return name.startswith(_GENERATED)
     if name.startswith(_TORCH):
-        return not name.startswith(_TORCH_MODULES) or name == f"{_TORCH_MODULES}module.py"
+        return not (code.co_name == "forward" and name.startswith(_TORCH_MODULES))
     if name.startswith(_ARGAND) or any(part in name for part in _TOOLS):
         return True
     return name.startswith(_STANDARD) and "site-packages" not in name
