@@ -217,7 +217,7 @@ def _callable(tracer: Tracer, value: Any) -> Any:
 def iterable(tracer: Tracer, value: Any) -> Any:
     """A value that native code can iterate: Python iterators become generators of the trace."""
     kind = type(value)
-    if kind in PLAIN or callable(value):
+    if kind in PLAIN:
         return value
     if isinstance(value, torch.Tensor):
         return operate.get_iter(tracer, value)

@@ -69,7 +69,10 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return tracer.recorder.call_function(function, args, kwargs)
     if isinstance(function, torch.jit.ScriptFunction):
-        return tracer.recorder.call_function(function, args, kwargs)
+        original = getattr(function, "_torchdynamo_inline", None)  # torch keeps it there
+        if original is None:
+            raise CaptureBreak(Break.B002, None, function=function.name)
+        return call(tracer, original, args, kwargs)
     if isinstance(function, Switch):
         if function.region is None:
             raise CaptureBreak(Break.B006, None, function=str(function.__wrapped__))
@@ -248,8 +251,6 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs) -> Any:
         return call_function(tracer, meta, (kind, *args), kwargs)
     make, start = lookup(tracer, kind, "__new__"), lookup(tracer, kind, "__init__")
     make = make.__func__ if isinstance(make, staticmethod) else make
-    if issubclass(kind, torch.nn.Module):
-        raise CaptureBreak(Break.B013, None, what=f"making a module ({kind.__name__})")
     python_start = type(start) is types.FunctionType
     if make is object.__new__ and start is object.__init__ and not args and not kwargs:
         return native.call(object.__new__, (kind,), {})

@@ -150,10 +150,9 @@ class Frame:
             message = f"{type(error).__name__}: {error}"
             raise InternalError("capture", message) from error
         handler = self.program[self.index][1].handler
-        if handler is None:
-            error.__traceback__ = None
-            raise error
         error.__traceback__ = None  # it holds frames of the interpreter alive
+        if handler is None:
+            native.raise_(error)
         del self.stack[handler.depth :]
         if handler.lasti:
             self.stack.append(self.index)

@@ -20,7 +20,7 @@ import torch
 
 from argand.capture.generators import Callback, Generator
 from argand.capture.tracer import Tracer
-from argand.capture.world import PINNED, is_constant
+from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
 from argand.support.errors import Break, CaptureBreak
 
@@ -329,11 +329,7 @@ class Rebuilder:
 
 def native_base(kind: type) -> type:
     """The C class at the root of a class, whose `__new__` makes it."""
-    for base in kind.__mro__:
-        make = base.__dict__.get("__new__")
-        if make is not None and isinstance(make, types.BuiltinFunctionType):
-            return base
-    return object
+    return next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -181,11 +181,9 @@ class _Attempt:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return SKIP
 
-    def _raised(self, error: Exception) -> Marker | None:
-        if self.options.strict and getattr(error, "__traceback__", None) is None:
-            return None
+    def _raised(self, error: Exception) -> None:
         events.count("capture.raised", detail=type(error).__name__)
-        return None
+        events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")
 
 
 @functools.lru_cache(maxsize=4096)

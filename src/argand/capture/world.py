@@ -52,7 +52,7 @@ PINNED: Final = (
 CONTAINERS: Final = (list, dict, set, collections.deque)
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 SENTINEL: Final = object()
-_HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
+HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
 _HARMLESS: Final = frozenset(
     {property, staticmethod, classmethod, types.CodeType, types.GenericAlias, types.UnionType}
     | {
@@ -333,6 +333,6 @@ class World:
             value = functools.partial(lambda: None)  # a partial of a partial would be flattened
             value.__setstate__((function, tuple(args), dict(keywords), {}))
             return self.register(source, raw, value)
-        if not kind.__flags__ & _HEAP_TYPE and kind not in _HARMLESS:
+        if not kind.__flags__ & HEAP_TYPE and kind not in _HARMLESS:
             self.opaque.add(id(raw))
         return self.register(source, raw, raw)
