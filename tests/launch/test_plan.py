@@ -268,3 +268,28 @@ def test_arena_grows_to_the_largest_and_stays_one():
     statistics = _native.arena_statistics()
     assert statistics["free_blocks"] == 1
     assert 100_000 <= statistics["bytes_held"] - start < 110_000
+
+
+def test_profile_times_each_step():
+    steps = (increment(0, 1, 4), Call(torch.neg, (Ref(1),), {}, (2,)), Free((1,)))
+    plan = Plan(1, (Fresh((4,), (1,), F32), Made()), steps, (2,))
+    (out,), times = plan.profile([torch.ones(4)])
+    assert out.tolist() == [-2.0] * 4
+    assert len(times) == 3 and all(time >= 0 for time in times) and times[1] > 0
+    with pytest.raises(TypeError, match="one list"):
+        plan.profile(3)
+
+
+def test_freed_memory_is_kept_between_calls():
+    import resource
+
+    plan = Plan(1, tuple(Fresh((1 << 20,), (1,), F32) for _ in range(8)), (), tuple(range(1, 9)))
+
+    def faults_of_one_call():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for tensor in plan([torch.ones(1)]):
+            tensor.fill_(1.0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults_of_one_call()
+    assert min(faults_of_one_call() for _ in range(5)) < 1000  # 8192 pages are written

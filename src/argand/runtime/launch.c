@@ -10,6 +10,7 @@
 #include "launch.h"
 #include "plan.h"
 #include <structmember.h>
+#include <time.h>
 
 enum { STACK_WORDS = 512, DEVICE_CPU = 0 };
 
@@ -21,6 +22,7 @@ typedef struct {
     PyObject **objects; /* by buffer id; owned; NULL where no Python object exists (yet) */
     void **table;       /* the pointers of the running kernel */
     Arena *arena;
+    int64_t *times; /* nanoseconds per step, when the run is profiled */
 } Run;
 
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
@@ -279,26 +281,34 @@ static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
     return 0;
 }
 
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
 static int run_steps(Run *run)
 {
     const Plan *plan = run->plan;
-    for (Py_ssize_t i = 0; i < plan->n_steps;) {
+    for (Py_ssize_t i = 0, last; i < plan->n_steps; i = last) {
         const Step *step = &plan->steps[i];
+        int64_t start = run->times ? nanoseconds() : 0;
+        int failed = 0;
+        last = i + 1;
         if (step->kind == STEP_CALL) {
-            if (run_call(run, step))
-                return -1;
-            i++;
+            failed = run_call(run, step);
         } else if (step->kind == STEP_FREE) {
             run_free(run, step);
-            i++;
         } else {
-            Py_ssize_t last = i;
-            while (last < plan->n_steps && !needs_python(&plan->steps[last]))
+            while (!run->times && last < plan->n_steps && !needs_python(&plan->steps[last]))
                 last++;
-            if (run_stretch(run, i, last))
-                return -1;
-            i = last;
+            failed = run_stretch(run, i, last);
         }
+        if (failed)
+            return -1;
+        if (run->times)
+            run->times[i] = nanoseconds() - start;
     }
     return 0;
 }
@@ -340,7 +350,7 @@ static int start_run(Run *run, PyObject *inputs)
     return 0;
 }
 
-static PyObject *run_plan(const Plan *plan, PyObject *inputs)
+static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times)
 {
     const TorchLink *torch = argand_torch_link();
     if (!torch)
@@ -351,7 +361,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs)
     if (words > STACK_WORDS && !(memory = PyMem_New(void *, words)))
         return PyErr_NoMemory();
     memset(memory, 0, 2 * count * sizeof *memory);
-    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL};
+    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL, times};
     PyObject *results = NULL;
     /* Differentiation happened ahead of time; parameters among the inputs must not start it again. */
     _Bool grad_mode = torch->grad_mode();
@@ -370,21 +380,56 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs)
     return results;
 }
 
+static int check_inputs(const Plan *plan, PyObject *inputs)
+{
+    if (!PyList_Check(inputs)) {
+        PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
+        return -1;
+    }
+    if (PyList_GET_SIZE(inputs) != plan->n_inputs) {
+        PyErr_Format(PyExc_TypeError, "this Plan takes %zd inputs, not %zd", plan->n_inputs,
+                     PyList_GET_SIZE(inputs));
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *plan_vectorcall(PyObject *self, PyObject *const *args, size_t flags,
                                  PyObject *names)
 {
-    const Plan *plan = (Plan *)self;
-    if (PyVectorcall_NARGS(flags) != 1 || names || !PyList_Check(args[0])) {
+    if (PyVectorcall_NARGS(flags) != 1 || names) {
         PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
         return NULL;
     }
-    if (PyList_GET_SIZE(args[0]) != plan->n_inputs) {
-        PyErr_Format(PyExc_TypeError, "this Plan takes %zd inputs, not %zd", plan->n_inputs,
-                     PyList_GET_SIZE(args[0]));
-        return NULL;
-    }
-    return run_plan(plan, args[0]);
+    return check_inputs((Plan *)self, args[0]) ? NULL : run_plan((Plan *)self, args[0], NULL);
 }
+
+static PyObject *plan_profile(PyObject *self, PyObject *inputs)
+{
+    Plan *plan = (Plan *)self;
+    if (check_inputs(plan, inputs))
+        return NULL;
+    int64_t *times = PyMem_Calloc(plan->n_steps + 1, sizeof *times);
+    PyObject *results = times ? run_plan(plan, inputs, times) : PyErr_NoMemory();
+    PyObject *list = results ? PyList_New(plan->n_steps) : NULL;
+    for (Py_ssize_t i = 0; list && i < plan->n_steps; i++) {
+        PyObject *item = PyLong_FromLongLong(times[i]);
+        if (!item)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    PyMem_Free(times);
+    PyObject *both = list ? PyTuple_Pack(2, results, list) : NULL;
+    Py_XDECREF(results);
+    Py_XDECREF(list);
+    return both;
+}
+
+static PyMethodDef plan_methods[] = {
+    {"profile", plan_profile, METH_O, "Run; (outputs, nanoseconds of each step)."},
+    {NULL},
+};
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -439,6 +484,7 @@ static PyTypeObject plan_type = {
     .tp_traverse = plan_traverse,
     .tp_clear = plan_clear,
     .tp_members = plan_members,
+    .tp_methods = plan_methods,
 };
 
 static PyMethodDef functions[] = {

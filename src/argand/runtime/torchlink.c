@@ -82,6 +82,7 @@ const TorchLink *argand_torch_link(void)
             return NULL;
     if (verify_layout(&found))
         return NULL;
+    argand_keep_freed_memory();
     link_table = found;
     link_ready = 1;
     return &link_table;
