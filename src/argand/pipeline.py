@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, Final, TypeVar, overload
 
 import torch
@@ -35,7 +34,8 @@ from argand.support.options import MODES, Options, make_options, read_environmen
 
 Model = TypeVar("Model", bound=Callable[..., Any])
 
-_OURS: Final = frozenset(field.name for field in fields(Options))
+# Options of capture and cache. The rest are the backend's: another one has its own names for them.
+_OURS: Final = frozenset({"recompile_limit", "strict"})
 
 
 @overload
@@ -110,15 +110,16 @@ def _make_region(
     options: Mapping[str, object] | None = None,
 ) -> Region:
     logs.start_from_environment()
-    bound = bind_backend(get_default_backend() if backend is None else backend, mode, options)
-    # Another backend may have modes and options of its own: only the names we know are ours.
-    ours = {name: value for name, value in (options or {}).items() if name in _OURS}
-    chosen = make_options(
-        mode if mode in MODES else None,
-        options if bound.name == "argand" else ours,
-        fullgraph=fullgraph,
-        dynamic=dynamic,
-    )
+    chosen_backend = get_default_backend() if backend is None else backend
+    given = dict(options or {})
+    ours = {name: value for name, value in given.items() if name in _OURS}
+    if chosen_backend == "argand":
+        ours = given
+    else:
+        given = {name: value for name, value in given.items() if name not in _OURS}
+    bound = bind_backend(chosen_backend, mode, given)
+    known_mode = mode if mode in MODES and not ours else None
+    chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
     compile_frame = functools.partial(_compile_frame, bound, chosen)
     return CodeCache(compile_frame, chosen, bound.reset).make_region()
 

@@ -23,6 +23,7 @@ READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("number of torch dispatch modes", torch._C._len_torch_dispatch_stack),
     ("torch.are_deterministic_algorithms_enabled()", torch._C._get_deterministic_algorithms),
     ("torch function enabled", torch._C._is_torch_function_enabled),
+    ("torch.jit.trace", torch._C._get_tracing_state),
 )
 
 
