@@ -409,3 +409,24 @@ def test_a_break_below_a_thunk_comes_back_to_the_same_function():
     assert live_locals(made, call) == live_locals(code, at)
     again = make_resume(made, call, stack=stack, bound=live_locals(made, call), thunk=True)
     assert again is made
+
+
+def test_a_value_nobody_reads_is_not_read():
+    """The loop variable of `for _ in ...` and the result of a statement must not become guards."""
+
+    def f(items, x):
+        for _ in items:
+            print()
+            x = x + 1
+        return x
+
+    code = f.__code__
+    instructions = decode(code).instructions
+    for op in ("FOR_ITER", "CALL"):
+        at = next(i.index for i in instructions if i.op == op) + 1
+        made = make_resume(code, at, stack=(True, True), bound=live_locals(code, at))
+        reads = [
+            i.argval for i in decode(made).instructions if i.op in ("LOAD_FAST", "DELETE_FAST")
+        ]
+        assert "___stack_0" in reads and "___stack_1" not in reads
+        assert FunctionType(made, {"print": lambda: None})(iter([1, 2]), object(), 1) == 4

@@ -136,11 +136,17 @@ def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:
     return found
 
 
+def reads_own_frame(code: CodeType) -> bool:
+    """Whether the code may look at its variables by `locals()`, `eval` or through its frame."""
+    found = decode(code).instructions
+    return any(step.argval in _FRAME_READERS.get(step.op, ()) for step in found)
+
+
 @functools.lru_cache(maxsize=1024)
 def _live_masks(code: CodeType) -> tuple[int, ...]:
     """Per instruction: bit i set if local i may be read from there on before it is written."""
     instructions = decode(code).instructions
-    if any(found.argval in _FRAME_READERS.get(found.op, ()) for found in instructions):
+    if reads_own_frame(code):
         return (-1,) * len(instructions)
     live = [0] * (len(instructions) + 1)
     changed = True

@@ -78,7 +78,8 @@ class Instruction:
             text += f" {self.arg}" + "".join(f" {name}=" for name in self.keyword_names)
         elif self.arg is not None:
             text += " NULL +" if self.pushes_null else ""
-            text += f" {self.arg}" if self.argval is None else f" {self.argval!r}"
+            named = self.argval is not None or self.op == "LOAD_CONST"
+            text += f" {self.argval!r}" if named else f" {self.arg}"
         return text if self.handler is None else f"{text}   [{self.handler.target}]"
 
 

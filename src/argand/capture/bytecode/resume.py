@@ -30,7 +30,14 @@ from types import CodeType
 from typing import Final, final
 
 from argand.capture.bytecode.assemble import assemble
-from argand.capture.bytecode.flow import Slot, Stack, falls_through, reachable, stack_before
+from argand.capture.bytecode.flow import (
+    Slot,
+    Stack,
+    falls_through,
+    live_locals,
+    reachable,
+    stack_before,
+)
 from argand.capture.bytecode.instruction import Handler, Instruction, Origin
 from argand.capture.bytecode.version import decode, dialect
 from argand.support.errors import Break, CaptureBreak, Location
@@ -86,7 +93,8 @@ def _make(
         entries = handler if raises else (index + 1, *handler)
     builder = _Builder(code, place, entries, bound)
     builder.take_parameters(first=thunk or raises, stack=stack)
-    builder.restore_stack(stack, kinds)
+    unread = not (thunk or raises) and _drops_top(code, place)
+    builder.restore_stack(stack, kinds, unread=len(stack) - 1 if unread else -1)
     if raises:
         builder.raise_first()
     elif thunk:
@@ -95,6 +103,13 @@ def _make(
     else:
         builder.continue_call()
     return builder.finish(None if raises else entries[0])
+
+
+def _drops_top(code: CodeType, place: Instruction) -> bool:
+    """Whether `place` throws the top of the stack away, or stores it in a variable nobody reads."""
+    if place.op == "STORE_FAST":
+        return place.argval not in live_locals(code, place.index + 1)
+    return place.op == "POP_TOP" and not reads_own_frame(code)
 
 
 def _slot_kinds(
@@ -198,11 +213,17 @@ class _Builder:
         self.load_and_forget(f"{self.prefix}self")
         self.emit("STORE_FAST", 0)
 
-    def restore_stack(self, stack: tuple[bool, ...], kinds: Stack) -> None:
-        """Push the slots, bottom first."""
+    def restore_stack(self, stack: tuple[bool, ...], kinds: Stack, unread: int) -> None:
+        """Push the slots, bottom first. Slot `unread` gets None: reading it would mean a guard on its value."""
         for slot, (given, kind) in enumerate(zip(stack, kinds, strict=True)):
             if not given:
                 self.emit("PUSH_NULL")
+                continue
+            if slot == unread:
+                none = self._constant(None)
+                self.emit("LOAD_CONST", none)
+                self.emit("STORE_FAST", self.names.index(f"{self.prefix}stack_{slot}"))
+                self.emit("LOAD_CONST", none)
                 continue
             self.load_and_forget(f"{self.prefix}stack_{slot}")
             if kind is Slot.PREVIOUS:
