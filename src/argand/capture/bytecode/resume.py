@@ -36,6 +36,7 @@ from argand.capture.bytecode.flow import (
     falls_through,
     live_locals,
     reachable,
+    reads_own_frame,
     stack_before,
 )
 from argand.capture.bytecode.instruction import Handler, Instruction, Origin
