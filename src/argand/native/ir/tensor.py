@@ -47,7 +47,7 @@ def _pointwise(arity: int, result: str = "same", cost: int = 1, domain: str = "a
     return OpRow(Kind.POINTWISE, arity, result, cost, domain)
 
 
-_MATHS: Final = [
+MATHS: Final = [
     "exp",
     "exp2",
     "expm1",
@@ -101,7 +101,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "not": _pointwise(1, domain="integer"),
     **{name: _pointwise(2, "bool") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "select": _pointwise(3, "second"),
-    **{name: _pointwise(1, cost=20, domain="float") for name in _MATHS},
+    **{name: _pointwise(1, cost=20, domain="float") for name in MATHS},
     "pow": _pointwise(2, cost=40, domain="float"),
     "atan2": _pointwise(2, cost=40, domain="float"),
     **{name: OpRow(Kind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from argand.native.codegen import math
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import Node
+from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
 
 Scalar: TypeAlias = bool | int | float
@@ -69,6 +70,8 @@ class Context:
 
     def op(self, name: str, *values: Value) -> Node:
         """A pointwise op; Python numbers take the type of the node arguments."""
+        if name in MATHS and name not in math.SUPPORTED:
+            raise NotLowered
         dtype = next(v.dtype for v in reversed(values) if isinstance(v, Node))
         nodes = [v if isinstance(v, Node) else self.build.constant(v, dtype) for v in values]  # type: ignore[arg-type]
         return self.build.pointwise(name, *nodes)

@@ -17,7 +17,7 @@ def _filled(value: Scalar) -> Lowering:
     return lambda c, *args, **kwargs: c.build.constant(value, c.dtype, c.shape)
 
 
-def _full(c: Context, size: Any, value: Scalar, **_: Any) -> Node:
+def _full(c: Context, size: Any, value: Scalar, *_: Any, **__: Any) -> Node:
     if not isinstance(value, bool | int | float):
         raise NotLowered
     return c.build.constant(value, c.dtype, c.shape)
@@ -27,7 +27,7 @@ def _fill_tensor(c: Context, x: Node, value: Node) -> Node:
     return c.build.expand(c.node(value), c.shape)
 
 
-def _scalar_tensor(c: Context, value: Scalar, **_: Any) -> Node:
+def _scalar_tensor(c: Context, value: Scalar, *_: Any, **__: Any) -> Node:
     return c.build.constant(value, c.dtype, ())
 
 
