@@ -157,7 +157,7 @@ def call_harmless(
     tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False
 ) -> Any:
     """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
-    if not trusted and not _is_harmless(function):
+    if not trusted and not _is_harmless(function) and not only_numbers(function, args, kwargs):
         raise CaptureBreak(Break.B002, None, function=_name_of(function))
     owner = getattr(function, "__self__", None)
     if owner is not None:
@@ -175,6 +175,13 @@ def call_harmless(
         if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
             raise CaptureBreak(Break.B002, None, function=_name_of(function))
     return native.call(function, *_prepared(tracer, function, args, kwargs))
+
+
+def only_numbers(function: Any, args: Args, kwargs: Kwargs) -> bool:
+    """numpy used as a calculator: numbers in, and so a number out."""
+    if not str(getattr(type(function), "__module__", "")).startswith("numpy"):
+        return False
+    return all(isinstance(value, int | float) for value in (*args, *kwargs.values()))
 
 
 def _is_plain_object(value: Any) -> bool:

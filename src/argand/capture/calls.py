@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, marks, native, torch_rules
-from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless
+from argand.capture.builtin_rules import (
+    CLASS_RULES,
+    PASSES_THROUGH,
+    RULES,
+    call_harmless,
+    only_numbers,
+)
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import PLAIN, lookup
@@ -112,7 +118,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
         return tracer.defer(function, args, kwargs)
     elif top in _RUN_FOR_REAL:
         return call_harmless(tracer, function, args, kwargs, trusted=True)
-    elif top in _LEFT_TO_PYTHON:
+    elif top in _LEFT_TO_PYTHON and not only_numbers(function, args, kwargs):
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
     else:
         rule = _PYTHON_RULES.get(function)
@@ -171,8 +177,7 @@ _APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
 
 
 def _call_autograd_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    owner = function.__self__
-    return tracer.recorder.call_function(owner.apply, args, kwargs)
+    return tracer.recorder.call_function(torch_rules.apply_of(function.__self__), args, kwargs)
 
 
 def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:

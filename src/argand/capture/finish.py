@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -121,6 +122,7 @@ def _function(text: str, namespace: dict[str, Any], where: Location) -> types.Fu
     exec(compile(text, name, "exec"), namespace)
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     made: types.FunctionType = namespace.pop("compiled")
+    weakref.finalize(made, linecache.cache.pop, name, None)
     return made
 
 

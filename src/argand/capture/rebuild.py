@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy
 import torch
 
 from argand.capture.generators import Callback, Generator

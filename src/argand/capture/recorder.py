@@ -95,13 +95,9 @@ class Recorder:
             return kind(*[self.argument(item) for item in value])
         if isinstance(value, list | tuple):
             return type(value)([self.argument(item) for item in value])
-        if isinstance(value, int | float | str):  # enums and other subclasses
-            return value.value if hasattr(value, "value") else value
-        return self._odd_argument(value)
-
-    def _odd_argument(self, value: Any) -> Any:
-        if isinstance(value, type | torch._C.Generator | torch.finfo | torch.iinfo):
-            raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+        for plain in (bool, int, float, str):  # enums, numpy's numbers and other subclasses
+            if isinstance(value, plain):
+                return plain(getattr(value, "value", value))
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
 
     def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -146,8 +146,6 @@ class _Attempt:
         recorder = self.tracer.recorder
         if broken is None and not recorder.calls and not recorder.keep:
             return SKIP if self.tail is False else None
-        if broken is not None and not broken.frames:
-            return self.give_up(broken)
         try:
             return finish(self.tracer, where, saved, backend, ending, broken)
         except CannotRebuild as cause:
@@ -163,9 +161,10 @@ class _Attempt:
     def _break(self, cause: CaptureBreak) -> Ending:
         events.count("capture.breaks", detail=cause.reason)
         events.artifact("graph_breaks", lambda: str(cause))
-        if self.options.fullgraph:
-            raise CaptureError(cause, cause.stack)
+        if self.options.fullgraph or not cause.frames:
+            raise CaptureError(cause, cause.stack) if self.options.fullgraph else cause
         frames = list(cause.frames)
+        cause.frames.clear()  # the reason outlives the trace, its frames must not
         return lambda rebuilder, effects: write_break(rebuilder, frames, effects, self.tail)
 
     def give_up(self, error: ArgandError) -> Marker:
@@ -183,7 +182,9 @@ class _Attempt:
 
     def _raised(self, error: Exception) -> None:
         events.count("capture.raised", detail=type(error).__name__)
-        events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")
+        events.artifact(
+            "graph_breaks", lambda: f"user code raised {error!r}: eager raises it again"
+        )
 
 
 @functools.lru_cache(maxsize=4096)
