@@ -71,7 +71,7 @@ def compile_with_autograd(
         if compilers.options.strict:
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
-        return gm.forward  # type: ignore[no-any-return]
+        return gm.forward
     run = compile_traced(program, traced, compilers)
     return rebuild(run)
 
@@ -83,8 +83,8 @@ def _flatten(program: Program) -> tuple[Program, Callable[[Callable[..., Any]], 
     def flat(recorder: Any, inputs: list[Any]) -> Sequence[Any]:
         result = program(recorder, inputs)
         leaves, structure = pytree.tree_flatten(result)
-        nested = not isinstance(result, tuple | list) or len(leaves) != len(result)
-        spec[:] = [structure if nested else type(result)]
+        flat_already = type(result) in (tuple, list) and len(leaves) == len(result)
+        spec[:] = [type(result) if flat_already else structure]
         return leaves
 
     def rebuild(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,8 +106,8 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     events.artifact("aot_joint_graph", lambda: readable(joint))
     with events.stage("autograd.partition"):
         forward, backward = _partition(joint, traced, compilers)
-    for name, module in (("forward", forward), ("backward", backward)):
-        events.artifact("aot_graphs", lambda module=module: readable(module), name)
+    events.artifact("aot_graphs", lambda: readable(forward), "forward")
+    events.artifact("aot_graphs", lambda: readable(backward), "backward")
     run_forward = boxed(compilers.forward(forward, traced.inputs))
     return run_training(
         traced,

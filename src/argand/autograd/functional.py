@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import torch
 from torch._ops import OpOverload
 
-aten: Final = torch.ops.aten
+from argand.autograd.geometry import KNOWN_VIEWS
 
 
 class Action(enum.Enum):
@@ -27,7 +27,7 @@ class Action(enum.Enum):
     WRITE = "record the functional op, then store its results in what the op writes"
     RESHAPE = "changes the geometry of a tensor object, not its memory (t_, squeeze_)"
     COMPOSITE = "run its decomposition"
-    QUESTION = "asks about metadata, or computes nothing"
+    QUESTION = "asks about metadata, or about data a fake does not have (refused by FakeMode)"
     REFUSE = "changes storages themselves"
 
 
@@ -97,8 +97,10 @@ def recipe_of(func: Any) -> Recipe:
     if torch.Tag.inplace_view in func.tags:
         return Recipe(Action.RESHAPE)
     if func.is_view and func.namespace == "aten":
-        return Recipe(Action.VIEW)
-    if not schema.is_mutable and not _gives_tensors(schema):
+        # composites such as `to` are views only at times
+        composite = func not in KNOWN_VIEWS and func._can_decompose()
+        return Recipe(Action.COMPOSITE if composite else Action.VIEW)
+    if not schema.is_mutable and (not _gives_tensors(schema) or _reads_data(func)):
         return Recipe(Action.QUESTION)
     if func.namespace == "aten" and func._can_decompose():
         return Recipe(Action.COMPOSITE)
@@ -121,6 +123,11 @@ def is_random(func: Any, args: tuple[Any, ...]) -> bool:
     if "scaled_dot_product" in func._opname:
         return len(args) > _SDPA_DROPOUT and args[_SDPA_DROPOUT] != 0.0
     return True
+
+
+def _reads_data(func: OpOverload) -> bool:
+    tags = func.tags
+    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 
 
 def complete(

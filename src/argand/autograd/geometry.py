@@ -7,7 +7,6 @@ constant arguments, which can be replayed on a graph node, on a real tensor, or 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -197,4 +196,4 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     aten.view.dtype: _by_dtype,
 }
 
-getitem: Final = operator.getitem
+KNOWN_VIEWS: Final = frozenset((*_UNDO, *_SPLITS))

@@ -213,7 +213,7 @@ def run_training(
             with _grad_mode(True):
                 results = apply(*prepare(inputs))
         if epilogue.trivial:
-            return results  # type: ignore[no-any-return]
+            return results
         if grad_mode:
             return epilogue(inputs, results)
         with _grad_mode(True):
@@ -273,7 +273,7 @@ def _make_function(
             return places.scatter(backward()(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
-    return super(torch.autograd.Function, CompiledFunction).apply  # type: ignore[no-any-return]
+    return super(torch.autograd.Function, CompiledFunction).apply
 
 
 @final

@@ -11,7 +11,7 @@ import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -53,6 +53,10 @@ class Traced:
         return bool(self.tangents)
 
 
+# Composite ops that read a tensor's data in C++, out of sight of any dispatch mode.
+_READS_MEMORY: Final = frozenset({torch.tensor_split, torch.Tensor.tensor_split, "tensor_split"})
+
+
 def run_graph(module: GraphModule) -> Program:
     """A captured graph as a program; each node lends its line to what it makes torch do."""
 
@@ -70,6 +74,8 @@ def run_graph(module: GraphModule) -> Program:
             args = torch.fx.node.map_arg(node.args, lookup)
             kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
             lines.enter(node.meta.get("stack_trace"))
+            if node.target in _READS_MEMORY and isinstance(args[1], torch.Tensor):
+                raise Untraceable(f"{node.target} reads the data of a tensor")
             match node.op:
                 case "call_function":
                     values[node] = node.target(*args, **kwargs)
@@ -288,7 +294,8 @@ def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:
             for source in node.all_input_nodes:
                 mask |= bits[source]
             bits[node] = mask
-    return [bits[node] if isinstance(node, Node) else 0 for node in gradients]
+    # a gradient that depends on no tangent (the zeros of a sign function) is always there
+    return [(bits[node] or -1) if isinstance(node, Node) else 0 for node in gradients]
 
 
 def _copied(graph: Graph, effects: Effects, gradients: Sequence[Any]) -> list[int]:
@@ -405,7 +412,7 @@ def run_engine(
 ) -> Sequence[torch.Tensor | None]:
     """torch.autograd.grad without its Python front, which imports sympy."""
     engine = torch.autograd.Variable._execution_engine
-    return engine.run_backward(  # type: ignore[no-any-return]
+    return engine.run_backward(
         tuple(outputs),
         tuple(tangents),
         create_graph,  # retain_graph
