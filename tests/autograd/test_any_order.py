@@ -199,3 +199,15 @@ def test_input_changed_before_the_second_order_is_an_error():
         w.add_(1)
     with pytest.raises(RuntimeError, match="inplace operation"):
         torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_second_order_that_cannot_be_traced_runs_eagerly():
+    def f(x):
+        return x.index_fill(0, torch.tensor([0, 2]), 1.0) ** 3
+
+    x = leaf(4)
+    results = []
+    for run in (f, aot_eager(f, [x], strict=False)):
+        (g,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
+        results.append([g, *torch.autograd.grad(g.sum(), x)])
+    check_equal(results)

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from argand.autograd.graphs import flat_outputs, make_module, readable
-from argand.autograd.higher_order import gradient_program
+from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
 from argand.autograd.trace import Program, Traced, run_graph, trace
@@ -64,16 +64,22 @@ def compile_with_autograd(
         options=options or Options(),
     )
     program, rebuild = _flatten(run_graph(gm))
+    traced = _try_trace(program, example_inputs, compilers)
+    if traced is None:
+        return gm.forward
+    return rebuild(compile_traced(program, traced, compilers))
+
+
+def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers) -> Traced | None:
+    """The traced program; None, with a count of why, when only eager is right for it."""
     try:
         with events.stage("autograd.trace"):
-            traced = trace(program, example_inputs, compilers.decompositions)
+            return trace(program, inputs, compilers.decompositions)
     except Exception as reason:
         if compilers.options.strict:
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
-        return gm.forward
-    run = compile_traced(program, traced, compilers)
-    return rebuild(run)
+        return None
 
 
 def _flatten(program: Program) -> tuple[Program, Callable[[Callable[..., Any]], Any]]:
@@ -181,9 +187,11 @@ def _differentiate_later(
         key = tuple(tangent.requires_grad for tangent in tangents)
         with lock:
             if key not in known:
-                with events.stage("autograd.trace", "differentiable backward"):
-                    second = trace(again, values, compilers.decompositions)
-                known[key] = compile_traced(again, second, compilers)
+                second = _try_trace(again, values, compilers)
+                if second is not None:
+                    known[key] = compile_traced(again, second, compilers)
+                else:
+                    known[key] = lambda *given: run_eagerly(again, given)
         return known[key](*values)
 
     return gradients

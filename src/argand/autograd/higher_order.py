@@ -8,12 +8,18 @@ is traced and compiled like any other program, so its own backward exists too, t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from argand.autograd.outputs import read_effects, state_of
 from argand.autograd.trace import Program, Traced, ambient_autocast, run_engine
+
+
+def run_eagerly(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+    """A program on real tensors: for what cannot be traced."""
+    return program(SimpleNamespace(stack_trace=None, line_book=None), list(values))  # type: ignore[arg-type]
 
 
 def gradient_program(program: Program, traced: Traced) -> Program:
@@ -28,7 +34,7 @@ def gradient_program(program: Program, traced: Traced) -> Program:
         before = [state_of(value) for value in given]
 
         def written(value: torch.Tensor) -> bool:
-            return bool(recorder.region_of(value).memory.version)
+            return any(value is given[index] for index in written_inputs)
 
         with torch.enable_grad():
             with ambient_autocast(traced.autocast):
