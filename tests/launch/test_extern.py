@@ -123,3 +123,28 @@ def test_lists_of_tensors_and_many_results():
     buffers = (Made((6, 3), (3, 1), x.dtype), Made((6, 2), (2, 1), x.dtype))
     (actual,) = Plan(2, buffers, steps, (3,))([x, y])
     torch.testing.assert_close(actual, torch.cat([x, y]).topk(2, largest=False).values)
+
+
+def test_bmm_of_attention_heads_needs_no_copy():
+    """[batch, tokens, heads, width] seen as [batch, heads, tokens, width]: no 3-d view exists."""
+    x, y = torch.randn(3, 5, 4 * 6), torch.randn(3, 5, 4 * 6)
+    heads = (3, 4, 5, 6)
+    strides = (5 * 24, 6, 24, 1)
+    left = extern.Operand(0, heads, strides, torch.float32)
+    right = extern.Operand(1, (3, 4, 6, 5), (5 * 24, 6, 1, 24), torch.float32)
+    scores = extern.Operand(2, (12, 5, 5), (25, 5, 1), torch.float32)
+    values = extern.Operand(1, heads, strides, torch.float32)
+    out = extern.Operand(3, heads, strides, torch.float32)
+    steps = (
+        *extern.make_extern(aten.bmm.default, (left, right), {}, (scores,)),
+        *extern.make_extern(aten.bmm.default, (scores, values), {}, (out,)),
+    )
+    assert all(isinstance(step, Product) for step in steps)
+    buffers = (
+        Fresh((12, 5, 5), (25, 5, 1), torch.float32),
+        Fresh((3, 5, 24), (120, 24, 1), torch.float32),
+    )
+    (actual,) = Plan(2, buffers, steps, (3,))([x, y])
+    q, k = (t.view(3, 5, 4, 6).transpose(1, 2) for t in (x, y))
+    expected = (q @ k.transpose(2, 3) @ k).transpose(1, 2).reshape(3, 5, 24)
+    torch.testing.assert_close(actual, expected)

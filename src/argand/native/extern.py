@@ -5,6 +5,9 @@ Out: steps. Matrix products in float and double become BLAS calls on pointers (0
 one); everything else calls the operator's bound C++ function from the launcher (about 3 us, the
 same road as eager without Python frames).
 
+The operands of bmm may have four dimensions, [b0, b1, rows, columns], where a view of three does
+not exist: attention heads need no copy to be multiplied.
+
 `preallocates` says, before memory is planned, whether the steps write into given buffers or make
 their own tensors.
 """
@@ -37,26 +40,40 @@ class Operand:
 @final
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """How BLAS sees an operand's last two dimensions; `step` from one of a batch to the next."""
+    """How BLAS sees an operand's last two dimensions; `steps` through the two of the batch."""
 
     transposed: bool
     leading: int
-    step: int
+    steps: tuple[int, int]
 
 
-def _matrix(operand: Operand) -> _Matrix | None:
+def _matrix(operand: Operand, batch: tuple[int, int]) -> _Matrix | None:
     """None where BLAS cannot read it without a copy."""
     rows, columns = operand.sizes[-2:]
     row, column = operand.strides[-2:]
-    batched = len(operand.sizes) == 3 and operand.sizes[0] > 1
-    step = operand.strides[0] if batched else 0
+    steps = _batch_steps(operand, batch)
     if (column == 1 or columns == 1) and (row >= columns or rows == 1):
         leading = row if rows > 1 else columns
-        return _Matrix(False, max(leading, columns, 1), step)
+        return _Matrix(False, max(leading, columns, 1), steps)
     if (row == 1 or rows == 1) and (column >= rows or columns == 1):
         leading = column if columns > 1 else rows
-        return _Matrix(True, max(leading, rows, 1), step)
+        return _Matrix(True, max(leading, rows, 1), steps)
     return None
+
+
+def _batch_steps(operand: Operand, batch: tuple[int, int]) -> tuple[int, int]:
+    """Strides of the batch dimensions; one dimension of size b0 * b1 is seen as two."""
+    front = operand.strides[:-2]
+    if len(front) == 2:
+        return (front[0], front[1])
+    return (front[0] * batch[1], front[0]) if front else (0, 0)
+
+
+def _batch(operands: Sequence[Operand]) -> tuple[int, int]:
+    """The batch as two dimensions: those of the operand that has two, if one has."""
+    fronts = [operand.sizes[:-2] for operand in operands]
+    longest = max(fronts, key=len)
+    return (longest[0], longest[1]) if len(longest) == 2 else ((*longest, 1)[0], 1)
 
 
 def _swapped(operand: Operand) -> Operand:
@@ -79,19 +96,19 @@ def _product(
         return None
     if out.dtype not in (torch.float32, torch.float64):
         return None
-    views = [_matrix(operand) for operand in (left, right, out)]
+    batch = _batch((left, right, out))
+    views = [_matrix(operand, batch) for operand in (left, right, out)]
     if views[2] is not None and views[2].transposed:
         # A column-major result: out^T = right^T left^T is row-major.
         turned = None if bias is None else _swapped(bias)
         return _product(_swapped(right), _swapped(left), _swapped(out), turned, alpha, beta)
     a, b, c = views
     rows, columns = out.sizes[-2:]
-    inner, batch = left.sizes[-1], out.sizes[0] if len(out.sizes) == 3 else 1
-    if a is None or b is None or c is None or min(rows, columns, inner, batch) == 0:
+    inner, count = left.sizes[-1], batch[0] * batch[1]
+    if a is None or b is None or c is None or min(rows, columns, inner, count) == 0:
         return None
-    if max(rows, columns, inner, batch, a.leading, b.leading, c.leading) > _INT_MAX:
+    if max(rows, columns, inner, count, a.leading, b.leading, c.leading) > _INT_MAX:
         return None
-    steps = (0, 0, 0) if bias is None else bias.strides
     return Product(
         *(left.id, right.id, out.id, rows, columns, inner, a.leading, b.leading, c.leading),
         transpose_left=a.transposed,
@@ -100,13 +117,12 @@ def _product(
         alpha=alpha,
         beta=0.0 if bias is None else beta,
         batch=batch,
-        left_step=a.step,
-        right_step=b.step,
-        out_step=c.step,
+        left_steps=a.steps,
+        right_steps=b.steps,
+        out_steps=c.steps,
         bias=None if bias is None else bias.id,
-        bias_batch_step=steps[-3] if len(steps) == 3 else 0,
-        bias_row_step=steps[-2],
-        bias_column_step=steps[-1],
+        bias_steps=(0, 0) if bias is None else _batch_steps(bias, batch),
+        bias_strides=(0, 0) if bias is None else (bias.strides[-2], bias.strides[-1]),
     )
 
 

@@ -133,11 +133,11 @@ class Kernel:
 @final
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`out[b] = alpha * left[b] @ right[b] + beta * out[b]` by BLAS, on pointers.
+    """`out[i, j] = alpha * left[i, j] @ right[i, j] + beta * out[i, j]` by BLAS, on pointers.
 
-    Leading dimensions and batch steps count elements; `transpose_left` says that the memory of
-    `left` is the row-major transpose, [k, m]. A `bias` fills `out` before; its steps are strides,
-    0 where it is broadcast.
+    The batch has two dimensions; steps count elements from one of the batch to the next, 0 where
+    an operand is broadcast. `transpose_left` says that the memory of `left` is the row-major
+    transpose, [inner, rows]. A `bias` fills `out` before.
     """
 
     left: int
@@ -154,14 +154,13 @@ class Product:
     double: bool = False
     alpha: float = 1.0
     beta: float = 0.0
-    batch: int = 1
-    left_step: int = 0
-    right_step: int = 0
-    out_step: int = 0
+    batch: tuple[int, int] = (1, 1)
+    left_steps: tuple[int, int] = (0, 0)
+    right_steps: tuple[int, int] = (0, 0)
+    out_steps: tuple[int, int] = (0, 0)
     bias: int | None = None
-    bias_batch_step: int = 0
-    bias_row_step: int = 0
-    bias_column_step: int = 0
+    bias_steps: tuple[int, int] = (0, 0)
+    bias_strides: tuple[int, int] = (0, 0)
 
 
 @final
@@ -234,12 +233,11 @@ def _step_row(step: Step) -> Row:
         case Product():
             bias = () if step.bias is None else (step.bias,)
             operands = (step.left, step.right, step.out, *bias)
-            work = step.batch * step.rows * step.columns * step.inner
+            work = step.batch[0] * step.batch[1] * step.rows * step.columns * step.inner
+            steps = (*step.left_steps, *step.right_steps, *step.out_steps, *step.bias_steps)
             return (
                 *(1, operands, float(step.alpha), float(step.beta)),
-                *(step.batch, step.left_step, step.right_step, step.out_step),
-                *(step.bias_batch_step, step.bias_row_step, step.bias_column_step),
-                *(step.rows, step.columns, step.inner),
+                *((*step.batch, *steps, *step.bias_strides), step.rows, step.columns, step.inner),
                 *(step.left_stride, step.right_stride, step.out_stride),
                 *(step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT),
             )

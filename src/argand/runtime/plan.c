@@ -129,21 +129,24 @@ static int parse_kernel(PyObject *row, Step *step)
 
 static int parse_product(PyObject *row, Step *step)
 {
-    PyObject *ids;
+    PyObject *ids, *table;
     Product *p = &step->product;
-    long long batch, step_a, step_b, step_c, bias_batch, bias_row, bias_column;
     int kind, trans_a, trans_b, is_double, is_long;
-    if (!PyArg_ParseTuple(row, "iO!ddLLLLLLLiiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha,
-                          &p->beta, &batch, &step_a, &step_b, &step_c, &bias_batch, &bias_row,
-                          &bias_column, &p->m, &p->n, &p->k, &p->lda, &p->ldb, &p->ldc, &trans_a,
-                          &trans_b, &is_double, &is_long))
+    if (!PyArg_ParseTuple(row, "iO!ddO!iiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha, &p->beta,
+                          &PyTuple_Type, &table, &p->m, &p->n, &p->k, &p->lda, &p->ldb, &p->ldc,
+                          &trans_a, &trans_b, &is_double, &is_long))
         return -1;
-    if (PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4) {
-        PyErr_SetString(PyExc_ValueError, "a product has three buffers, or four with a bias");
+    if ((PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4)
+        || PyTuple_GET_SIZE(table) != 12) {
+        PyErr_SetString(PyExc_ValueError, "malformed row of a product");
         return -1;
     }
-    p->batch = batch, p->step_a = step_a, p->step_b = step_b, p->step_c = step_c;
-    p->bias_batch = bias_batch, p->bias_row = bias_row, p->bias_column = bias_column;
+    int64_t *numbers = parse_integers(table, 0);
+    if (!numbers)
+        return -1;
+    memcpy(p->batch, numbers, 10 * sizeof *numbers); /* batch and the steps, in order */
+    p->bias_row = numbers[10], p->bias_column = numbers[11];
+    PyMem_Free(numbers);
     p->trans_a = trans_a ? 'T' : 'N', p->trans_b = trans_b ? 'T' : 'N';
     p->is_double = (char)is_double;
     step->is_long = (char)is_long;

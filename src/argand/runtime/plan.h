@@ -37,11 +37,12 @@ typedef struct Argument {
     struct Argument *items; /* owned */
 } Argument;
 
-/* C[b] = alpha * A[b] @ B[b] + beta * C[b], C row-major; a fourth buffer, the bias, fills C first. */
+/* C[i,j] = alpha * A[i,j] @ B[i,j] + beta * C[i,j] over a batch of two dimensions, C row-major; a
+ * fourth buffer, the bias, fills C first. Steps count elements from one of a batch to the next. */
 typedef struct {
     double alpha, beta;
-    int64_t batch, step_a, step_b, step_c;        /* in elements */
-    int64_t bias_batch, bias_row, bias_column;    /* strides of the bias */
+    int64_t batch[2], step_a[2], step_b[2], step_c[2], step_bias[2];
+    int64_t bias_row, bias_column; /* strides of the bias */
     int m, n, k, lda, ldb, ldc;
     char trans_a, trans_b, is_double;
 } Product;

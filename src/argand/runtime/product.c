@@ -10,15 +10,23 @@ typedef struct {
     char *c;
 } Fill;
 
+/* Where matrix `index` of the batch starts, in elements. */
+static int64_t place(const Product *p, const int64_t steps[2], int64_t index)
+{
+    return index / p->batch[1] * steps[0] + index % p->batch[1] * steps[1];
+}
+
+static int64_t batch_size(const Product *p) { return p->batch[0] * p->batch[1]; }
+
 /* Rows begin..end-1 of all batches together become the bias. */
 static void fill_rows(int64_t begin, int64_t end, void *context)
 {
     const Fill *fill = context;
     const Product *p = fill->product;
     for (int64_t i = begin; i < end; i++) {
-        int64_t batch = i / p->m, row = i % p->m;
-        int64_t to = batch * p->step_c + row * p->ldc;
-        int64_t from = batch * p->bias_batch + row * p->bias_row;
+        int64_t index = i / p->m, row = i % p->m;
+        int64_t to = place(p, p->step_c, index) + row * p->ldc;
+        int64_t from = place(p, p->step_bias, index) + row * p->bias_row;
         if (p->is_double) {
             double *out = (double *)fill->c + to;
             const double *in = (const double *)fill->bias + from;
@@ -39,7 +47,7 @@ static void fill_bias(const TorchLink *torch, const Product *p, const void *bias
 {
     enum { SERIAL = 1 << 15 };
     Fill fill = {p, bias, c};
-    int64_t rows = p->batch * p->m;
+    int64_t rows = batch_size(p) * p->m;
     if (rows * p->n < SERIAL)
         fill_rows(0, rows, &fill);
     else
@@ -63,18 +71,19 @@ static void multiply(const TorchLink *torch, const Product *p, const char *a, co
 static int multiply_batch(const TorchLink *torch, const Product *p, const char *a, const char *b,
                           char *c)
 {
-    const void **memory = malloc(3 * p->batch * sizeof *memory);
+    int64_t count = batch_size(p);
+    const void **memory = malloc(3 * count * sizeof *memory);
     if (!memory)
         return -1;
-    const void **lefts = memory, **rights = memory + p->batch;
-    void **outs = (void **)(memory + 2 * p->batch);
+    const void **lefts = memory, **rights = memory + count;
+    void **outs = (void **)(memory + 2 * count);
     int64_t width = p->is_double ? sizeof(double) : sizeof(float);
-    for (int64_t i = 0; i < p->batch; i++) {
-        lefts[i] = a + i * p->step_a * width;
-        rights[i] = b + i * p->step_b * width;
-        outs[i] = c + i * p->step_c * width;
+    for (int64_t i = 0; i < count; i++) {
+        lefts[i] = a + place(p, p->step_a, i) * width;
+        rights[i] = b + place(p, p->step_b, i) * width;
+        outs[i] = c + place(p, p->step_c, i) * width;
     }
-    int groups = 1, size = (int)p->batch;
+    int groups = 1, size = (int)count;
     if (p->is_double) {
         torch->dgemm_batch(&p->trans_b, &p->trans_a, &p->n, &p->m, &p->k, &p->alpha,
                            (const double **)rights, &p->ldb, (const double **)lefts, &p->lda,
@@ -96,10 +105,10 @@ void argand_run_product(const TorchLink *torch, const Step *step, void *const *p
     char *c = pointers[step->ids[2]];
     if (step->n_ids == 4)
         fill_bias(torch, p, pointers[step->ids[3]], c);
-    if (p->batch > 1 && !multiply_batch(torch, p, a, b, c))
+    if (batch_size(p) > 1 && !multiply_batch(torch, p, a, b, c))
         return;
     int64_t width = p->is_double ? sizeof(double) : sizeof(float);
-    for (int64_t i = 0; i < p->batch; i++)
-        multiply(torch, p, a + i * p->step_a * width, b + i * p->step_b * width,
-                 c + i * p->step_c * width);
+    for (int64_t i = 0; i < batch_size(p); i++)
+        multiply(torch, p, a + place(p, p->step_a, i) * width, b + place(p, p->step_b, i) * width,
+                 c + place(p, p->step_c, i) * width);
 }
