@@ -10,7 +10,7 @@ import importlib
 from typing import Any, Final
 
 _WHERE: Final = {
-    "pipeline": ("compile", "compile_in_place", "reset"),
+    "pipeline": ("compile", "compile_in_place", "explain", "reset"),
     "capture.marks": (
         "allow_in_graph",
         "assume_constant_result",

@@ -23,13 +23,15 @@ import torch
 
 from argand.backends.bind import BoundBackend, bind_backend
 from argand.backends.registry import BackendSpec, get_default_backend
+from argand.capture.explain import Explanation
+from argand.capture.explain import explain as explain_run
 from argand.capture.finish import Captured
 from argand.capture.trace import capture_frame
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
 from argand.runtime.cache import reset as reset_code
-from argand.support import logs
+from argand.support import events, logs
 from argand.support.options import MODES, Options, make_options, read_environment
 
 Model = TypeVar("Model", bound=Callable[..., Any])
@@ -97,6 +99,24 @@ def compile_in_place(module: torch.nn.Module, **keywords: Any) -> torch.nn.Modul
     return callables.compile_module_in_place(module, _make_region(**keywords))
 
 
+def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explanation]:
+    """``explain(fn)(*args)`` runs ``fn`` compiled, prints what was captured and returns it.
+
+    Keywords as for ``compile``; the backend is ``eager`` unless given.
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        frames: list[Captured] = []
+        region = _make_region(**{"backend": "eager", **keywords}, record=frames.append)
+        with events.collect() as seen:
+            result = callables.compiled(model, region)(*args, **kwargs)
+        explanation = explain_run(frames, seen, result)
+        print(explanation)  # noqa: T201  # what the user asked for
+        return explanation
+
+    return run
+
+
 def reset() -> None:
     """Forget everything compiled in this process; compiled functions compile again."""
     reset_code()
@@ -108,6 +128,7 @@ def _make_region(
     backend: BackendSpec | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    record: Callable[[Captured], None] | None = None,
 ) -> Region:
     logs.start_from_environment()
     chosen_backend = get_default_backend() if backend is None else backend
@@ -120,12 +141,15 @@ def _make_region(
     bound = bind_backend(chosen_backend, mode, given)
     known_mode = mode if mode in MODES and not ours else None
     chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
-    compile_frame = functools.partial(_compile_frame, bound, chosen)
+    compile_frame = functools.partial(_compile_frame, bound, chosen, record)
     return CodeCache(compile_frame, chosen, bound.reset).make_region()
 
 
 def _compile_frame(
-    backend: BoundBackend, options: Options, view: FrameView
+    backend: BoundBackend,
+    options: Options,
+    record: Callable[[Captured], None] | None,
+    view: FrameView,
 ) -> Compiled | str | None:
     """Stages 3 and 4 of one frame."""
     captured = capture_frame(
@@ -137,4 +161,6 @@ def _compile_frame(
         backend=backend,
         options=options,
     )
+    if isinstance(captured, Captured) and record is not None:
+        record(captured)
     return captured if captured is None or isinstance(captured, Captured) else _native.SKIP

@@ -11,55 +11,76 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, final
 
 import torch
 
 from argand.runtime import _native, guards, state, tensors
-from argand.runtime.guards import Guard, GuardKind, Source, TensorSpec
+from argand.runtime.guards import Guard, GuardKind, Relation, Source, TensorSpec
 from argand.support.errors import InternalError
 
 
 @final
-class Op(enum.IntEnum):
+class Op:
     """How a node gets its value from its parent. The C code knows the numbers."""
 
-    LOCAL = 0
-    GLOBALS = 1
-    BUILTINS = 2
-    FUNCTION = 3
-    CONST = 4
-    ATTR = 5
-    DICT_OF = 6
-    ITEM = 7
-    CLOSURE_CELL = 8
-    CONTENTS = 9
-    DEFAULTS = 10
-    KW_DEFAULTS = 11
-    TYPE_OF = 12
-    TYPE_ATTR = 13
-    SIZE_OF = 14
+    LOCAL: Final = 0
+    GLOBALS: Final = 1
+    BUILTINS: Final = 2
+    FUNCTION: Final = 3
+    CONST: Final = 4
+    ATTR: Final = 5
+    DICT_OF: Final = 6
+    ITEM: Final = 7
+    CLOSURE_CELL: Final = 8
+    CONTENTS: Final = 9
+    DEFAULTS: Final = 10
+    KW_DEFAULTS: Final = 11
+    TYPE_OF: Final = 12
+    TYPE_ATTR: Final = 13
+    SIZE_OF: Final = 14
 
 
+# The steps from the base of a source (or from the frame) to it, each with the field it takes.
+_ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
+    guards.Global: ((Op.GLOBALS, ""), (Op.ITEM, "name")),
+    guards.Builtin: ((Op.BUILTINS, ""), (Op.ITEM, "name")),
+    guards.FrameFunction: ((Op.FUNCTION, ""),),
+    guards.Const: ((Op.CONST, "value"),),
+    guards.Attr: ((Op.ATTR, "name"),),
+    guards.DictAttr: ((Op.DICT_OF, ""), (Op.ITEM, "name")),
+    guards.DictOf: ((Op.DICT_OF, ""),),
+    guards.Item: ((Op.ITEM, "key"),),
+    guards.ClosureCell: ((Op.CLOSURE_CELL, "index"),),
+    guards.Contents: ((Op.CONTENTS, ""),),
+    guards.Closure: ((Op.CLOSURE_CELL, "index"), (Op.CONTENTS, "")),
+    guards.Defaults: ((Op.DEFAULTS, "index"),),
+    guards.KwDefaults: ((Op.KW_DEFAULTS, ""), (Op.ITEM, "name")),
+    guards.TypeOf: ((Op.TYPE_OF, ""),),
+    guards.TypeAttr: ((Op.TYPE_ATTR, "name"),),
+    guards.SizeOf: ((Op.SIZE_OF, "dim"),),
+}
 _SCALARS: Final = frozenset(
     {type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)}
-    | {torch.dtype, torch.layout, torch.memory_format}
+    | {torch.dtype, torch.layout, torch.memory_format, range, slice, torch.device}
 )
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})
-_PLAIN_TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
+_PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+# Numbers, not members: hashing a member of an enumeration runs Python code.
 _OF_DICT: Final = frozenset(
-    {GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING}
+    map(
+        int,
+        (
+            GuardKind.LENGTH,
+            GuardKind.DICT_KEYS,
+            GuardKind.DICT_CONTAINS,
+            GuardKind.DICT_MISSING,
+        ),
+    )
 )
-_OF_MANY: Final = frozenset(
-    {
-        GuardKind.GLOBAL_STATE,
-        GuardKind.NOT_ALIASED,
-        GuardKind.NO_OVERLAP,
-        GuardKind.SAME_OBJECT,
-        GuardKind.RELATION,
-    }
+_BY_IDENTITY: Final = frozenset(
+    map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE))
 )
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only instances of such can change their class
 
@@ -70,7 +91,7 @@ def is_constant(value: object) -> bool:
         return True
     if type(value) in {tuple, frozenset, torch.Size}:
         return all(is_constant(item) for item in value)  # type: ignore[attr-defined]
-    return type(value) in {range, slice, torch.device}
+    return False
 
 
 def _compares_in_c(value: object) -> bool:
@@ -91,34 +112,47 @@ def _private(value: Any) -> Any:
     return value
 
 
-@dataclass(slots=True, eq=False)
+@final
 class _Node:
-    op: Op
-    operand: Any
-    children: dict[Hashable, _Node] = field(default_factory=dict)
-    checks: list[tuple[GuardKind, int, Any]] = field(default_factory=list)  # kind, row, expected
-    number: int = -1
-    size: int = 1
-    expected_type: type | None = None
+    """A place on the road to some sources, and what is checked there."""
+
+    __slots__ = ("checks", "children", "expected_type", "number", "op", "operand", "parent", "size")
+
+    def __init__(self, op: int, operand: Any, parent: _Node | None) -> None:
+        self.op, self.operand, self.parent = op, operand, parent
+        self.children: dict[tuple[int, Any], _Node] = {}
+        self.checks: list[tuple[int, int, Any]] = []  # kind, row, expected
+        self.expected_type: type | None = None
+        self.number = -1
+        self.size = 1  # nodes below and including this one; 0: a stable leaf
 
     def is_stable(self) -> bool:
         """A leaf under a dict or class that can only change together with it."""
-        if self.children or self.op not in {Op.ITEM, Op.TYPE_ATTR}:
+        if self.children or (self.op != Op.ITEM and self.op != Op.TYPE_ATTR):
             return False
         return all(_is_stable(kind, expected) for kind, _, expected in self.checks)
 
     def is_versioned(self) -> bool:
-        return any(kind in _OF_DICT for kind, _, _ in self.checks) or any(
-            child.op in {Op.ITEM, Op.TYPE_ATTR} for child in self.children.values()
+        return any(check[0] in _OF_DICT for check in self.checks) or any(
+            child.op == Op.ITEM or child.op == Op.TYPE_ATTR for child in self.children.values()
         )
 
+    def arranged(self) -> list[_Node]:
+        """Its children: stable leaves first, then the cheap ones."""
+        children = list(self.children.values())
+        return children if len(children) < 2 else sorted(children, key=_size)
 
-def _is_stable(kind: GuardKind, expected: object) -> bool:
-    if kind is GuardKind.EQUALS:
+
+def _size(node: _Node) -> int:
+    return node.size
+
+
+def _is_stable(kind: int, expected: object) -> bool:
+    if kind == GuardKind.EQUALS:
         return is_constant(expected)
-    if kind is GuardKind.TYPE_IS:
+    if kind == GuardKind.TYPE_IS:
         return isinstance(expected, type) and not expected.__flags__ & _HEAP_TYPE
-    return kind in {GuardKind.ID_IS, GuardKind.MISSING, GuardKind.WEAK_ALIVE}
+    return kind in _BY_IDENTITY or kind == GuardKind.MISSING
 
 
 @final
@@ -126,27 +160,26 @@ class _Builder:
     """Puts sources into a tree and lays it out."""
 
     def __init__(self, code: types.CodeType) -> None:
-        self.root = _Node(Op.CONST, None)  # not laid out; its children are the roots
+        self.root = _Node(Op.CONST, None, None)  # not laid out; its children are the roots
+        self.nodes: list[_Node] = []
         self.memo: dict[int, _Node] = {}
-        count = len(code.co_varnames) + len(code.co_cellvars) + len(code.co_freevars)
         self.slots: dict[str, int] = {}
         self.free = {name: i for i, name in enumerate(code.co_freevars)}
-        for i in range(count):
-            try:
-                self.slots.setdefault(code._varname_from_oparg(i), i)  # type: ignore[attr-defined]
-            except IndexError:
-                break  # arguments that are cells are counted twice above
+        cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+        for i, name in enumerate((*code.co_varnames, *cells)):  # CPython's order of fast locals
+            self.slots[name] = i
         self.held: list[object] = []
         self.watched: dict[int, object] = {}
         self.owning = False
 
-    def child(self, parent: _Node, op: Op, operand: Any = None) -> _Node:
-        key = (op, id(operand) if op is Op.CONST else operand)
+    def child(self, parent: _Node, op: int, operand: Any = None) -> _Node:
+        key = (op, id(operand) if op == Op.CONST else operand)
         node = parent.children.get(key)
         if node is None:
-            node = parent.children[key] = _Node(op, operand)
-            self.owning |= op in {Op.ATTR, Op.SIZE_OF}
-            self.owning |= op is Op.ITEM and type(operand) not in _PLAIN_KEYS
+            node = parent.children[key] = _Node(op, operand, parent)
+            self.nodes.append(node)
+            exotic = op == Op.ITEM and type(operand) not in _PLAIN_KEYS
+            self.owning |= exotic or op == Op.ATTR or op == Op.SIZE_OF
         return node
 
     def node(self, source: Source) -> _Node:
@@ -155,91 +188,46 @@ class _Builder:
             found = self.memo[id(source)] = self._place(source)
         return found
 
-    def _place(self, source: Source) -> _Node:  # noqa: C901, one row per kind of source
-        child, node, root = self.child, self.node, self.root
-        match source:
-            case guards.Local(name):
-                return child(root, Op.LOCAL, self._slot(name))
-            case guards.Cell(name) if name in self.free:
-                cell = child(child(root, Op.FUNCTION), Op.CLOSURE_CELL, self.free[name])
-                return child(cell, Op.CONTENTS)
-            case guards.Cell(name):
-                return child(root, Op.LOCAL, self._slot(name))
-            case guards.Global(name):
-                return child(child(root, Op.GLOBALS), Op.ITEM, name)
-            case guards.Builtin(name):
-                return child(child(root, Op.BUILTINS), Op.ITEM, name)
-            case guards.FrameFunction():
-                return child(root, Op.FUNCTION)
-            case guards.Const(value):
-                self.held.append(value)
-                return child(root, Op.CONST, value)
-            case guards.Attr(base, name):
-                return child(node(base), Op.ATTR, name)
-            case guards.DictAttr(base, name):
-                return child(child(node(base), Op.DICT_OF), Op.ITEM, name)
-            case guards.DictOf(base):
-                return child(node(base), Op.DICT_OF)
-            case guards.Item(base, key):
-                return child(node(base), Op.ITEM, key)
-            case guards.ClosureCell(base, index):
-                return child(node(base), Op.CLOSURE_CELL, index)
-            case guards.Contents(base):
-                return child(node(base), Op.CONTENTS)
-            case guards.Closure(base, index):
-                return child(child(node(base), Op.CLOSURE_CELL, index), Op.CONTENTS)
-            case guards.Defaults(base, index):
-                return child(node(base), Op.DEFAULTS, index)
-            case guards.KwDefaults(base, name):
-                return child(child(node(base), Op.KW_DEFAULTS), Op.ITEM, name)
-            case guards.TypeOf(base):
-                return self._type_of(node(base))
-            case guards.TypeAttr(base, name):
-                return child(node(base), Op.TYPE_ATTR, name)
-            case guards.SizeOf(base, dim):
-                return child(node(base), Op.SIZE_OF, dim)
+    def _place(self, source: Any) -> _Node:
+        kind = type(source)
+        if kind is guards.Local or kind is guards.Cell:
+            return self._variable(source.name)
+        if kind is guards.Const:
+            self.held.append(source.value)
+        base = getattr(source, "base", None)
+        node = self.root if base is None else self.node(base)
+        if kind is guards.TypeOf and node.expected_type is not None:
+            # Where a guard fixes the class, it is that class, shared by all such values.
+            self.watched[id(node.expected_type)] = node.expected_type
+            return self.child(self.root, Op.CONST, node.expected_type)
+        for op, field in _ROADS[kind]:
+            node = self.child(node, op, getattr(source, field) if field else None)
+        return node
 
-    def _slot(self, name: str) -> int:
-        slot = self.slots.get(name)
-        if slot is None:
+    def _variable(self, name: str) -> _Node:
+        if name in self.free:
+            function = self.child(self.root, Op.FUNCTION)
+            return self.child(self.child(function, Op.CLOSURE_CELL, self.free[name]), Op.CONTENTS)
+        if name not in self.slots:
             raise InternalError("guards", f"the frame has no variable {name!r}")
-        return slot
-
-    def _type_of(self, base: _Node) -> _Node:
-        """The class of a value; where a guard fixes it, that class, shared by all such values."""
-        if base.expected_type is None:
-            return self.child(base, Op.TYPE_OF)
-        self.watch(base.expected_type)
-        return self.child(self.root, Op.CONST, base.expected_type)
-
-    def watch(self, value: object) -> None:
-        self.watched[id(value)] = value
+        return self.child(self.root, Op.LOCAL, self.slots[name])
 
     def lay_out(self) -> list[_Node]:
         """All nodes, parents first, stable leaves right behind their parent, cheap roots first."""
+        for node in reversed(self.nodes):  # children are younger than their parents
+            if node.is_stable():
+                node.size = 0
+            elif node.parent is not None:
+                node.parent.size += node.size
         order: list[_Node] = []
-        _measure(self.root)
-        stack = _arranged(self.root)[::-1]
+        stack = self.root.arranged()[::-1]
         while stack:
             node = stack.pop()
             node.number = len(order)
             order.append(node)
-            stack += _arranged(node)[::-1]
+            if node.children:
+                stack += node.arranged()[::-1]
         return order
-
-
-def _measure(root: _Node) -> None:
-    """Sizes of all subtrees, without recursion: chains can be long."""
-    order, stack = [], [root]
-    while stack:
-        order.append(node := stack.pop())
-        stack += node.children.values()
-    for node in reversed(order):
-        node.size = 1 + sum(child.size for child in node.children.values())
-
-
-def _arranged(node: _Node) -> list[_Node]:
-    return sorted(node.children.values(), key=lambda child: (not child.is_stable(), child.size))
 
 
 @final
@@ -264,17 +252,17 @@ def compile_guards(
     collected = [builder.node(source) for source in collect]
     layout = builder.lay_out()
     checks = [
-        (int(kind), node.number, number, kind in _OF_DICT, expected)
+        (kind, node.number, number, kind in _OF_DICT, expected)
         for node in layout
         for kind, number, expected in node.checks
     ]
     checks += [
-        (int(row.kind), -1, number, False, _numbered(found))
-        for number, (row, found) in enumerate(zip(rows, loose, strict=True))
+        (int(rows[number].kind), -1, number, False, _numbered(found))
+        for number, found in enumerate(loose)
         if found is not None
     ]
     program = GuardProgram(
-        _node_rows(layout),
+        [_node_row(node) for node in layout],
         checks,
         [node.number for node in collected],
         builder.held,
@@ -286,15 +274,12 @@ def compile_guards(
     return program
 
 
-def _node_rows(layout: list[_Node]) -> list[tuple[int, int, int, bool, Any]]:
-    parents = {id(child): node.number for node in layout for child in node.children.values()}
-    found = []
-    for node in layout:
-        stable = sum(child.is_stable() for child in node.children.values())
-        live = node.number + 1 + stable
-        parent = parents.get(id(node), -1)
-        found.append((int(node.op), parent, live, node.is_versioned(), node.operand))
-    return found
+def _node_row(node: _Node) -> tuple[int, int, int, bool, Any]:
+    parent = node.parent.number if node.parent is not None else -1
+    if not node.children:
+        return (node.op, parent, node.number + 1, node.is_versioned(), node.operand)
+    stable = sum(child.size == 0 for child in node.children.values())
+    return (node.op, parent, node.number + 1 + stable, node.is_versioned(), node.operand)
 
 
 def _attach(builder: _Builder, number: int, row: Guard) -> object | None:
@@ -307,56 +292,70 @@ def _attach(builder: _Builder, number: int, row: Guard) -> object | None:
     if row.source is None:
         raise InternalError("guards", f"{kind.name} needs a source")
     node = builder.node(row.source)
-    if kind in {GuardKind.NOT_ALIASED, GuardKind.NO_OVERLAP}:
-        return (node, *(builder.node(source) for source in expected))
-    if kind is GuardKind.SAME_OBJECT:
-        return (node, builder.node(expected))
-    if kind is GuardKind.RELATION:
-        sides = [
-            tuple((factor, tuple(builder.node(s) for s in product)) for factor, product in side)
-            for side in (expected.left, expected.right)
-        ]
-        return (expected.operator, *sides)
-    node.checks.append((kind, number, _payload(builder, node, kind, expected)))
+    place = _OF_MANY.get(int(kind))
+    if place is not None:
+        return place(builder, node, expected)
+    node.checks.append((int(kind), number, _payload(builder, node, kind, expected)))
     return None
+
+
+def _several(builder: _Builder, node: _Node, sources: Iterable[Source]) -> object:
+    return (node, *(builder.node(source) for source in sources))
+
+
+def _relation(builder: _Builder, node: _Node, relation: Relation) -> object:
+    sides = [
+        tuple((factor, tuple(builder.node(s) for s in product)) for factor, product in side)
+        for side in (relation.left, relation.right)
+    ]
+    return (relation.operator, *sides)
+
+
+_OF_MANY: Final[dict[int, Callable[[_Builder, _Node, Any], object]]] = {
+    int(GuardKind.NOT_ALIASED): _several,
+    int(GuardKind.NO_OVERLAP): _several,
+    int(GuardKind.SAME_OBJECT): lambda builder, node, other: (node, builder.node(other)),
+    int(GuardKind.RELATION): _relation,
+}
 
 
 def _payload(builder: _Builder, node: _Node, kind: GuardKind, expected: Any) -> Any:
     """The expected value as the C code wants it."""
-    if kind in {GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE}:
-        builder.watch(expected)
+    number = int(kind)
+    if number in _BY_IDENTITY:
+        builder.watched[id(expected)] = expected
         return None if kind is GuardKind.WEAK_ALIVE else expected
+    if number in _OF_DICT:
+        builder.owning |= _asks_python(node, kind, expected)
+        return expected
+    if kind is GuardKind.TENSOR:
+        return _tensor_row(builder, expected)
     if kind is GuardKind.EQUALS:
+        if type(expected) in _SCALARS:
+            return expected
         builder.owning |= not _compares_in_c(expected)
         return _private(expected)
-    if kind is GuardKind.TENSOR:
-        builder.watch(expected.python_type)
-        builder.owning |= expected.python_type not in _PLAIN_TENSORS
-        return _tensor_row(expected)
-    if kind in {GuardKind.HAS_ATTR, GuardKind.NO_ATTR}:
-        builder.owning = True
-    if kind is GuardKind.LENGTH:  # __len__ of a class of the user is Python code
-        builder.owning |= bool(
-            node.expected_type is not None
-            and node.expected_type.__flags__ & _HEAP_TYPE
-            and not issubclass(node.expected_type, list | tuple | dict)
-        )
-    if kind in {GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING}:
-        builder.owning |= type(expected) not in _PLAIN_KEYS
+    builder.owning |= kind is GuardKind.HAS_ATTR or kind is GuardKind.NO_ATTR
     return expected
 
 
-def _tensor_row(spec: TensorSpec) -> tuple[object, ...]:
-    header = tensors.header_of(spec.dtype, spec.device)
-    return (
-        spec.python_type,
-        spec.keys,
-        header,
-        spec.requires_grad,
-        spec.sizes,
-        spec.strides,
-        spec,
+def _asks_python(node: _Node, kind: GuardKind, expected: object) -> bool:
+    """Whether a check of a container may run code of the user's classes."""
+    if kind is not GuardKind.LENGTH:
+        return kind is not GuardKind.DICT_KEYS and type(expected) not in _PLAIN_KEYS
+    held = node.expected_type
+    return bool(
+        held is not None
+        and held.__flags__ & _HEAP_TYPE
+        and not issubclass(held, list | tuple | dict)
     )
+
+
+def _tensor_row(builder: _Builder, spec: TensorSpec) -> tuple[object, ...]:
+    kind, header = spec.python_type, tensors.header_of(spec.dtype, spec.device)
+    builder.watched[id(kind)] = kind
+    builder.owning |= kind not in _PLAIN_TENSORS
+    return (kind, spec.keys, header, spec.requires_grad, spec.sizes, spec.strides, spec)
 
 
 def _numbered(found: object) -> object:
@@ -368,9 +367,9 @@ def _numbered(found: object) -> object:
 
 def _weakly(row: Guard) -> Guard:
     """The row as kept for explanations, which must not keep the user's objects alive."""
-    if row.kind not in {GuardKind.ID_IS, GuardKind.WEAK_ALIVE, GuardKind.TYPE_IS}:
+    if int(row.kind) not in _BY_IDENTITY:
         return row
     try:
-        return replace(row, expected=weakref.ref(row.expected))
+        return Guard(row.kind, row.source, weakref.ref(row.expected), row.where)
     except TypeError:
         return row
