@@ -87,7 +87,10 @@ def _fill_defaults(
 
 
 def _default(world: World, function: Any, road: type, key: Any, raw: Any) -> Any:
-    if is_constant(raw) or id(function) in world.made:
+    if id(function) in world.made:
+        return raw
+    known = world.known.get(id(function))
+    if is_constant(raw) and (known is None or id(function) in world.pinned):
         return raw
     source = world.source_of(function)
     return raw if source is None else world.read(world.child(road, source, key), raw)

@@ -69,6 +69,7 @@ class Frame:
         "globals_source",
         "index",
         "locals",
+        "placed",
         "prefix",
         "program",
         "result",
@@ -97,6 +98,7 @@ class Frame:
         self.program = _program(code)
         self.result: Any = None
         self.thrown: BaseException | None = None  # raised into a suspended generator
+        self.placed: tuple[int, Location] | None = None
         self.prefix: str | None = None  # text of the calling frames, for stack traces
 
     def run(self) -> int:
@@ -166,7 +168,10 @@ class Frame:
 
     def location(self) -> Location:
         """Where the frame is."""
-        return Location(self.code.co_filename, self.line, self.code.co_name)
+        if self.placed is None or self.placed[0] != self.index:
+            place = Location(self.code.co_filename, self.line, self.code.co_name)
+            self.placed = (self.index, place)
+        return self.placed[1]
 
     def trace_text(self) -> str:
         """The stack of user frames down to this one, as a traceback shows it."""

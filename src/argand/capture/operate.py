@@ -49,6 +49,7 @@ BINARY: Final[dict[str, tuple[Callable[..., Any], str, str, str]]] = {
         for s, n in _SYMBOLS.items()
     },
 }
+PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
 COMPARE: Final = {
     s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
 }
@@ -89,6 +90,11 @@ def binary(tracer: Tracer, row: tuple[Callable[..., Any], str, str, str], a: Any
     if type(a) in PLAIN and type(b) in PLAIN:
         return native.apply(function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        if inplace and not isinstance(a, torch.Tensor):
+            if isinstance(a, list) and function is operator.iadd:
+                a.extend(get_iter(tracer, b))
+                return a
+            function = PLAIN_FORM[function]
         return tensor_binary(tracer, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if (

@@ -76,6 +76,7 @@ _LEFT_TO_PYTHON: Final = (
     "torch.cuda",
     "torch.export",
 )
+_IDENTITY: Final = frozenset({"torch.jit.annotate", "torch._jit_internal._overload_method"})
 _HOOK_TABLES: Final = (
     "_backward_hooks",
     "_backward_pre_hooks",
@@ -117,6 +118,11 @@ def is_torch(function: Any) -> bool:
 def answer(function: types.FunctionType) -> Any:
     """A fixed answer to questions such as `is_compiling()`; None if it is no such question."""
     return _ANSWERS.get(f"{function.__module__}.{function.__qualname__}")
+
+
+def is_identity(function: types.FunctionType) -> bool:
+    """Functions for type checkers: they give back their last argument."""
+    return f"{function.__module__}.{function.__qualname__}" in _IDENTITY
 
 
 def is_node(function: types.FunctionType) -> bool:
@@ -179,15 +185,23 @@ def call_module(
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
 
 
-def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
-    world = tracer.world
-    holder = torch.nn.modules.module
+def _has_global_hooks(tracer: Tracer) -> bool:
+    world, holder = tracer.world, torch.nn.modules.module
     base = world.const(holder)
     for name in _GLOBAL_HOOKS:
-        table = getattr(holder, name)
-        world.guard(GuardKind.LENGTH, world.child(DictAttr, base, name), len(table))
-        if table:
-            return False
+        length = len(getattr(holder, name))
+        world.guard(GuardKind.LENGTH, world.child(DictAttr, base, name), length)
+        if length:
+            return True
+    return False
+
+
+def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
+    world = tracer.world
+    if tracer.global_hooks is None:
+        tracer.global_hooks = _has_global_hooks(tracer)
+    if tracer.global_hooks:
+        return False
     values = module.__dict__
     known = world.known.get(id(module))
     free = True

@@ -45,6 +45,7 @@ class Tracer:
         self._pending = sorted(forced)
         self.next_forced = self._pending[0] if self._pending else -1
         self.handled: BaseException | None = None  # what a bare `raise` would raise again
+        self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
         self.lookups: dict[tuple[type, str], Any] = {}
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}

@@ -31,6 +31,7 @@ from argand.runtime.guards import (
     GuardKind,
     Item,
     Source,
+    TypeAttr,
     tensor_spec,
 )
 from argand.support.errors import Location
@@ -48,6 +49,11 @@ PINNED: Final = (
     types.GetSetDescriptorType,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
+)
+_BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
+_PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method
+_SAID_ONCE: Final = frozenset(
+    {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS}
 )
 CONTAINERS: Final = (list, dict, set, collections.deque)
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -111,6 +117,7 @@ class World:
         self._said: set[tuple[Any, ...]] = set()
         self._keep: list[Any] = []
         self.opaque: set[int] = set()  # outside objects whose state only C code sees
+        self.pinned: set[int] = set()  # functions guarded by identity, defaults and all
         self.made: set[int] = set()  # functions, classes and modules made inside the trace
 
     def hold(self, value: Any) -> None:
@@ -150,13 +157,11 @@ class World:
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
         """Rely on a fact; the same fact is noted once."""
-        try:
-            key = (kind, id(source), type(expected), expected)
+        if kind not in _SAID_ONCE:  # those of `read` are, a source is read once
+            key = (kind, id(source), expected)
             if key in self._said:
                 return
             self._said.add(key)
-        except TypeError:  # unhashable: rare, and a repeated guard does no harm
-            pass
         self.guards.append(Guard(kind, source, expected, self._place()))
 
     # -- values ----------------------------------------------------------------------------------
@@ -206,6 +211,8 @@ class World:
             return self._meet_again(source, known)
         if isinstance(raw, torch.Tensor):
             return self._tensor(source, raw)
+        if isinstance(raw, _BOUND) and not isinstance(raw.__self__, _PLACES):
+            return self._bound(source, raw)
         if isinstance(raw, PINNED):
             self.guard(GuardKind.ID_IS, source, raw)
             return self.register(source, raw, raw)
@@ -252,13 +259,23 @@ class World:
     def _function(self, source: Source, raw: types.FunctionType) -> Any:
         """Functions in a module are pinned; others may be made anew for each call: pin their code."""
         owner = sys.modules.get(raw.__module__ or "")
-        if raw.__closure__ is None or (owner and owner.__dict__.get(raw.__name__) is raw):
+        if isinstance(source, TypeAttr) or (owner and owner.__dict__.get(raw.__name__) is raw):
             self.guard(GuardKind.ID_IS, source, raw)
+            self.pinned.add(id(raw))
         else:
             self.guard(GuardKind.TYPE_IS, source, types.FunctionType)
             code = self.child(Attr, source, "__code__")
             self.guard(GuardKind.ID_IS, code, raw.__code__)
         return self.register(source, raw, raw)
+
+    def _bound(self, source: Source, raw: Any) -> Any:
+        """A C method bound to an object: the same method of what the trace sees of the object."""
+        self.guard(GuardKind.TYPE_IS, source, type(raw))
+        self.guard(GuardKind.EQUALS, self.child(Attr, source, "__name__"), raw.__name__)
+        owner = self.attribute(source, "__self__", raw.__self__)
+        if owner is raw.__self__:
+            return self._opaque(source, raw)
+        return self.register(source, raw, getattr(owner, raw.__name__))
 
     def _tuple(self, source: Source, raw: tuple[Any, ...]) -> Any:
         if type(raw) is tuple and is_constant(raw):
