@@ -14,7 +14,8 @@ import torch
 import torch.fx
 
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
-from argand.native.codegen.llvm.engine import Loaded, compile_object
+from argand.native.codegen.llvm.engine import Loaded
+from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import Target, host_target
 from argand.native.ir.loops import Constant, Kernel, walk
 from argand.native.lower.importer import import_graph
@@ -87,7 +88,7 @@ def build(
         text, functions, work = _emit(schedule, target)
     events.artifact("output_code", lambda: text)
     with events.stage("native.llvm"):
-        code = compile_object(text, target, options.opt_level) if functions else b""
+        code = object_code(text, target, options) if functions else b""
     with events.stage("native.plan"):
         plan = make_plan(schedule, work)
     return Compiled(code, functions, plan, target)
