@@ -1,0 +1,214 @@
+"""ops.decompositions.reductions: softmax, moments and norms from sums, extrema and arithmetic."""
+
+# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from argand.ops.decompositions.precision import one_rounding, widen
+
+Dims = int | Sequence[int] | None
+
+
+def _dims(self: Tensor, dim: Dims) -> list[int]:
+    if dim is None or dim == [] or dim == ():
+        return list(range(self.dim()))
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
+def _count(self: Tensor, dims: list[int]) -> int:
+    return math.prod(self.shape[dim] for dim in dims) if self.dim() else 1
+
+
+def _stable(self: Tensor, dim: int) -> Tensor:
+    """Shifted so that the largest element along the dimension is 0."""
+    return self - torch.amax(self, dim, keepdim=True) if self.numel() else self
+
+
+@one_rounding
+def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    powers = torch.exp(_stable(self, dim))
+    return powers / powers.sum(dim, keepdim=True)
+
+
+@one_rounding
+def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    shifted = _stable(self, dim)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
+def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax that gives zeros for a row of which everything is masked out."""
+    masked_out = (self == float("-inf")).all(dim, keepdim=True)
+    return torch.where(masked_out, 0.0, torch.softmax(self, dim, dtype=dtype))
+
+
+def softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
+    grad, out = widen(grad_output), widen(output)
+    weighted = grad * out
+    return (weighted - out * weighted.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def log_softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
+    grad, out = widen(grad_output), widen(output)
+    return (grad - torch.exp(out) * grad.sum(dim, keepdim=True)).to(input_dtype)
+
+
+def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    if self.is_complex():
+        return NotImplemented
+    dims = _dims(self, dim)
+    wide = widen(self if self.is_floating_point() else self.to(torch.get_default_dtype()))
+    if not wide.numel():
+        result = torch.log(torch.exp(wide).sum(dims, keepdim=keepdim))
+    else:
+        largest = torch.amax(wide, dims, keepdim=True)
+        shift = torch.where(largest.abs() == float("inf"), 0.0, largest)
+        total = torch.log(torch.exp(wide - shift).sum(dims, keepdim=keepdim))
+        result = total + (shift if keepdim else shift.reshape(total.shape))
+    return result.to(self.dtype) if self.is_floating_point() else result
+
+
+def mean(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    value = self if dtype is None else self.to(dtype)
+    dims = _dims(value, dim)
+    total = widen(value).sum(dims, keepdim=keepdim)
+    return (total / _count(value, dims)).to(value.dtype)
+
+
+def var_mean(
+    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    if self.is_complex():
+        return NotImplemented
+    wide = widen(self)
+    dims = _dims(wide, dim)
+    count = _count(wide, dims)
+    center = wide.sum(dims, keepdim=True) / count
+    centered = wide - center
+    freedom = max(count - (1 if correction is None else correction), 0)
+    total = (centered * centered).sum(dims, keepdim=keepdim)
+    variance = (
+        total / freedom if freedom else total * float("inf") * 0 if count == 1 else total / 0.0
+    )
+    average = center if keepdim else center.reshape(variance.shape)
+    return variance.to(self.dtype), average.to(self.dtype)
+
+
+def var(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+    result = var_mean(self, dim, correction=correction, keepdim=keepdim)
+    return result if result is NotImplemented else result[0]
+
+
+def std_mean(
+    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    result = var_mean(widen(self), dim, correction=correction, keepdim=keepdim)
+    if result is NotImplemented:
+        return result
+    return torch.sqrt(result[0]).to(self.dtype), result[1].to(self.dtype)
+
+
+def std(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+    result = std_mean(self, dim, correction=correction, keepdim=keepdim)
+    return result if result is NotImplemented else result[0]
+
+
+def vector_norm(
+    self: Tensor,
+    ord: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    result_dtype = (dtype or self.dtype).to_real()
+    size = widen(self.to(dtype) if dtype else self).abs()
+    dims = _dims(size, dim)
+    if ord == float("inf"):
+        norm = torch.amax(size, dims, keepdim=keepdim)
+    elif ord == float("-inf"):
+        norm = torch.amin(size, dims, keepdim=keepdim)
+    elif ord == 0:
+        norm = (size != 0).to(size.dtype).sum(dims, keepdim=keepdim)
+    elif ord == 1:
+        norm = size.sum(dims, keepdim=keepdim)
+    elif ord == 2:
+        norm = torch.sqrt((size * size).sum(dims, keepdim=keepdim))
+    else:
+        norm = torch.pow(torch.pow(size, ord).sum(dims, keepdim=keepdim), 1.0 / ord)
+    return norm.to(result_dtype)
+
+
+def norm_dim(
+    self: Tensor,
+    p: Any,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    return vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
+
+
+def norm_all(self: Tensor, p: Any = 2, *, dtype: torch.dtype | None = None) -> Tensor:
+    return norm_dim(self, p, dtype=dtype)
+
+
+def dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
+    return vector_norm(self - other, p)
+
+
+def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
+    return (self != 0).sum(_dims(self, dim))
+
+
+def aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = _dims(self, dim)
+    return torch.amin(self, dims, keepdim=keepdim), torch.amax(self, dims, keepdim=keepdim)
+
+
+def nansum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    return torch.where(self != self, 0, self).sum(_dims(self, dim), keepdim=keepdim, dtype=dtype)
+
+
+TABLE: Final[Mapping[str, Callable[..., Any]]] = {
+    "_softmax": softmax,
+    "_log_softmax": log_softmax,
+    "_safe_softmax": safe_softmax,
+    "_softmax_backward_data": softmax_backward,
+    "_log_softmax_backward_data": log_softmax_backward,
+    "logsumexp": logsumexp,
+    "mean": mean,
+    "mean.dim": mean,
+    "var_mean.correction": var_mean,
+    "var.correction": var,
+    "std_mean.correction": std_mean,
+    "std.correction": std,
+    "linalg_vector_norm": vector_norm,
+    "norm.ScalarOpt_dim": norm_dim,
+    "norm.ScalarOpt_dim_dtype": norm_dim,
+    "norm.Scalar": norm_all,
+    "norm.ScalarOpt_dtype": norm_all,
+    "dist": dist,
+    "count_nonzero": count_nonzero,
+    "count_nonzero.dim_IntList": count_nonzero,
+    "aminmax": aminmax,
+    "nansum": nansum,
+}

@@ -1,0 +1,177 @@
+"""ops.decompositions.shapes: joins, gradients of views, copies of views, and factories."""
+
+# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+Sizes = Sequence[int]
+_aten: Final = torch.ops.aten
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def slice_backward(
+    grad_output: Tensor, input_sizes: Sizes, dim: int, start: int, end: int, step: int
+) -> Tensor:
+    return _aten.slice_scatter(
+        grad_output.new_zeros(input_sizes), grad_output, dim, start, end, step
+    )
+
+
+def select_backward(grad_output: Tensor, input_sizes: Sizes, dim: int, index: int) -> Tensor:
+    return _aten.select_scatter(grad_output.new_zeros(input_sizes), grad_output, dim, index)
+
+
+def diagonal_backward(
+    grad_output: Tensor, input_sizes: Sizes, offset: int, dim1: int, dim2: int
+) -> Tensor:
+    blank = grad_output.new_zeros(input_sizes)
+    return _aten.diagonal_scatter(blank, grad_output, offset, dim1, dim2)
+
+
+def repeat(self: Tensor, repeats: Sizes) -> Tensor:
+    missing = len(repeats) - self.dim()
+    shape = [1] * missing + list(self.shape)
+    interleaved = [size for pair in zip([1] * len(shape), shape, strict=True) for size in pair]
+    expanded = [size for pair in zip(repeats, shape, strict=True) for size in pair]
+    final = [times * size for times, size in zip(repeats, shape, strict=True)]
+    return (
+        self.reshape(interleaved)
+        .expand(expanded)
+        .clone(memory_format=torch.contiguous_format)
+        .reshape(final)
+    )
+
+
+def roll(self: Tensor, shifts: Sizes, dims: Sizes = ()) -> Tensor:
+    if not self.numel():
+        return self.clone()
+    if not dims:
+        return roll(self.flatten(), shifts, [0]).reshape(self.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = self.shape[dim]
+        start = -shift % size
+        self = torch.cat([self.narrow(dim, start, size - start), self.narrow(dim, 0, start)], dim)
+    return self
+
+
+def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    if self.dtype is torch.bool:
+        return NotImplemented
+    outer = (vec1 if alpha == 1 else vec1 * alpha).unsqueeze(1) * vec2
+    if beta == 0:
+        return outer
+    return (self if beta == 1 else self * beta) + outer
+
+
+def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not self.dim():
+        return self.expand(index.numel() if index.dim() else 1).reshape(()).clone()
+    flat = index.reshape(-1)
+    return _aten.index.Tensor(self, [None] * (dim % self.dim()) + [flat])
+
+
+def full_like(self: Tensor, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
+    options = {key: value for key, value in options.items() if key not in _LAYOUT_ONLY}
+    return torch.full(self.shape, fill_value, dtype=dtype or self.dtype, **options)
+
+
+def zeros_like(self: Tensor, **options: Any) -> Tensor:
+    return full_like(self, 0, **options)
+
+
+def ones_like(self: Tensor, **options: Any) -> Tensor:
+    return full_like(self, 1, **options)
+
+
+def zeros(size: Sizes, *, dtype: Any = None, **options: Any) -> Tensor:
+    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), **options)
+
+
+def ones(size: Sizes, *, dtype: Any = None, **options: Any) -> Tensor:
+    return torch.full(size, 1, dtype=dtype or torch.get_default_dtype(), **options)
+
+
+def new_full(
+    self: Tensor, size: Sizes, fill_value: Any, *, dtype: Any = None, **options: Any
+) -> Tensor:
+    return torch.full(size, fill_value, dtype=dtype or self.dtype, **options)
+
+
+def new_zeros(self: Tensor, size: Sizes, **options: Any) -> Tensor:
+    return new_full(self, size, 0, **options)
+
+
+def new_ones(self: Tensor, size: Sizes, **options: Any) -> Tensor:
+    return new_full(self, size, 1, **options)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, **options: Any) -> Tensor:
+    return torch.full((), s, dtype=dtype or torch.get_default_dtype(), **options)
+
+
+def fill(self: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.to(self.dtype).expand(self.shape).clone()
+    return torch.full(self.shape, value, dtype=self.dtype)
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = None, **options: Any) -> Tensor:
+    columns = torch.arange(n if m is None else m)
+    return (torch.arange(n).unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
+
+
+def _copy_of(name: str) -> Callable[..., Any]:
+    packet, _, overload = name.partition(".")
+
+    def copy(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        view = getattr(getattr(_aten, packet), overload or "default")(self, *args, **kwargs)
+        dense = torch.contiguous_format
+        if isinstance(view, Tensor):
+            return view.clone(memory_format=dense)
+        return [part.clone(memory_format=dense) for part in view]
+
+    return copy
+
+
+_LAYOUT_ONLY: Final = frozenset({"memory_format"})
+_COPIED_VIEWS: Final = (
+    "expand permute transpose.int t slice.Tensor select.int squeeze squeeze.dim squeeze.dims "
+    "unsqueeze diagonal unfold as_strided unbind.int split.Tensor split_with_sizes"
+)
+
+TABLE: Final[Mapping[str, Callable[..., Any]]] = {
+    "stack": stack,
+    "slice_backward": slice_backward,
+    "select_backward": select_backward,
+    "diagonal_backward": diagonal_backward,
+    "repeat": repeat,
+    "roll": roll,
+    "addr": addr,
+    "index_select": index_select,
+    "full_like": full_like,
+    "zeros_like": zeros_like,
+    "ones_like": ones_like,
+    "zeros": zeros,
+    "ones": ones,
+    "new_full": new_full,
+    "new_zeros": new_zeros,
+    "new_ones": new_ones,
+    "scalar_tensor": scalar_tensor,
+    "fill.Scalar": fill,
+    "fill.Tensor": fill,
+    "eye": eye,
+    "eye.m": eye,
+    **{
+        name.partition(".")[0] + "_copy" + "".join(name.partition(".")[1:]): _copy_of(name)
+        for name in _COPIED_VIEWS.split()
+    },
+}
