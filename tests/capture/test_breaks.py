@@ -1,0 +1,360 @@
+"""Graph breaks: how many graphs, that the rest is captured wherever the break is, and that nothing is lost."""
+
+import contextlib
+import io
+import traceback
+
+import pytest
+import torch
+
+import argand
+from argand.support import events
+
+OUT = io.StringIO()
+
+
+def run_graph(module, inputs):
+    return module.forward
+
+
+class Recorded:
+    """A compiled function with what was captured of it."""
+
+    def __init__(self, function, **keywords):
+        self.graphs = []
+        options = {"strict": True}
+        self.function = argand.compile(function, backend=self.keep, options=options, **keywords)
+
+    def keep(self, module, inputs):
+        self.graphs.append([n for n in module.graph.nodes if n.op.startswith("call")])
+        return module.forward
+
+    def __call__(self, *args):
+        with events.collect() as seen:
+            result = self.function(*args)
+        self.breaks = seen.total("capture.breaks")
+        return result
+
+
+def same(found, expected):
+    if isinstance(expected, tuple):
+        assert type(found) is tuple and len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    else:
+        assert type(found) is type(expected) and found == expected
+
+
+def check(function, *inputs, graphs=None, operations=None):
+    """Compare with eager on two calls; tensors in `inputs` are cloned for each."""
+    compiled = Recorded(function)
+    fresh = lambda: [i.clone() if isinstance(i, torch.Tensor) else i for i in inputs]
+    expected = function(*fresh())
+    same(compiled(*fresh()), expected)
+    count = len(compiled.graphs)
+    same(compiled(*fresh()), expected)
+    assert len(compiled.graphs) == count, "the second call compiled again"
+    if graphs is not None:
+        assert count == graphs
+    if operations is not None:
+        assert sum(map(len, compiled.graphs)) == operations
+    return compiled
+
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+def test_the_documented_branch_gives_three_graphs():
+    def toy(a, b):
+        x = a / (torch.abs(a) + 1)
+        if b.sum() < 0:
+            b = b * -1
+        return x * b
+
+    compiled = Recorded(toy)
+    for b in (X.clone(), -X, X.clone(), -X):
+        torch.testing.assert_close(compiled(X, b), toy(X, b))
+    assert len(compiled.graphs) == 3
+
+
+def test_a_break_under_four_calls_costs_one_graph():
+    def innermost(x):
+        x = x + 1
+        print("deep", file=OUT)
+        return x * 2
+
+    def third(x):
+        return innermost(x - 1) - 1
+
+    def second(x):
+        return third(x * 3) / 2
+
+    def first(x):
+        return second(x + 5).relu()
+
+    check(first, X, graphs=2)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5, 30])
+def test_a_break_in_a_loop_compiles_the_body_once(times):
+    def f(x):
+        for _ in range(times):
+            x = x + 1
+            print("loop", file=OUT)
+            x = x * 2
+        return x
+
+    compiled = check(f, X)
+    assert len(compiled.graphs) <= 3
+
+
+def test_break_in_try_finally():
+    def f(x):
+        try:
+            x = x + 1
+            print("try", file=OUT)
+            x = x * 2
+        finally:
+            x = x - 3
+        return x
+
+    check(f, X, graphs=2, operations=3)
+
+
+def test_break_in_an_except_handler():
+    def f(x):
+        try:
+            x = x + 1
+            raise ValueError("v")
+        except ValueError as error:
+            x = x * 2
+            print(error, file=OUT)
+            x = x - 1
+        return x + 1
+
+    check(f, X, graphs=2, operations=4)
+
+
+def test_bare_raise_after_a_break_in_the_handler():
+    def f(x):
+        try:
+            raise ValueError("v")
+        except ValueError:
+            x = x * 2
+            print("handler", file=OUT)
+            raise
+
+    with pytest.raises(ValueError, match="v"):
+        Recorded(f)(X)
+
+
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("enter")
+        return 2.0
+
+    def __exit__(self, *error):
+        self.log.append(error[0])
+        return True
+
+
+def test_break_in_a_user_context_manager():
+    def f(x, log):
+        with Manager(log) as factor:
+            x = x * factor
+            print("with", file=OUT)
+            x = x + 1
+        return x - 1
+
+    compiled = Recorded(f)
+    for _ in range(2):
+        log = []
+        torch.testing.assert_close(compiled(X, log), f(X, []))
+        assert log == ["enter", None]
+    assert len(compiled.graphs) == 2
+
+
+def test_exception_of_the_broken_operation_reaches_the_handler_of_the_frame():
+    def fails():
+        raise KeyError("k")
+
+    disabled = argand.disable(fails)
+
+    def f(x, log):
+        try:
+            x = x + 1
+            disabled()
+            x = x * 100
+        except KeyError as error:
+            log.append(error.args)
+            x = x * 2
+        return x - 1
+
+    compiled = Recorded(f)
+    for _ in range(2):
+        log = []
+        torch.testing.assert_close(compiled(X, log), f(X, []))
+        assert log == [("k",)]
+
+
+def test_exception_through_an_inlined_callee_after_a_break():
+    def callee(x):
+        print("callee", file=OUT)
+        raise ValueError(f"bad {x.dim()}")
+
+    def f(x):
+        try:
+            callee(x + 1)
+        except ValueError as error:
+            return x * 2, str(error)
+
+    check(f, X)
+
+
+def test_break_in_nested_with_and_loop():
+    @contextlib.contextmanager
+    def noting(log, name):
+        log.append(name)
+        try:
+            yield
+        finally:
+            log.append(f"end {name}")
+
+    def f(x, log):
+        for i in range(3):
+            with noting(log, "a"), torch.no_grad():
+                x = x + i
+                if x.sum() > 3:
+                    log.append("big")
+                    continue
+                x = x * 2
+        return x
+
+    compiled = Recorded(f)
+    for _ in range(2):
+        log, expected = [], []
+        torch.testing.assert_close(compiled(X, log), f(X, expected))
+        assert log == expected
+        assert torch.is_grad_enabled()
+
+
+def test_closures_share_their_cells_across_a_break():
+    def f(x):
+        total = 0
+
+        def add(k):
+            nonlocal total
+            total += k
+            return total
+
+        add(1)
+        print("break", file=OUT)
+        x = x + add(10)
+        return x, total, add(100)
+
+    check(f, X)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda t: t.sum().item(),
+        lambda t: t.tolist(),
+        lambda t: float(t[0]),
+        lambda t: bool(t.sum() > 0),
+        lambda t: f"{t}",
+        lambda t: t.numpy().sum().item(),
+        lambda t: t.nonzero().shape[0],
+    ],
+)
+def test_reading_a_tensor(read):
+    def f(x):
+        y = x * 2
+        value = read(y)
+        return y + 1, value
+
+    check(f, X)
+
+
+def test_graph_break_and_disable():
+    @argand.disable
+    def left_alone(x):
+        return x + 10
+
+    def f(x):
+        x = x + 1
+        argand.graph_break()
+        x = left_alone(x * 2)
+        return x - 1
+
+    check(f, X, graphs=3)
+
+
+def test_full_graph_tells_reason_stack_and_hint():
+    def inner(x):
+        return x.sum().item()
+
+    def outer(x):
+        return inner(x + 1)
+
+    with pytest.raises(argand.CaptureError) as caught:
+        argand.compile(outer, backend=run_graph, fullgraph=True)(X)
+    text = str(caught.value)
+    assert "B004" in text and "hint" in text
+    assert text.index("outer") < text.index("in inner") or "inner" in text
+    assert "test_breaks.py" in text
+
+
+def test_traceback_shows_the_lines_of_the_user():
+    def f(x):
+        x = x + 1
+        print("before", file=OUT)
+        x = x * 2
+        return x.view(77)
+
+    lines = []
+    for function in (f, Recorded(f)):
+        with pytest.raises(RuntimeError) as caught:
+            function(X)
+        found = traceback.extract_tb(caught.value.__traceback__)
+        lines.append([frame.line for frame in found if frame.filename == __file__][-1])
+    assert lines == ["return x.view(77)"] * 2
+
+
+def test_side_effects_happen_in_order_around_a_break():
+    def f(x, log):
+        log.append("one")
+        x = x + 1
+        log.append(len(log))
+        print("break", file=OUT)
+        log.append("two")
+        log[0] = "changed"
+        return x * len(log)
+
+    compiled = Recorded(f)
+    for _ in range(2):
+        log, expected = [], []
+        torch.testing.assert_close(compiled(X, log), f(X, expected))
+        assert log == expected
+
+
+def test_explain(capsys):
+    def f(x):
+        x = torch.relu(x) + 1
+        print("break", file=OUT)
+        return x * 2
+
+    explanation = argand.explain(f)(X)
+    assert explanation.graph_count == 2 and explanation.graph_break_count == 1
+    assert explanation.op_count == 3
+    assert explanation.ops_per_graph[0] == ("torch.relu", "operator.add")
+    assert explanation.breaks[0].row.name == "B007"
+    torch.testing.assert_close(explanation.result, f(X))
+    text = capsys.readouterr().out
+    assert text.startswith("2 graphs, 1 graph breaks, 3 operations")
+    assert "test_breaks.py" in text and "hint: print outside" in text

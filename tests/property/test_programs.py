@@ -1,0 +1,20 @@
+"""Two hundred random programs, compiled, do what they do eagerly: results, exceptions, side effects, gradients."""
+
+import warnings
+
+import pytest
+
+from .checker import compile_with, differences
+from .program_generator import generate
+
+
+@pytest.mark.parametrize("batch", range(20))
+def test_compiled_programs_are_right(batch):
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # recompile limits are expected: programs change their world
+        for seed in range(10 * batch, 10 * batch + 10):
+            program = generate(seed)
+            difference = differences(program, compile_with("eager"))
+            assert difference is None, f"seed {seed}\n{program.text}\n{difference}"
