@@ -125,6 +125,10 @@ def test_composite_ops_decompose_in_inference_mode() -> None:
         assert F.linear(x, torch.zeros(3, 8), torch.zeros(3)).shape == (2, 5, 3)
         assert x.matmul(x.mT).shape == (2, 5, 5)
         assert x.reshape(10, 8).shape == (10, 8)
+        huge = torch.empty_strided((1 << 15, 1 << 15), (1, 1 << 15))  # a copy would take a second
+        assert huge.contiguous().stride() == (1 << 15, 1)
+        assert huge.to(torch.float64).dtype == torch.float64
+        assert huge.reshape(-1).shape == (1 << 30,)
 
 
 def test_set_data_and_metadata_changes() -> None:

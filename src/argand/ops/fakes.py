@@ -88,13 +88,15 @@ def _handler(func: Any) -> Handler:
     """How FakeMode answers this op, decided once from its row and schema."""
     name, tags, schema = func._opname, func.tags, func._schema
     aten = func.namespace == "aten"
-    if (
-        torch.Tag.inplace_view in tags
-        or (aten and name in _METADATA_CHANGES)
-        or (func.is_view and aten)
-    ):
-        return _real(func)
     row = row_of(func)
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    )
+    if torch.Tag.inplace_view in tags or (aten and name in _METADATA_CHANGES):
+        return _real(func)
+    if func.is_view and aten and row is None:
+        # contiguous, to, reshape may copy: their parts know, not the schema.
+        return _composite(func) if composite else _real(func)
     if row is not None and row.kind is Kind.FACTORY:
         return _factory(func)
     if row is not None and not schema.is_mutable:
@@ -109,7 +111,7 @@ def _handler(func: Any) -> Handler:
         return lambda _mode, args, kwargs: None  # assertions on data: they hold at run time or not
     if schema.returns and not any("Tensor" in str(result.type) for result in schema.returns):
         return _real(func)  # aten.size, prim.device: questions about metadata
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+    if composite:
         return _composite(func)
     if schema.is_mutable:
         return _mutating(func)
