@@ -62,11 +62,16 @@ static Arena *create(size_t bytes)
  * loop pays a page fault for each of their pages: measured for eight tensors of 4 MB kept and then
  * freed, 3.2 ms each instead of 0.37; for one of 32 MB, 25 ms instead of 4.5. Compiled programs
  * allocate the same sizes again and again, so freed memory is kept, up to LIMIT at the heap's top;
- * argand_arena_release gives it back. */
+ * argand_arena_release gives it back. A user who tuned malloc in the environment is left alone. */
 void argand_keep_freed_memory(void)
 {
 #ifdef __GLIBC__
     enum { LIMIT = 0x7fffffff, LARGEST_THRESHOLD = 32 << 20 };
+    static const char *const tuned[] = {"GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_",
+                                        "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_"};
+    for (size_t i = 0; i < sizeof tuned / sizeof *tuned; i++)
+        if (getenv(tuned[i]))
+            return;
     mallopt(M_TRIM_THRESHOLD, LIMIT);
     mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD);
     mallopt(M_MMAP_MAX, 0);

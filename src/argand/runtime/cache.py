@@ -8,17 +8,19 @@ warning, one compilation at a time, and eager execution when the compiler itself
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, final
 
 import torch
 
 from argand.runtime import skips, stance
-from argand.runtime._native import SKIP, Entry, FrameView, Region
+from argand.runtime._native import SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
 from argand.runtime.programs import compile_guards
@@ -160,7 +162,7 @@ class CodeCache:
     def _compile(self, view: FrameView) -> Entry | str | None:
         code = view.code
         try:
-            with events.stage("compile", code.co_qualname):
+            with events.stage("compile", code.co_qualname), _without_collections():
                 compiled = self.compile_frame(view)
                 if compiled is None or isinstance(compiled, str):
                     return compiled
@@ -207,6 +209,18 @@ class CodeCache:
             self._reset()
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """A compilation makes many objects that stay: looking for garbage among them only takes time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _is_being_traced(view: FrameView) -> bool:
     """Whether torch.fx or torch.jit trace this call; compiled code has no place in their graphs."""
     if torch._C._get_tracing_state() is not None:
@@ -219,3 +233,4 @@ def reset() -> None:
     with _process.lock:
         for cache in list(_process.caches):
             cache.reset()
+    release_arenas()
