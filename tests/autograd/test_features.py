@@ -556,6 +556,13 @@ def test_ints_and_nones_in_outputs():
     compare(lambda x, n: (x * n, n, None, x.shape[0]), leaf(3), 2)
 
 
+def test_index_by_tensors_is_recorded():
+    index = torch.tensor([0, 2, 1])
+    compare(lambda x, i: (x[i], x[:, i] * 2), leaf(3, 4), index)
+    with pytest.raises(Exception, match="depends on the data"):
+        aot_eager(lambda x: x[x > 0], [leaf(3)])
+
+
 def test_nested_outputs():
     x = leaf(3)
     result = aot_eager(lambda x: {"a": x + 1, "b": [x * 2, (x, None)]}, [x])(x)

@@ -27,7 +27,8 @@ class Action(enum.Enum):
     WRITE = "record the functional op, then store its results in what the op writes"
     RESHAPE = "changes the geometry of a tensor object, not its memory (t_, squeeze_)"
     COMPOSITE = "run its decomposition"
-    QUESTION = "asks about metadata, or about data a fake does not have (refused by FakeMode)"
+    QUESTION = "asks about metadata"
+    DEPENDENT = "record it if FakeMode does not refuse: its type may depend on data"
     REFUSE = "changes storages themselves"
 
 
@@ -100,8 +101,10 @@ def recipe_of(func: Any) -> Recipe:
         # composites such as `to` are views only at times
         composite = func not in KNOWN_VIEWS and func._can_decompose()
         return Recipe(Action.COMPOSITE if composite else Action.VIEW)
-    if not schema.is_mutable and (not _gives_tensors(schema) or _reads_data(func)):
+    if not schema.is_mutable and not _gives_tensors(schema):
         return Recipe(Action.QUESTION)
+    if not schema.is_mutable and _reads_data(func):
+        return Recipe(Action.DEPENDENT)
     if func.namespace == "aten" and func._can_decompose():
         return Recipe(Action.COMPOSITE)
     if not schema.is_mutable:

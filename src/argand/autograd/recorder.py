@@ -75,6 +75,9 @@ class Recorder(FakeMode):
                     return func.decompose(*args, **kwargs)
             case Action.RESHAPE:
                 return self._reshape(func, args, kwargs)
+            case Action.DEPENDENT:
+                super().__torch_dispatch__(func, types, args, kwargs)
+                return self.record(func, args, kwargs)
             case Action.QUESTION:
                 return super().__torch_dispatch__(func, types, args, kwargs)
             case Action.REFUSE:
