@@ -1,0 +1,99 @@
+"""cli.main: one parser, one function per command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from argand.backends.registry import list_backends
+from argand.report.compare import compare
+from argand.runtime.disk.store import DEFAULT_LIMIT, Store, default_directory
+from argand.support.errors import ArgandError, UserError
+from argand.support.logs import ARTIFACTS
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="argand", description="A compiler for PyTorch programs.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    cache = commands.add_parser("cache", help="look at and clean the disk cache")
+    cache.add_argument("action", choices=("ls", "gc", "clear", "dir"))
+    cache.add_argument("--max-size", type=_size, default=DEFAULT_LIMIT, help="for gc, e.g. 500M")
+    cache.add_argument("--directory", type=Path, default=None)
+    backends = commands.add_parser("backends", help="list the backends")
+    backends.add_argument("--all", action="store_true", help="debugging ones too")
+    commands.add_parser("logs", help="what ARGAND_LOGS can show")
+    table = commands.add_parser("compare", help="a model under several backends")
+    table.add_argument("factory", help="FILE.py:FUNCTION, which returns (model, inputs)")
+    table.add_argument("--backends", default="argand", help="comma-separated names")
+    table.add_argument("--rounds", type=int, default=10)
+    return parser
+
+
+def _size(text: str) -> int:
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
+    return int(float(text[:-1]) * 2**unit) if unit else int(text)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    store = Store(options.directory or default_directory())
+    if options.action == "dir":
+        print(store.directory)
+    elif options.action == "ls":
+        entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
+        for entry in entries:
+            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+            print(f"{entry.key}  {entry.size / 1024:>9.1f} KiB  used {used}")
+        print(f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB")
+    elif options.action == "gc":
+        print(f"{store.collect_garbage(options.max_size)} entries removed")
+    else:
+        print(f"{store.clear()} entries removed")
+    return 0
+
+
+def _load_factory(place: str) -> Any:
+    path, separator, name = place.partition(":")
+    if not separator or not Path(path).is_file():
+        raise UserError(
+            f"{place!r} is not FILE.py:FUNCTION", hint="name a file and a function in it"
+        )
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    factory = getattr(module, name, None)
+    if factory is None:
+        raise UserError(f"{path} has no function {name!r}")
+    return factory
+
+
+def _compare(options: argparse.Namespace) -> int:
+    model, inputs = _load_factory(options.factory)()
+    comparison = compare(model, inputs, options.backends.split(","), rounds=options.rounds)
+    print(comparison)
+    return 0 if all(row.correct for row in comparison.rows) else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        match options.command:
+            case "cache":
+                return _cache(options)
+            case "compare":
+                return _compare(options)
+            case "backends":
+                print("\n".join(list_backends(None if options.all else ("debug", "experimental"))))
+            case _:
+                print("\n".join(f"{name:<16} {what}" for name, what in ARTIFACTS.items()))
+    except ArgandError as error:
+        print(f"argand: {error}", file=sys.stderr)
+        return 2
+    return 0

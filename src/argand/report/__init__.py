@@ -1,0 +1,1 @@
+"""report: what the compiler did and how well, for people to read."""
