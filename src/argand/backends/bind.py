@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from typing_extensions import override
+
 from argand.backends.compose import FirstThatTakes
 from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend
 from argand.support import events
@@ -70,6 +72,7 @@ class BoundBackend:
         if callable(reset):
             reset()
 
+    @override
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, BoundBackend)
@@ -77,6 +80,7 @@ class BoundBackend:
             and (self.mode, self.identity) == (other.mode, other.identity)
         )
 
+    @override
     def __hash__(self) -> int:
         return hash((id(self.function), self.mode, self.identity))
 

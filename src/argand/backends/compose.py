@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from typing_extensions import override
+
 from argand.backends.registry import CompilerFunction, lookup_backend
 from argand.support import events
 from argand.support.errors import InvalidBackend
@@ -24,6 +26,7 @@ class Choice:
     taken_by: str
     declined: tuple[tuple[str, str], ...]
 
+    @override
     def __str__(self) -> str:
         reasons = "".join(f"\n  {name} declined: {why}" for name, why in self.declined)
         return f"graph taken by {self.taken_by}{reasons}"
@@ -55,7 +58,7 @@ class FirstThatTakes:
             choice = Choice(_name(backend), tuple(declined))
             self.choices.append(choice)
             events.artifact("perf_hints", choice.__str__, "backend choice")
-            return compiled  # type: ignore[no-any-return]
+            return compiled
         reasons = "; ".join(f"{name}: {why}" for name, why in declined)
         raise InvalidBackend(f"every backend of the list declined: {reasons}")
 

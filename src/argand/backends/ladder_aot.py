@@ -23,7 +23,7 @@ def aot_eager(
     """Forward and backward graphs, run by torch's kernels."""
     note_ignored("aot_eager", keywords)
     backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition)
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]
+    return backend(gm, example_inputs)
 
 
 def aot_eager_default_partitioner(
@@ -32,7 +32,7 @@ def aot_eager_default_partitioner(
     """The same, saving everything the backward needs."""
     note_ignored("aot_eager_default_partitioner", keywords)
     backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=default_partition)
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]
+    return backend(gm, example_inputs)
 
 
 def aot_eager_decomp_partition(
@@ -43,4 +43,4 @@ def aot_eager_decomp_partition(
     backend = aot_autograd(
         fw_compiler=_run_boxed, partition_fn=min_cut_partition, decompositions=decompositions
     )
-    return backend(gm, example_inputs)  # type: ignore[no-any-return]
+    return backend(gm, example_inputs)

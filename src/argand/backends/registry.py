@@ -109,7 +109,7 @@ def register_backend(
             f"a backend must be callable, got {type(compiler_fn).__name__} {compiler_fn!r}",
             hint="pass a function (gm, example_inputs) -> callable",
         )
-    key = name or getattr(compiler_fn, "__name__", type(compiler_fn).__name__)
+    key = name or str(getattr(compiler_fn, "__name__", type(compiler_fn).__name__))
     with _lock:
         if key in _registry:
             raise InvalidBackend(

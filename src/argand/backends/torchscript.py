@@ -34,4 +34,4 @@ def _script_aten(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..
 
 def aot_ts(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
     """Run forward and backward graphs as TorchScript."""
-    return aot_autograd(fw_compiler=_script_aten)(gm, example_inputs)  # type: ignore[no-any-return]
+    return aot_autograd(fw_compiler=_script_aten)(gm, example_inputs)

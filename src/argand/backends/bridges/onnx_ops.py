@@ -81,7 +81,7 @@ _TYPES: Final[Mapping[torch.dtype, str]] = {
 
 def _elementwise(op: str) -> Row:
     def write(writer: Writer, node: Node) -> None:
-        if node.kwargs:
+        if set(node.kwargs) - {"memory_format"}:
             raise Declined("keywords")
         arguments = [writer.value(argument, node) for argument in node.args]
         writer.emit(op, arguments, node.name)
@@ -116,13 +116,13 @@ def _compare(op: str) -> Row:
 
 def _reshape(writer: Writer, node: Node) -> None:
     shape = writer.constant(list(node.meta["val"].shape), torch.int64)
-    writer.emit("Reshape", [node.args[0].name, shape], node.name)  # type: ignore[union-attr]
+    writer.emit("Reshape", [node.args[0].name, shape], node.name)
 
 
 def _permute(writer: Writer, node: Node) -> None:
     rank = node.meta["val"].ndim
-    order = [int(dim) % rank for dim in node.args[1]]  # type: ignore[union-attr]
-    writer.emit("Transpose", [node.args[0].name], node.name, perm=order)  # type: ignore[union-attr]
+    order = [int(dim) % rank for dim in node.args[1]]
+    writer.emit("Transpose", [node.args[0].name], node.name, perm=order)
 
 
 def _transpose(writer: Writer, node: Node) -> None:
@@ -130,19 +130,19 @@ def _transpose(writer: Writer, node: Node) -> None:
     order = list(range(rank))
     first, second = (0, 1) if node.target is aten.t.default else node.args[1:3]
     if rank > 1:
-        one, two = int(first) % rank, int(second) % rank  # type: ignore[arg-type]
+        one, two = int(first) % rank, int(second) % rank
         order[one], order[two] = order[two], order[one]
-    writer.emit("Transpose", [node.args[0].name], node.name, perm=order)  # type: ignore[union-attr]
+    writer.emit("Transpose", [node.args[0].name], node.name, perm=order)
 
 
 def _expand(writer: Writer, node: Node) -> None:
     shape = writer.constant(list(node.meta["val"].shape), torch.int64)
-    writer.emit("Expand", [node.args[0].name, shape], node.name)  # type: ignore[union-attr]
+    writer.emit("Expand", [node.args[0].name, shape], node.name)
 
 
 def _addmm(writer: Writer, node: Node) -> None:
-    bias, left, right = (argument.name for argument in node.args)  # type: ignore[union-attr]
-    alpha, beta = float(node.kwargs.get("alpha", 1)), float(node.kwargs.get("beta", 1))  # type: ignore[arg-type]
+    bias, left, right = (argument.name for argument in node.args)
+    alpha, beta = float(node.kwargs.get("alpha", 1)), float(node.kwargs.get("beta", 1))
     writer.emit("Gemm", [left, right, bias], node.name, alpha=alpha, beta=beta)
 
 
@@ -151,7 +151,7 @@ def _softmax(op: str) -> Row:
         source, dim, to_float = node.args
         if to_float:
             raise Declined("half to float")
-        writer.emit(op, [source.name], node.name, axis=int(dim))  # type: ignore[union-attr,arg-type]
+        writer.emit(op, [source.name], node.name, axis=int(dim))
 
     return write
 
@@ -161,10 +161,10 @@ def _reduce(op: str) -> Row:
         source = node.args[0]
         dims = node.args[1] if len(node.args) > 1 else None
         keep = bool(node.args[2]) if len(node.args) > 2 else False
-        axes = dims if dims else list(range(source.meta["val"].ndim))  # type: ignore[union-attr]
-        if source.meta["val"].dtype != node.meta["val"].dtype:  # type: ignore[union-attr]
+        axes = dims if dims else list(range(source.meta["val"].ndim))
+        if source.meta["val"].dtype != node.meta["val"].dtype:
             raise Declined("dtype of the result")
-        names = [source.name, writer.constant(list(axes), torch.int64)]  # type: ignore[union-attr,arg-type]
+        names = [source.name, writer.constant(list(axes), torch.int64)]
         writer.emit(op, names, node.name, keepdims=int(keep))
 
     return write
@@ -173,48 +173,48 @@ def _reduce(op: str) -> Row:
 def _cat(writer: Writer, node: Node) -> None:
     parts = node.args[0]
     dim = node.args[1] if len(node.args) > 1 else 0
-    names = [writer.value(part, node) for part in parts]  # type: ignore[union-attr]
-    writer.emit("Concat", names, node.name, axis=int(dim))  # type: ignore[arg-type]
+    names = [writer.value(part, node) for part in parts]
+    writer.emit("Concat", names, node.name, axis=int(dim))
 
 
 def _convolution(writer: Writer, node: Node) -> None:
     source, weight, bias, stride, padding, dilation, transposed, _, groups = node.args
     if transposed:
         raise Declined("transposed convolution")
-    names = [source.name, weight.name] + ([bias.name] if bias is not None else [])  # type: ignore[union-attr]
+    names = [source.name, weight.name] + ([bias.name] if bias is not None else [])
     writer.emit(
         "Conv",
         names,
         node.name,
-        strides=list(stride),  # type: ignore[arg-type]
-        pads=[*padding, *padding],  # type: ignore[misc]
-        dilations=list(dilation),  # type: ignore[arg-type]
-        group=int(groups),  # type: ignore[arg-type]
+        strides=list(stride),
+        pads=[*padding, *padding],
+        dilations=list(dilation),
+        group=int(groups),
     )
 
 
 def _cast(writer: Writer, node: Node) -> None:
-    writer.cast(node.args[0].name, node.meta["val"].dtype, node.name)  # type: ignore[union-attr]
+    writer.cast(node.args[0].name, node.meta["val"].dtype, node.name)
 
 
 def _where(writer: Writer, node: Node) -> None:
     condition, first, second = node.args
-    names = [condition.name, writer.value(first, node), writer.value(second, node)]  # type: ignore[union-attr]
+    names = [condition.name, writer.value(first, node), writer.value(second, node)]
     writer.emit("Where", names, node.name)
 
 
 def _gelu(writer: Writer, node: Node) -> None:
     form = str(node.kwargs.get("approximate", "none"))
-    writer.emit("Gelu", [node.args[0].name], node.name, approximate=form)  # type: ignore[union-attr]
+    writer.emit("Gelu", [node.args[0].name], node.name, approximate=form)
 
 
 def _embedding(writer: Writer, node: Node) -> None:
     weight, indices = node.args[:2]
-    writer.emit("Gather", [weight.name, indices.name], node.name, axis=0)  # type: ignore[union-attr]
+    writer.emit("Gather", [weight.name, indices.name], node.name, axis=0)
 
 
 def _rsqrt(writer: Writer, node: Node) -> None:
-    root = writer.emit("Sqrt", [node.args[0].name])  # type: ignore[union-attr]
+    root = writer.emit("Sqrt", [node.args[0].name])
     writer.emit("Reciprocal", [root], node.name)
 
 
@@ -274,9 +274,7 @@ ROWS: Final[Mapping[Any, Row]] = {
     aten.transpose.int: _transpose,
     aten.t.default: _transpose,
     aten.expand.default: _expand,
-    aten.clone.default: lambda writer, node: writer.emit(  # type: ignore[dict-item]
-        "Identity", [node.args[0].name], node.name
-    ),
+    aten.clone.default: _elementwise("Identity"),
     aten._to_copy.default: _cast,
     aten.embedding.default: _embedding,
 }

@@ -108,4 +108,4 @@ def onnxrt(gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable
             run_in_segments(graph, segments, lambda s: _compile_segment(s, onnx, runtime))
         )
 
-    return aot_autograd(fw_compiler=compile_aten)(gm, example_inputs)  # type: ignore[no-any-return]
+    return aot_autograd(fw_compiler=compile_aten)(gm, example_inputs)
