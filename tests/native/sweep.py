@@ -16,8 +16,23 @@ from argand.native.compile import compile_graph
 from argand.support import events
 from argand.support.options import Options
 
-RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "empty", "uniform", "geometric",
-          "exponential", "cauchy", "log_normal", "rrelu", "svd_lowrank", "pca_lowrank", "poisson")
+RANDOM = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "empty",
+    "uniform",
+    "geometric",
+    "exponential",
+    "cauchy",
+    "log_normal",
+    "rrelu",
+    "svd_lowrank",
+    "pca_lowrank",
+    "poisson",
+)
 TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
@@ -59,8 +74,14 @@ def check_sample(op, sample):
     for e, g in zip(expected, got):
         tolerance = TOLERANCE.get(e.dtype)
         try:
-            torch.testing.assert_close(g, e, equal_nan=True, rtol=tolerance, atol=tolerance,
-                                       check_stride=e.numel() > 0 and False)
+            torch.testing.assert_close(
+                g,
+                e,
+                equal_nan=True,
+                rtol=tolerance,
+                atol=tolerance,
+                check_stride=e.numel() > 0 and False,
+            )
         except AssertionError as error:
             return "differs: " + str(error).replace("\n", " ")[:200]
     return None
@@ -86,7 +107,9 @@ def main():
                     print(f"--- {op.name} {op.variant_test_name}: {reason.strip()}", flush=True)
                     break
     externs = collections.Counter(
-        e.detail for e in collector.events if isinstance(e, events.Count) and e.counter == "native.extern"
+        e.detail
+        for e in collector.events
+        if isinstance(e, events.Count) and e.counter == "native.extern"
     )
     print("extern:", ", ".join(f"{k[5:]} {v}" for k, v in externs.most_common(400)))
     print(dict(totals))

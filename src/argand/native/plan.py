@@ -14,8 +14,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from argand.native import extern
-from argand.native.ir.tensor import ExternCall, Kind, Node, Slot
-from argand.native.schedule.demand import COMPUTED
+from argand.native.ir.tensor import ExternCall, Node, Slot
 from argand.native.schedule.fuse import Schedule
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.strides import Strided, same_layout, strided
@@ -282,6 +281,3 @@ def _detached(target: Any) -> Any:
         return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in result)
 
     return call
-
-
-__all__ = ["COMPUTED", "KernelCall", "Kind", "PlanData", "link", "make_plan"]

@@ -15,7 +15,7 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output
 from argand.native.ir.types import Shape, contiguous_strides
-from argand.native.schedule.strides import dense, same_layout, source_of, strided
+from argand.native.schedule.strides import dense, same_layout, strided
 
 COMPUTED = (Kind.POINTWISE, Kind.REDUCE, Kind.GATHER)
 
@@ -166,6 +166,3 @@ def _order(demand: Demand, roots: Iterable[Node]) -> tuple[Node, ...]:
                 inputs = (*inputs, demand.after[node])
             stack.extend((i, False) for i in reversed(inputs) if i not in seen)
     return tuple(order)
-
-
-__all__ = ["COMPUTED", "Demand", "Region", "find_demand", "source_of"]

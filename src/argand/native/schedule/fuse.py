@@ -82,6 +82,7 @@ class _Fuser:
         self.extents = self.schedule.extents
         self.group_of = self.schedule.group_of
         self.groups: list[Group] = []
+        self.made = 0  # groups ever made: each has a bit of its own
         self.pinned: set[Node] = (
             set()
         )  # must be in memory: read through a reshape of no affine form
@@ -99,7 +100,8 @@ class _Fuser:
         if node.op == "item":
             self.group_of[node] = self.group_of[node.inputs[0]]
             return
-        group = Group(1 << len(self.groups))
+        group = Group(1 << self.made)
+        self.made += 1
         self.groups.append(group)
         self.group_of[node] = group
         for source in self.sources(node):
@@ -217,14 +219,16 @@ class _Fuser:
         return outer < SMALL_OUTER and outer * inner >= LARGE_INNER
 
     def _would_loop(self, group: Group, producer: Group) -> bool:
-        for member in group.members:
-            if self.demand.after.get(member) in producer.members:
-                return True
+        """Whether some path leaves the two groups and comes back: it could run neither way."""
+        if any(self.demand.after.get(member) in producer.members for member in group.members):
+            return True
+        both = group.bit | producer.bit
+        for member in (*group.members, *producer.members):
             for source in self.sources(member):
                 other = self.group_of.get(source)
                 if other is None or other is group or other is producer:
                     continue
-                if other.before & producer.bit:
+                if other.before & both:
                     return True
         return False
 
@@ -250,8 +254,9 @@ class _Fuser:
         for node, owner in list(self.group_of.items()):
             if owner is producer:
                 self.group_of[node] = group
+        both = group.bit | producer.bit
         for other in self.groups:
-            if other.before & producer.bit and other is not group:
+            if other.before & both and other is not group:
                 other.before |= group.bit | group.before
         self.groups.remove(producer)
 

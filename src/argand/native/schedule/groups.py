@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from argand.native.ir.affine import Affine, NotAffine, Var
+from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import Node
 from argand.native.schedule.mapping import Coordinates, factors
 
@@ -124,6 +124,3 @@ def unify(
         if not split:
             return (binding, use) if len(set(binding.values())) == len(binding) else None
     return None
-
-
-__all__ = ["Extents", "Group", "NotAffine", "Variables", "unify", "variables_of"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
-from argand.native.ir.affine import Affine, NotAffine, Var
+from argand.native.ir.affine import Affine, NotAffine
 from argand.native.ir.loops import (
     Accumulate,
     Compute,
@@ -29,7 +29,7 @@ from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.fuse import Schedule, reads
 from argand.native.schedule.groups import Group, Variables, variables_of
 from argand.native.schedule.loop_order import arrange
-from argand.native.schedule.mapping import Coordinates, through_views, view_coordinates
+from argand.native.schedule.mapping import Coordinates, view_coordinates
 from argand.native.schedule.strides import strided
 from argand.support.errors import InternalError
 
@@ -56,8 +56,13 @@ def build_nest(schedule: Schedule, group: Group) -> tuple[Kernel, tuple[Node, ..
 @final
 class _Nest:
     def __init__(self, schedule: Schedule, group: Group) -> None:
-        self.schedule, self.group, self.demand = schedule, group, schedule.demand
-        self.outer = group.outer or frozenset()
+        self.schedule, self.demand = schedule, schedule.demand
+        # Numbering the variables from 0 makes kernels of equal layers equal.
+        order = sorted(group.variables)
+        self.group = group.copy()
+        self.group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
+        self.extents = {k: schedule.extents[var] for k, var in enumerate(order)}
+        self.outer = self.group.outer or frozenset()
         self.stages: dict[StageKey, Stage] = {}
         self.buffers: dict[Node, int] = {}
         self.depths: dict[Node, int] = {}
@@ -82,7 +87,7 @@ class _Nest:
         kernel = arrange(
             dtypes,
             self.group,
-            self.schedule.extents,
+            self.extents,
             [(s.depth, tuple(s.statements)) for s in rows],
             [(s.depth, s.inner, tuple(s.statements)) for s in loops],
             tuple(self.scratch),
@@ -164,7 +169,7 @@ class _Nest:
             return direct
         if node.kind is Kind.VIEW:
             try:
-                below = view_coordinates(node, coordinates, self.schedule.extents)
+                below = view_coordinates(node, coordinates, self.extents)
             except NotAffine:
                 return self._load_reshaped(node, coordinates, stage)
             return self._pull(node.inputs[0], below, stage)
@@ -247,14 +252,14 @@ class _Nest:
     def _row_length(self, inner: Variables) -> int:
         length = 1
         for var in inner:
-            length *= self.schedule.extents[var]
+            length *= self.extents[var]
         return length
 
     def _row_index(self, inner: Variables) -> Affine:
         index, step = Affine(), 1
         for var in sorted(inner, reverse=True):
             index = index + Affine.of(var).scale(step)
-            step *= self.schedule.extents[var]
+            step *= self.extents[var]
         return index
 
     def _reduce(self, node: Node) -> ValueId:
@@ -345,6 +350,3 @@ def _weight(schedule: Schedule, node: Node) -> int:
         ):
             stack.extend(schedule.demand.inputs(current))
     return cost
-
-
-__all__ = ["Var", "build_nest", "through_views"]
