@@ -72,6 +72,8 @@ class Compare(TorchDispatchMode):
         except Exception as error:
             self.refused[name].append((key, repr(error)))
             return real
+        if name == "mkldnn_rnn_layer":  # its workspace has a size only oneDNN knows
+            guess, actual = guess[:3], actual[:3]
         if same(guess, actual):
             self.right[name] += 1
         else:

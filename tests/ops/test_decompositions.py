@@ -177,6 +177,28 @@ def test_decompositions_run_on_fakes() -> None:
         assert result.dtype == torch.bfloat16 and mean.shape == (4, 1)
 
 
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "NAdam", "Adamax"])
+def test_optimizers_decompose_and_stay_equal(kind: str) -> None:
+    options = {"momentum": 0.9} if kind == "SGD" else {}
+
+    def train(mode: Any) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        weights = [torch.randn(3, 4, requires_grad=True), torch.randn(5, requires_grad=True)]
+        optimizer = getattr(torch.optim, kind)(weights, lr=0.1, foreach=True, **options)
+        for _ in range(3):
+            for weight in weights:
+                weight.grad = weight.detach().sin()
+            with mode:
+                optimizer.step()
+        return weights
+
+    types = Compare()
+    expected = train(types)
+    assert not types.wrong and not any("foreach" in name for name in types.missing)
+    for ours, eager in zip(train(Expand()), expected):
+        torch.testing.assert_close(ours, eager)
+
+
 if __name__ == "__main__":
     limit = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     whole = compare(sys.argv[1].split(","), limit, ["same", "transposed"])

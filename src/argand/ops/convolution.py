@@ -183,7 +183,10 @@ def _pooled(
     return (*self.shape[:-spatial], *sizes)
 
 
-def _in_format_of(self: Tensor, shape: Shape, dtype: torch.dtype | None = None) -> Tensor:
+def in_format_of(self: Tensor, shape: Shape, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor in the memory format that this one suggests."""
+    if suggested_format(self) is torch.contiguous_format:
+        return dense(shape, dtype or self.dtype)
     return torch.empty(shape, dtype=dtype or self.dtype, memory_format=suggested_format(self))
 
 
@@ -197,7 +200,7 @@ def _max_pool(spatial: int) -> Any:
         ceil_mode: bool = False,
     ) -> tuple[Tensor, Tensor]:
         shape = _pooled(self, kernel_size, stride, padding, dilation, ceil_mode, spatial)
-        return _in_format_of(self, shape), _in_format_of(self, shape, torch.int64)
+        return in_format_of(self, shape), in_format_of(self, shape, torch.int64)
 
     return rule
 
@@ -213,13 +216,13 @@ def _avg_pool(spatial: int) -> Any:
         divisor_override: int | None = None,
     ) -> Tensor:
         shape = _pooled(self, kernel_size, stride, padding, (1,), ceil_mode, spatial)
-        return _in_format_of(self, shape)
+        return in_format_of(self, shape)
 
     return rule
 
 
 def _pool_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
-    return _in_format_of(self, self.shape)
+    return in_format_of(self, self.shape)
 
 
 def _adaptive_shape(self: Tensor, output_size: Sizes) -> Shape:
@@ -231,7 +234,7 @@ def _adaptive_shape(self: Tensor, output_size: Sizes) -> Shape:
 
 def _batched_format(self: Tensor, shape: Shape, spatial: int, dtype: torch.dtype) -> Tensor:
     """Only a batch has a memory format; one 3-d image looks like a batch of 2-d ones."""
-    return _in_format_of(self, shape, dtype) if self.dim() == spatial + 2 else dense(shape, dtype)
+    return in_format_of(self, shape, dtype) if self.dim() == spatial + 2 else dense(shape, dtype)
 
 
 def _adaptive_avg_pool(self: Tensor, output_size: Sizes) -> Tensor:
@@ -255,13 +258,13 @@ def _pool3d_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
 def _upsample(self: Tensor, output_size: Sizes, *_: Any) -> Tensor:
     if self.dim() != len(output_size) + 2 or min(output_size) <= 0 or 0 in self.shape[1:]:
         refuse("not a batch of images")
-    return _in_format_of(self, (*self.shape[:2], *output_size))
+    return in_format_of(self, (*self.shape[:2], *output_size))
 
 
 def _upsample_backward(
     grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
 ) -> Tensor:
-    return _in_format_of(grad_output, tuple(input_size))
+    return in_format_of(grad_output, tuple(input_size))
 
 
 def _dense_upsample_backward(
@@ -285,7 +288,7 @@ def _constant_pad(self: Tensor, pad: Sizes, value: Any = 0) -> Tensor:
         refuse("negative size")
     if max(pad, default=0) <= 0:  # only cut: eager clones the narrowed view
         return empty_like(_narrowed(self, pad))
-    return _in_format_of(self, tuple(shape))
+    return in_format_of(self, tuple(shape))
 
 
 def _narrowed(self: Tensor, pad: Sizes) -> Tensor:
@@ -305,7 +308,7 @@ def _edge_pad(self: Tensor, padding: Sizes) -> Tensor:
         shape[-1 - place] += padding[2 * place] + padding[2 * place + 1]
         if shape[-1 - place] < 1:
             refuse("negative size")
-    return _in_format_of(self, tuple(shape))
+    return in_format_of(self, tuple(shape))
 
 
 def _reflect_pad(self: Tensor, padding: Sizes) -> Tensor:
@@ -316,7 +319,7 @@ def _reflect_pad(self: Tensor, padding: Sizes) -> Tensor:
 
 
 def _pad_backward(grad_output: Tensor, self: Tensor, padding: Sizes) -> Tensor:
-    return _in_format_of(self, self.shape)
+    return in_format_of(self, self.shape)
 
 
 _O: Final = Kind.OTHER

@@ -28,7 +28,7 @@ Handler = Callable[["FakeMode", tuple[Any, ...], dict[str, Any]], Any]
 _NO_KWARGS: Final[dict[str, Any]] = {}
 # Answer with Python values that depend on data; torch does not tag all of them.
 _DATA_DEPENDENT: Final = frozenset(
-    {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item"}
+    {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item", "_pack_padded_sequence"}
 )
 # They change the metadata of their argument: done for real on the fake.
 _METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fresh"})

@@ -16,6 +16,7 @@ from argand.ops.layout import (
     contiguous,
     iterator_layout,
     new,
+    promote,
     refuse,
 )
 from argand.ops.pointwise import dense, empty_like
@@ -161,10 +162,7 @@ def _is_legacy_empty(tensor: Tensor) -> bool:
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     joined = [tensor for tensor in tensors if not _is_legacy_empty(tensor)]
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        if tensor.dtype is not dtype:
-            refuse("types to promote")
+    dtype = promote(*tensors)
     if not joined:
         return dense((0,), dtype)
     shape = list(joined[0].shape)

@@ -9,7 +9,9 @@ from typing import Any, Final
 from argand.ops import (
     convolution,
     factories,
+    foreach,
     indexing,
+    layers,
     losses,
     matmul,
     norms,
@@ -27,6 +29,8 @@ _FAMILIES: Final = (
     norms,
     indexing,
     losses,
+    layers,
+    foreach,
 )
 TABLE: Final[Mapping[str, OpDef]] = MappingProxyType(
     {f"aten::{row.name}": row for family in _FAMILIES for row in family.ROWS}

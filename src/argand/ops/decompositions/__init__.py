@@ -16,11 +16,11 @@ from typing import Any, Final, final
 import torch
 from typing_extensions import override
 
-from argand.ops.decompositions import losses, norms, pointwise, reductions, shapes
+from argand.ops.decompositions import foreach, losses, norms, pointwise, reductions, shapes
 
 _BY_NAME: Final[Mapping[str, Callable[..., Any]]] = {
     f"aten::{name}": function
-    for family in (pointwise, reductions, norms, losses, shapes)
+    for family in (pointwise, reductions, norms, losses, shapes, foreach)
     for name, function in family.TABLE.items()
 }
 
