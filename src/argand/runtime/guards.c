@@ -296,11 +296,19 @@ static Py_ssize_t walk(const ArgandProgram *program, const ArgandWorld *world, S
         PyObject *value;
         Py_ssize_t owned = state->owned_count;
         if (node->parent < 0) value = root_value(node, world);
-        else if (state->matched[node->parent] && (node->op == OP_ITEM || node->op == OP_TYPE_ATTR))
+        else if (state->matched[node->parent] && (node->op == OP_ITEM || node->op == OP_TYPE_ATTR)) {
             value = state->value[i];
-        else {
+            /* Most nodes of a model are dicts below unchanged dicts: they end here. */
+            if (state->is_dict[i] && !node->lasting && !program->owning &&
+                ((PyDictObject *)value)->ma_version_tag == state->version[i]) {
+                state->matched[i] = 1;
+                i = node->live;
+                continue;
+            }
+        } else {
             PyObject *base = state->value[node->parent];
             value = base == NULL ? NULL : step_value(node, base, state);
+            state->is_dict[i] = node->versioned && value != NULL && PyDict_Check(value);
         }
         if (program->owning && value != NULL && state->owned_count == owned)
             state->owned[state->owned_count++] = Py_NewRef(value);
@@ -331,6 +339,7 @@ void argand_state_free(State *state) {
     PyMem_Free(state->version);
     PyMem_Free(state->seen);
     PyMem_Free(state->matched);
+    PyMem_Free(state->is_dict);
     PyMem_Free(state->changed);
     PyMem_Free(state->owned);
     *state = (State){0};
@@ -342,10 +351,11 @@ int argand_state_init(State *state, Py_ssize_t nodes) {
                      .version = PyMem_Calloc(count, sizeof(uint64_t)),
                      .seen = PyMem_Calloc(count, sizeof(uint64_t)),
                      .matched = PyMem_Calloc(count, 1),
+                     .is_dict = PyMem_Calloc(count, 1),
                      .changed = PyMem_Calloc(count, sizeof(Py_ssize_t)),
                      .owned = PyMem_Calloc(count, sizeof(PyObject *))};
-    if (state->value && state->version && state->seen && state->matched && state->changed &&
-        state->owned)
+    if (state->value && state->version && state->seen && state->matched && state->is_dict &&
+        state->changed && state->owned)
         return 0;
     argand_state_free(state);
     return -1;

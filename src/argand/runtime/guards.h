@@ -26,32 +26,37 @@ enum Kind {
     KIND_COUNT
 };
 
+/* Small on purpose: a big model has thousands of them, and they are read at every call. */
 typedef struct {
-    int op;
-    int versioned;        /* its items (or class attributes) are wanted, or it has such checks */
-    Py_ssize_t parent;    /* -1: a root */
-    Py_ssize_t live;      /* the node after the stable leaves that follow this one */
-    Py_ssize_t index;     /* operand, when it is a number */
-    PyObject *operand;    /* operand, when it is an object; owned unless op is OP_CONST */
-    Py_hash_t hash;       /* of the operand, for dicts */
-    Py_ssize_t first, last; /* its checks */
+    int32_t parent;      /* -1: a root */
+    int32_t live;        /* the node after the stable leaves that follow this one */
+    int32_t first, last; /* its checks */
+    int32_t index;       /* operand, when it is a number */
+    uint8_t op;
+    uint8_t versioned; /* its items (or class attributes) are wanted, or it has such checks */
+    uint8_t lasting;   /* it has checks that an unchanged version does not answer */
+    PyObject *operand; /* operand, when it is an object; owned unless op is OP_CONST */
+    Py_hash_t hash;    /* of the operand, for dicts */
 } Node;
 
 typedef struct {
-    int kind;
-    int versioned;      /* holds as long as the version of its node's dict does */
-    Py_ssize_t node;    /* -1: of no single node */
-    Py_ssize_t guard;   /* the row it came from */
+    int32_t node;       /* -1: of no single node */
+    int32_t guard;      /* the row it came from */
+    uint8_t kind;
+    uint8_t versioned;  /* holds as long as the version of its node's dict does */
     PyObject *expected; /* owned, except for TYPE_IS and ID_IS */
-    Py_ssize_t number;
-    ArgandTensorCheck *tensor;
+    union {
+        Py_ssize_t number;         /* of LENGTH */
+        ArgandTensorCheck *tensor; /* of TENSOR */
+    };
 } Check;
 
 typedef struct {
     PyObject **value;
     uint64_t *version; /* under which all was well */
     uint64_t *seen;    /* in this run */
-    char *matched;
+    char *matched; /* in this run the version was the one under which all was well */
+    char *is_dict; /* the value is a dict whose version matters */
     Py_ssize_t *changed; /* nodes met under a new version in this run */
     Py_ssize_t changed_count;
     PyObject **owned;

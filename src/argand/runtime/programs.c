@@ -58,15 +58,14 @@ static int watch(ArgandProgram *program, PyObject *objects) {
 static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     Node *node = &program->nodes[i];
     PyObject *operand;
-    if (!PyArg_ParseTuple(row, "innpO", &node->op, &node->parent, &node->live, &node->versioned,
-                          &operand))
-        return -1;
-    if (node->op < 0 || node->op >= OP_COUNT || node->parent >= i || node->live <= i ||
-        node->live > program->node_count ||
-        (node->parent < 0) != (node->op <= OP_CONST)) {
+    int op, parent, live, versioned;
+    if (!PyArg_ParseTuple(row, "iiipO", &op, &parent, &live, &versioned, &operand)) return -1;
+    if (op < 0 || op >= OP_COUNT || parent >= i || live <= i || live > program->node_count ||
+        (parent < 0) != (op <= OP_CONST)) {
         PyErr_Format(PyExc_ValueError, "node %zd of a guard program is malformed", i);
         return -1;
     }
+    *node = (Node){.op = op, .parent = parent, .live = live, .versioned = versioned};
     node->index = -1;
     if (node->op == OP_CONST) { /* in held or watched, like the expected object of ID_IS */
         node->operand = operand;
@@ -74,8 +73,9 @@ static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     }
     node->operand = Py_NewRef(operand);
     if (PyLong_Check(operand)) {
-        node->index = PyLong_AsSsize_t(operand);
-        if (node->index == -1) PyErr_Clear(); /* a huge key of a dict is no index */
+        long index = PyLong_AsLong(operand);
+        PyErr_Clear(); /* a huge key of a dict is no index */
+        if (index == (int32_t)index) node->index = (int32_t)index;
     }
     if (node->op == OP_ITEM) {
         node->hash = PyObject_Hash(operand);
@@ -87,13 +87,14 @@ static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
 static int read_check(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     Check *check = &program->checks[i];
     PyObject *expected;
-    if (!PyArg_ParseTuple(row, "innpO", &check->kind, &check->node, &check->guard,
-                          &check->versioned, &expected))
+    int kind, node_number, guard, versioned;
+    if (!PyArg_ParseTuple(row, "iiipO", &kind, &node_number, &guard, &versioned, &expected))
         return -1;
-    if (check->kind < 0 || check->kind >= KIND_COUNT || check->node >= program->node_count) {
+    if (kind < 0 || kind >= KIND_COUNT || node_number >= program->node_count) {
         PyErr_Format(PyExc_ValueError, "check %zd of a guard program is malformed", i);
         return -1;
     }
+    *check = (Check){.kind = kind, .node = node_number, .guard = guard, .versioned = versioned};
     check->expected = expected;
     if (check->kind != TYPE_IS && check->kind != ID_IS) Py_INCREF(expected);
     if (check->kind == LENGTH) {
@@ -107,12 +108,13 @@ static int read_check(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     }
     if (check->node >= 0) {
         Node *node = &program->nodes[check->node];
-        if (node->first == node->last) node->first = node->last = i;
+        if (node->first == node->last) node->first = node->last = (int32_t)i;
         if (node->last != i) {
             PyErr_SetString(PyExc_ValueError, "checks of a guard program are not in order");
             return -1;
         }
-        node->last = i + 1;
+        node->last = (int32_t)i + 1;
+        node->lasting |= !versioned || kind == DICT_KEYS;
         program->first_global = i + 1;
     }
     return 0;
@@ -197,7 +199,7 @@ static void program_dealloc(PyObject *self) {
     for (Py_ssize_t i = 0; i < program->check_count; i++) {
         Check *check = &program->checks[i];
         if (check->kind != TYPE_IS && check->kind != ID_IS) Py_XDECREF(check->expected);
-        if (check->tensor != NULL) argand_tensor_check_free(check->tensor);
+        if (check->kind == TENSOR && check->tensor != NULL) argand_tensor_check_free(check->tensor);
     }
     Py_CLEAR(program->reaper);
     PyMem_Free(program->nodes);
