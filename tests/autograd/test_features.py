@@ -556,6 +556,41 @@ def test_ints_and_nones_in_outputs():
     compare(lambda x, n: (x * n, n, None, x.shape[0]), leaf(3), 2)
 
 
+def test_inference_mode():
+    def f(x, w):
+        y = F.linear(x, w).relu_()
+        x.add_(1).mul_(2)
+        return y.view(-1), x.t(), F.scaled_dot_product_attention(y[None], y[None], y[None])
+
+    w = leaf(4, 4)
+    with torch.inference_mode():
+        for x in (torch.randn(3, 4), torch.randn(3, 4)):
+            other = x.clone()
+            expected = f(other, w)
+            actual = aot_eager(f, [x, w])(x, w)
+            torch.testing.assert_close(actual, expected)
+            torch.testing.assert_close(x, other)
+            assert all(t.is_inference() for t in actual)
+
+
+def test_backward_that_reads_data_falls_back():
+    class Grouped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, sizes):
+            ctx.sizes = sizes
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            first, second = ctx.sizes.tolist()
+            return torch.cat([grad[:first] * 3, grad[first : first + second] * 5]), None
+
+    sizes = torch.tensor([1, 2])
+    with events.collect() as heard:
+        compare(lambda x, s: Grouped.apply(x, s), leaf(3), sizes, strict=False)
+    assert heard.total("autograd.fallback") == 1
+
+
 def test_index_by_tensors_is_recorded():
     index = torch.tensor([0, 2, 1])
     compare(lambda x, i: (x[i], x[:, i] * 2), leaf(3, 4), index)

@@ -79,13 +79,14 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 
 def _write_back(mutation: Mutation, target: torch.Tensor, value: torch.Tensor) -> None:
     """Give an input its new value and the version eager would have left."""
-    version = target._version
+    counts = mutation.bump != 1 and not target.is_inference()
+    version = target._version if counts else 0
     if mutation.differentiable:
         target.copy_(value)
     else:
         with _grad_mode(False):
             target.copy_(value)
-    if mutation.bump != 1:
+    if counts:
         _set_version((target,), (version + mutation.bump,))
 
 
@@ -175,10 +176,11 @@ def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) ->
         return tuple(results) if epilogue.trivial else epilogue(inputs, results)
 
     def run_writing(*inputs: Any) -> tuple[Any, ...]:
-        versions = [inputs[mutation.index]._version for mutation in mutations]
+        counted = [(m, inputs[m.index]) for m in mutations if not inputs[m.index].is_inference()]
+        versions = [target._version for _, target in counted]
         outputs = run(*inputs)
-        for mutation, version in zip(mutations, versions, strict=True):
-            _set_version((inputs[mutation.index],), (version + mutation.bump,))
+        for (mutation, target), version in zip(counted, versions, strict=True):
+            _set_version((target,), (version + mutation.bump,))
         return outputs
 
     return run_writing if mutations else run

@@ -15,12 +15,14 @@ from typing import Any, Final, final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
 from argand.autograd.geometry import Step, as_strided_step, aten, dense_order, geometry_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
-from argand.ops.fakes import fake_of
+from argand.ops.fakes import DataDependent, fake_of
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
 
@@ -53,8 +55,24 @@ class Traced:
         return bool(self.tangents)
 
 
-# Composite ops that read a tensor's data in C++, out of sight of any dispatch mode.
-_READS_MEMORY: Final = frozenset({torch.tensor_split, torch.Tensor.tensor_split, "tensor_split"})
+@final
+class _NoPeeking(TorchFunctionMode):
+    """Refuses what reads the memory of a fake without asking the dispatcher.
+
+    Custom backwards and hooks are Python that runs now: ``offsets.tolist()`` there would give noise.
+    """
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READS_MEMORY or (func in _READS_INDICES and isinstance(args[1], torch.Tensor)):
+            raise DataDependent(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+_READS_MEMORY: Final = frozenset(
+    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
+)
+_READS_INDICES: Final = frozenset({torch.tensor_split, torch.Tensor.tensor_split})
 
 
 def run_graph(module: GraphModule) -> Program:
@@ -74,8 +92,6 @@ def run_graph(module: GraphModule) -> Program:
             args = torch.fx.node.map_arg(node.args, lookup)
             kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
             lines.enter(node.meta.get("stack_trace"))
-            if node.target in _READS_MEMORY and isinstance(args[1], torch.Tensor):
-                raise Untraceable(f"{node.target} reads the data of a tensor")
             match node.op:
                 case "call_function":
                     values[node] = node.target(*args, **kwargs)
@@ -215,6 +231,9 @@ def trace(
     decompositions: Mapping[Any, Callable[..., Any]] | None,
 ) -> Traced:
     """Trace a program, with its backward if its results need one."""
+    if torch.is_inference_mode_enabled():  # its tensors have no versions to read
+        with torch.inference_mode(False), torch.no_grad():
+            return _trace(program, examples, decompositions, accumulate=False)
     try:
         return _trace(program, examples, decompositions, accumulate=False)
     except RuntimeError as error:
@@ -246,7 +265,7 @@ def _trace(
         return _path(recorder, base, view)
 
     with _ambient():
-        with recorder:
+        with recorder, _NoPeeking():
             outputs = list(program(recorder, inputs))
         effects = read_effects(inputs, before, outputs, written, path)
         shared = _overlaps(examples)
@@ -388,7 +407,7 @@ def _backward(
         id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"
     }
     torch.set_autocast_enabled("cpu", False)
-    with recorder:
+    with recorder, _NoPeeking():
         outputs = [results[k] for k in tangents]
         if accumulate:
             torch.autograd.backward(outputs, fakes)
