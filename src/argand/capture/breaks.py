@@ -17,12 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from argand.capture import operate, polyfills
+from argand.capture import operate
 from argand.capture.bytecode import Instruction, handled_slots, live_locals, make_resume
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import END, NULL
 from argand.capture.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.rebuild import Rebuilder
+from argand.capture.tracebacks import raise_at
 from argand.support.errors import Break, CaptureBreak
 
 TAIL: Final = "argand: entered by a compiled function"  # in co_consts of such resume code
@@ -89,15 +90,10 @@ def write_break(
         rebuilder.emit(line)
     go = "return tail" if tail else "return run_tails"
     rebuilder.namespace.update({"tail": Tail, "run_tails": run_tails, "END": END})
-    if caught is None:
-        rebuilder.emit(f"result = {operation.text}")
-    else:
-        rebuilder.emit("try:")
-        rebuilder.emit(f"    result = {operation.text}")
-        rebuilder.emit("except BaseException as error:")
-        for line in caught[0]:
-            rebuilder.emit(f"    {line}")
-        rebuilder.emit(f"    {go}({caught[1]})")
+    rebuilder.emit("try:")
+    rebuilder.emit(f"    result = {operation.text}")
+    rebuilder.emit("except BaseException as error:")
+    rebuilder.emit(f"    {go}({caught})")
     for condition, lines, call in ways:
         pad = ""
         if condition:
@@ -170,11 +166,9 @@ def _write_caught(
     frames: list[Frame],
     chained: list[tuple[Frame, list[Any]]],
     handled: BaseException | None,
-) -> tuple[list[str], str] | None:
-    """The continuation when the operation raises inside a `try` of one of the frames."""
+) -> str:
+    """The continuation when the operation raises: a `try` of one of the frames, or the user's lines in the traceback."""
     inner = frames[0]
-    if all(frame.program[frame.index][1].handler is None for frame in frames):
-        return None
     handler = inner.program[inner.index][1].handler
     if handler is not None:
         stack = inner.stack[: handler.depth]
@@ -182,10 +176,11 @@ def _write_caught(
             rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True
         )
     else:
-        call = f"{rebuilder.constant(polyfills.throw)}, error"
+        code = rebuilder.constant(inner.code, "code")
+        call = f"{rebuilder.constant(raise_at)}, {code}, {inner.index}, error"
         slots = handled_slots(inner.code, inner.index)
         handled = inner.stack[slots[0]] if slots else handled
-    return [], _wrap(rebuilder, call, chained, handled)
+    return _wrap(rebuilder, call, chained, handled)
 
 
 @final

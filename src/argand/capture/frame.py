@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from argand.capture import native
 from argand.capture.bytecode import Instruction, decode
 from argand.capture.opcodes.table import HANDLERS
+from argand.capture.tracebacks import pass_through
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import Source
+from argand.runtime.tracebacks import is_ours, trim
 from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
 
 if TYPE_CHECKING:
@@ -152,7 +154,7 @@ class Frame:
             message = f"{type(error).__name__}: {error}"
             raise InternalError("capture", message) from error
         handler = self.program[self.index][1].handler
-        error.__traceback__ = None  # it holds frames of the interpreter alive
+        self._note(error)
         if handler is None:
             native.raise_(error)
         del self.stack[handler.depth :]
@@ -160,6 +162,22 @@ class Frame:
             self.stack.append(self.index)
         self.stack.append(error)
         return handler.target
+
+    def _note(self, error: BaseException) -> None:
+        """Keep the user's place instead of the traceback, which holds frames of the interpreter alive."""
+        tracer = self.tracer
+        if id(error) in tracer.world.known:  # of the user: its traceback is what it was
+            trim(error)
+            return
+        if id(error) in tracer.raised:
+            trim(error)
+        else:
+            error.__traceback__ = None
+            tracer.world.hold(error)
+            tracer.raised.add(id(error))
+        instruction = self.program[self.index][1]
+        if instruction.op != "RERAISE" and not is_ours(self.code.co_filename):
+            pass_through(error, self.code, self.index)
 
     @property
     def line(self) -> int:

@@ -125,6 +125,8 @@ class Rebuilder:
         maker = _MAKERS.get(kind)
         if maker is not None:
             return maker(self, value)
+        if isinstance(value, type) and id(value) in tracer.world.made:
+            raise CannotRebuild(f"class {value.__name__}, which was made in the trace")
         if is_constant(value) or isinstance(value, (*PINNED, *_POOLED)):
             return self.constant(value)
         if kind in _REDUCED:
@@ -272,14 +274,27 @@ class Rebuilder:
             self.emit(f"{name}.__setstate__({self.value(state[0])})")
         return name
 
+    def _traceback(self, value: types.TracebackType) -> str:
+        error = self.tracer.traces.get(id(value))
+        if error is None:
+            return self.constant(value)
+        return self.fresh(
+            f"{self.value(error)}.__traceback__"
+        )  # now: the next raise makes a longer one
+
     def _exception(self, value: BaseException) -> str:
         kind = self.value(type(value))
         name = self._named(value, f"{kind}.__new__({kind}, {self.items(value.args)})")
         self.emit(f"{name}.args = ({self.items(value.args)}{',' if value.args else ''})")
         if value.__dict__:
             self.emit(f"{name}.__dict__.update({self.value(dict(value.__dict__))})")
-        if value.__cause__ is not None:
-            self.emit(f"{name}.__cause__ = {self.value(value.__cause__)}")
+        for link in ("__cause__", "__context__"):
+            if getattr(value, link) is not None:
+                self.emit(f"{name}.{link} = {self.value(getattr(value, link))}")
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            self.emit(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+        if value.__traceback__ is not None:
+            self.emit(f"{name}.__traceback__ = {self.constant(value.__traceback__)}")
         return name
 
     # -- instances of Python classes ---------------------------------------------------------------
@@ -358,5 +373,6 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     functools.partial: Rebuilder._partial,
     super: Rebuilder._super,
     Generator: Rebuilder._generator,
+    types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
 }

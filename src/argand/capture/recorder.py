@@ -191,8 +191,9 @@ class Recorder:
             self._bind(item, part)
 
 
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else int(tensor._version)
+def _version(tensor: torch.Tensor) -> tuple[int, bool]:
+    """What changes when an operator changes a tensor in place."""
+    return -1 if tensor.is_inference() else int(tensor._version), tensor.requires_grad
 
 
 def _tensors(values: Any) -> Any:

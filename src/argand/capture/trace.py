@@ -29,6 +29,7 @@ from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.tracer import Tracer
 from argand.ops.fakes import FakeMode
 from argand.runtime.guards import Cell, Local
+from argand.runtime.tracebacks import trim
 from argand.support import events
 from argand.support.errors import (
     ArgandError,
@@ -181,6 +182,7 @@ class _Attempt:
         return SKIP
 
     def _raised(self, error: Exception) -> None:
+        trim(error)
         events.count("capture.raised", detail=type(error).__name__)
         events.artifact(
             "graph_breaks", lambda: f"user code raised {error!r}: eager raises it again"

@@ -46,6 +46,10 @@ class Tracer:
         self.next_forced = self._pending[0] if self._pending else -1
         self.handled: BaseException | None = None  # what a bare `raise` would raise again
         self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
+        self.raised: set[int] = (
+            set()
+        )  # exceptions made inside whose traceback is of the user's lines
+        self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
         self.lookups: dict[tuple[type, str], Any] = {}
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
