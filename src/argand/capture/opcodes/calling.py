@@ -96,8 +96,12 @@ def before_with(frame: Frame, ins: Instruction) -> None:
 
 def with_except_start(frame: Frame, ins: Instruction) -> None:
     """An exception leaves a `with`: push what __exit__ says."""
-    leave, error = frame.stack[-4], frame.stack[-1]
-    frame.stack.append(frame.tracer.call(leave, (type(error), error, None), {}))
+    leave, error, tracer = frame.stack[-4], frame.stack[-1], frame.tracer
+    trace = error.__traceback__
+    if trace is not None:
+        tracer.traces[id(trace)] = error
+        tracer.world.hold(trace)
+    frame.stack.append(tracer.call(leave, (type(error), error, trace), {}))
 
 
 def push_exc_info(frame: Frame, ins: Instruction) -> None:
