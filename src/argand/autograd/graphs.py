@@ -12,6 +12,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_arg
 
 from argand.autograd.functional import is_random
+from argand.runtime.lifetimes import forget_text_with
 from argand.support.errors import InternalError
 
 
@@ -20,7 +21,7 @@ def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str) 
     root = {
         node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"
     }
-    return _LazyGraphModule(root, graph, class_name=name)
+    return forget_text_with(_LazyGraphModule(root, graph, class_name=name))
 
 
 def remove_dead(graph: Graph) -> None:

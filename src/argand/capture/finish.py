@@ -22,6 +22,7 @@ from argand.capture.rebuild import Rebuilder
 from argand.capture.tracer import Tracer
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
+from argand.runtime.lifetimes import forget_text_with
 from argand.support import events
 from argand.support.errors import (
     ArgandError,
@@ -160,7 +161,7 @@ def _graph_module(
     if not calls or not (outputs or recorder.calls):
         return None, []
     inputs = [(node, known) for node, known in recorder.inputs if node.users]
-    module = _LazyGraphModule(torch.nn.Module(), graph, "CapturedGraph")
+    module = forget_text_with(_LazyGraphModule(torch.nn.Module(), graph, "CapturedGraph"))
     events.count("capture.graphs")
     events.artifact("graph_code", lambda: str(module.code))
     return module, inputs
