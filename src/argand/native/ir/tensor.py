@@ -197,6 +197,7 @@ class Graph:
     inputs: tuple[TensorSpec | None, ...]
     outputs: tuple[Output | object, ...]
     effects: tuple[Node, ...]  # externs that run whether or not a result is used, in this order
+    layouts: Mapping[Node, Shape]  # strides eager gives a value, for when it gets memory
     nodes: tuple[Node, ...]  # topological
 
     @staticmethod
@@ -204,10 +205,11 @@ class Graph:
         inputs: tuple[TensorSpec | None, ...],
         outputs: tuple[Output | object, ...],
         effects: tuple[Node, ...] = (),
+        layouts: Mapping[Node, Shape] | None = None,
     ) -> Graph:
         """A graph with exactly the nodes its effects and outputs need, in topological order."""
         roots = [*effects, *(o.node for o in outputs if isinstance(o, Output))]
-        return Graph(inputs, outputs, effects, topological(roots))
+        return Graph(inputs, outputs, effects, layouts or {}, topological(roots))
 
 
 def topological(roots: Iterable[Node]) -> tuple[Node, ...]:

@@ -42,6 +42,7 @@ class _Importer:
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.effects: list[Node] = []
+        self.layouts: dict[Node, tuple[int, ...]] = {}
 
     def run(self, example_inputs: list[Any]) -> Graph:
         inputs: list[TensorSpec | None] = []
@@ -59,7 +60,7 @@ class _Importer:
                 outputs = self._outputs(node.args[0])
             else:
                 self.values[node] = self._call(node)
-        return Graph.of(tuple(inputs), outputs, tuple(self.effects))
+        return Graph.of(tuple(inputs), outputs, tuple(self.effects), self.layouts)
 
     def _leaf(self, op: str, attribute: Any, spec: TensorSpec | None, value: Any) -> Any:
         if spec is None:
@@ -140,7 +141,8 @@ class _Importer:
         node = self.build.cast(lowered, FROM_TORCH[result.dtype])
         shape = tuple(result.shape)
         if node.shape != shape and len(node.shape) <= len(shape):
-            return self.build.expand(node, shape)
+            node = self.build.expand(node, shape)
+        self.layouts.setdefault(node, tuple(result.stride()))
         return node
 
     def _extern(self, node: torch.fx.Node, result: Any) -> Any:

@@ -98,14 +98,8 @@ def _leaf_layout(demand: Demand, node: Node) -> None:
 
 
 def _prefer_layouts(demand: Demand) -> None:
-    """A computed node takes the layout of the first place that wants it as it is."""
-    wishes: list[tuple[Node, Shape]] = []
-    for node in demand.graph.nodes:
-        if node.op == "extern":
-            call: Any = node.attribute
-            wishes += zip(node.inputs, call.layouts, strict=True)
-    wishes += [(o.node, o.spec.strides) for o in demand.graph.outputs if isinstance(o, Output)]
-    for node, strides in wishes:
+    """A computed node takes the layout eager gives it, so that its views are laid out as in eager."""
+    for node, strides in demand.graph.layouts.items():
         owned = node.kind in COMPUTED or node.kind is Kind.REGION
         if owned and node not in demand.layouts and dense(node.shape, strides):
             demand.layouts[node] = strides
@@ -119,14 +113,27 @@ def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None
             demand.required.add(place.leaf)
         return node
     wanted = contiguous_strides(node.shape)
-    if strides is not None and dense(node.shape, strides):
-        wanted = strides
+    if strides is not None:
+        if dense(node.shape, strides):
+            wanted = strides
+        elif _expanded(node.shape, strides):
+            narrow = tuple(1 if s == 0 else n for n, s in zip(node.shape, strides, strict=True))
+            forms = [Affine.of(d) for d in range(len(narrow))]
+            base = _in_memory(demand, build, build.view(node, narrow, forms), strides)
+            return build.expand(base, node.shape)
     copy = build.node("copy", (node,), node.shape, node.dtype)
     if copy in demand.layouts and not same_layout(node.shape, demand.layouts[copy], wanted):
         copy = Node("copy", (node,), node.shape, node.dtype)  # the value in a second layout
     demand.layouts.setdefault(copy, wanted)
     demand.required.add(copy)
     return copy
+
+
+def _expanded(shape: Shape, strides: Shape) -> bool:
+    """A dense tensor broadcast along some dimensions."""
+    pairs = [(n, s) for n, s in zip(shape, strides, strict=True) if n > 1]
+    kept = [(n, s) for n, s in pairs if s != 0]
+    return len(kept) < len(pairs) and dense(tuple(n for n, _ in kept), tuple(s for _, s in kept))
 
 
 def _pieces(demand: Demand, node: Node) -> None:

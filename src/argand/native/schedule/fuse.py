@@ -233,6 +233,10 @@ class _Fuser:
         return False
 
     def _consistent(self, merged: Group, group: Group, producer: Group) -> bool:
+        for member in merged.members:
+            gathers = member.kind is Kind.GATHER  # looks up memory that must be complete
+            if gathers and source_of(self.demand.inputs(member)[0]) in merged.members:
+                return False
         for member in group.members:
             listed = reads(self.demand, member, merged.members[member], merged.operands.get(member))
             for value, at in listed:

@@ -88,8 +88,8 @@ def emit_kernel(
     return _Emitter(name, kernel, target, declarations).run()
 
 
-def vector_lanes(kernel: Kernel, target: Target) -> int:
-    """Lanes of the vector loops: a full register of the narrowest type computed with."""
+def vector_lanes(kernel: Kernel, target: Target) -> tuple[int, int]:
+    """Lanes of a full register of the narrowest type computed with, and of the vector loops."""
     sizes, cost, reduces = [], 0, False
     for statement in walk(kernel.body):
         if isinstance(statement, Load | Store | Compute | Accumulate):
@@ -102,8 +102,8 @@ def vector_lanes(kernel: Kernel, target: Target) -> int:
     narrow = max(min(sizes, default=1), 2)
     lanes = target.vector_bytes // narrow
     if reduces:
-        return lanes * (4 if cost <= 6 else 2 if cost <= 30 else 1)  # several chains of sums
-    return lanes * (2 if cost <= 10 else 1)
+        return lanes, lanes * (4 if cost <= 6 else 2 if cost <= 30 else 1)  # several chains of sums
+    return lanes, lanes * (2 if cost <= 10 else 1)
 
 
 @final
@@ -113,7 +113,7 @@ class _Emitter:
     ) -> None:
         self.name, self.kernel = name, kernel
         self.text = Text(declarations)
-        self.lanes = vector_lanes(kernel, target)
+        self.width, self.lanes = vector_lanes(kernel, target)
         self.pointers: dict[int, str] = {}
 
     def run(self) -> Emitted:
@@ -123,7 +123,8 @@ class _Emitter:
             text.entry.append(f"  %b{position} = load ptr, ptr %g{position}")
             self.pointers[position] = f"%b{position}"
         for position, (dtype, count) in enumerate(kernel.scratch):
-            self.pointers[-1 - position] = text.slot(dtype.row.memory, count)
+            wide = count * (1 if kernel.vector is None else self.lanes)
+            self.pointers[-1 - position] = text.slot(dtype.row.memory, wide)
         scope = Scope({}, {})
         rows = [(v, n) for v, n in kernel.outer if v != kernel.vector]
         if rows:
@@ -192,7 +193,8 @@ class _Emitter:
         assert var is not None
         extent = dict(self.kernel.outer)[var]
         low, high, total = self._block_range(extent, self.lanes)
-        self._vector_loop(Loop(var, extent, self.kernel.body, vector=True), scope, low, high, None)
+        loop = Loop(var, extent, self.kernel.body, vector=True)
+        self._vector_loop(loop, scope, low, high, extent)
         return total
 
     @staticmethod
@@ -209,7 +211,7 @@ class _Emitter:
         self._block(self.kernel.body[:-1], scope)
         low, high, total = self._block_range(loop.extent, BLOCK)
         if loop.vector:
-            self._vector_loop(loop, scope, low, high, None)
+            self._vector_loop(loop, scope, low, high, loop.extent)
         else:
             self._counted(low, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         return total
@@ -244,28 +246,30 @@ class _Emitter:
         text.begin_block(done)
         return slot
 
-    def _vector_loop(
-        self, loop: Loop, scope: Scope, low: str, high: str, extent: int | None
-    ) -> None:
+    def _vector_loop(self, loop: Loop, scope: Scope, low: str, high: str, extent: int) -> None:
         lanes = self._fitting(extent)
         slot = ""
         if lanes > 1:
             slot = self._counted(
                 low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes))
             )
-            if extent is not None and extent % lanes == 0:
+            if extent % lanes == 0:
                 return
         one = "" if slot else low
         self._counted(
             one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot
         )
 
-    def _fitting(self, extent: int | None) -> int:
+    def _fitting(self, extent: int) -> int:
         """Lanes of a vector loop: no more than its extent."""
         lanes = self.lanes
-        while extent is not None and lanes > max(extent, 1):
+        while lanes > max(extent, 1):
             lanes //= 2
-        return lanes
+        shorter = lanes
+        while extent % shorter and shorter > self.width:
+            shorter //= 2
+        # No rest means half the code; else the longer vectors are worth it.
+        return shorter if extent % shorter == 0 else lanes
 
     def _loop(self, loop: Loop, scope: Scope) -> None:
         text = self.text
@@ -358,6 +362,19 @@ class _Emitter:
         scope.indices[index] = total
         return total
 
+    def _step(self, access: Load | Store, scope: Scope) -> int:
+        """Elements from one lane to the next."""
+        if access.buffer < 0 and self.kernel.vector is not None:
+            return int(scope.lanes > 1)
+        return access.index.coefficient(scope.vector) if scope.vector is not None else 0
+
+    def _base(self, access: Load | Store, scope: Scope) -> str:
+        """The index of the first lane. A row on the stack has all lanes side by side."""
+        base = self._index(access.index, scope)
+        if access.buffer < 0 and self.kernel.vector is not None:
+            return self.text.value(f"mul nsw i64 {base}, {self.lanes}")
+        return base
+
     def _coordinate(self, index: Affine, scope: Scope) -> tuple[str, int]:
         base = self._index(index, scope)
         step = index.coefficient(scope.vector) if scope.vector is not None else 0
@@ -373,9 +390,9 @@ class _Emitter:
 
     def _load(self, load: Load, scope: Scope) -> Value:
         memory = load.dtype.row.memory
-        step = load.index.coefficient(scope.vector) if scope.vector is not None else 0
+        step = self._step(load, scope)
         offsets = [(scope.values[v], stride, bound) for v, stride, bound in load.indirect]
-        base = self._index(load.index, scope)
+        base = self._base(load, scope)
         scattered = [o for o in offsets if o[0].lanes > 1]
         for value, stride, bound in offsets:
             if value.lanes == 1:
@@ -420,14 +437,14 @@ class _Emitter:
 
     def _store(self, store: Store, scope: Scope) -> None:
         text, lanes, memory = self.text, scope.lanes, store.dtype.row.memory
-        step = store.index.coefficient(scope.vector) if scope.vector is not None else 0
+        step = self._step(store, scope)
         value = scope.values[store.value]
         name = self._widen(value, lanes)
         if store.dtype.is_half:
             name = arithmetic.store_half(text, name, store.dtype, lanes)
         elif store.dtype is DType.BOOL:
             name = text.value(f"zext {vector('i1', lanes)} {name} to {vector('i8', lanes)}")
-        base = self._index(store.index, scope)
+        base = self._base(store, scope)
         align = store.dtype.row.bytes
         if lanes == 1 or step == 1:
             address = self._address(store.buffer, memory, base)
