@@ -77,8 +77,9 @@ class Plan:
         buffers: Sequence[Any],
         steps: Sequence[Any],
         returns: Sequence[int],
-        arena_bytes: int = ...,
-        keep: object = ...,
+        arena_bytes: int,
+        keep: object,
+        numbers: Sequence[Any],
         /,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -22,7 +22,9 @@ typedef struct {
     PyObject **objects; /* by buffer id; owned; NULL where no Python object exists (yet) */
     void **table;       /* the pointers of the running kernel */
     Arena *arena;
-    int64_t *times; /* nanoseconds per step, when the run is profiled */
+    int64_t *numbers; /* the plan's numbers, computed from the inputs */
+    int64_t *sizes;   /* the symbolic sizes of the running kernel */
+    int64_t *times;   /* nanoseconds per step, when the run is profiled */
 } Run;
 
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
@@ -30,6 +32,21 @@ static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan-
 static const Buffer *buffer_of(const Run *run, int id)
 {
     return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
+}
+
+/* The buffer with its symbols resolved, in `scratch` and `memory` if it has any. */
+static const Buffer *concrete(const Run *run, const Buffer *buffer, Buffer *scratch,
+                              int64_t memory[2 * MOST_DIMENSIONS])
+{
+    if (!buffer->symbolic)
+        return buffer;
+    *scratch = *buffer;
+    scratch->offset = resolve(buffer->offset, run->numbers);
+    scratch->sizes = memory;
+    scratch->strides = memory + buffer->ndim;
+    for (int64_t i = 0; i < 2 * buffer->ndim; i++)
+        memory[i] = resolve(buffer->sizes[i], run->numbers);
+    return scratch;
 }
 
 static int torch_failed(const char *what)
@@ -79,8 +96,10 @@ static int set_object(Run *run, int id, PyObject *object)
     if (!PyObject_TypeCheck(object, run->torch->tensor_type))
         return 0;
     const Buffer *buffer = buffer_of(run, id);
+    Buffer scratch;
+    int64_t memory[2 * MOST_DIMENSIONS];
     if (buffer && buffer->kind == BUFFER_MADE && buffer->ndim >= 0
-        && restride(run->torch, buffer, &run->objects[id]))
+        && restride(run->torch, concrete(run, buffer, &scratch, memory), &run->objects[id]))
         return -1;
     if (run->torch->get_data_ptr(argand_handle(run->objects[id]), &run->pointers[id]))
         return torch_failed("read a data pointer");
@@ -133,13 +152,19 @@ static PyObject *object_of(Run *run, int id)
     if (run->objects[id])
         return run->objects[id];
     const Buffer *buffer = buffer_of(run, id);
+    Buffer scratch;
+    int64_t memory[2 * MOST_DIMENSIONS];
     int failed = -1;
+    if (buffer)
+        buffer = concrete(run, buffer, &scratch, memory);
     if (buffer && buffer->kind == BUFFER_FRESH)
         failed = make_fresh(run, id, buffer);
     else if (buffer && buffer->kind == BUFFER_SLOT)
         failed = make_slot_tensor(run, id, buffer);
     else if (buffer && buffer->kind == BUFFER_VIEW)
         failed = make_view(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_INTEGER)
+        failed = !(run->objects[id] = PyLong_FromLongLong(buffer->offset));
     else
         PyErr_Format(PyExc_RuntimeError, "argand: buffer %d is used before it exists", id);
     return failed ? NULL : run->objects[id];
@@ -159,12 +184,13 @@ static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count)
 typedef struct {
     const Step *step;
     void **table;
+    const int64_t *sizes;
 } KernelRange;
 
 static void run_range(int64_t begin, int64_t end, void *context)
 {
     const KernelRange *range = context;
-    range->step->kernel(range->table, range->step->sizes, begin, end);
+    range->step->kernel(range->table, range->sizes, begin, end);
 }
 
 static void run_kernel(Run *run, const Step *step)
@@ -172,12 +198,19 @@ static void run_kernel(Run *run, const Step *step)
     void **table = run->table;
     for (Py_ssize_t i = 0; i < step->n_ids; i++)
         table[i] = run->pointers[step->ids[i]];
-    if (step->total < 2 * step->grain || run->torch->get_num_threads() == 1) {
-        step->kernel(table, step->sizes, 0, step->total);
+    int64_t total = resolve(step->total, run->numbers);
+    const int64_t *sizes = step->sizes;
+    if (step->symbolic) {
+        for (Py_ssize_t i = 0; i < step->n_sizes; i++)
+            run->sizes[i] = resolve(step->sizes[i], run->numbers);
+        sizes = run->sizes;
+    }
+    if (total < 2 * step->grain || run->torch->get_num_threads() == 1) {
+        step->kernel(table, sizes, 0, total);
         return;
     }
-    KernelRange range = {step, table};
-    run->torch->parallel_for(0, step->total, step->grain, run_range, &range);
+    KernelRange range = {step, table, sizes};
+    run->torch->parallel_for(0, total, step->grain, run_range, &range);
 }
 
 /* ---- calls of Python functions ---- */
@@ -188,6 +221,8 @@ static PyObject *build_argument(Run *run, const Argument *argument) /* new refer
         return Py_NewRef(argument->object);
     if (argument->kind == ARGUMENT_BUFFER)
         return Py_XNewRef(object_of(run, argument->id));
+    if (argument->kind == ARGUMENT_NUMBER)
+        return PyLong_FromLongLong(run->numbers[argument->id]);
     PyObject *list = PyList_New(argument->count);
     for (Py_ssize_t i = 0; list && i < argument->count; i++) {
         PyObject *item = build_argument(run, &argument->items[i]);
@@ -274,7 +309,7 @@ static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
         if (step->kind == STEP_KERNEL)
             run_kernel(run, step);
         else
-            argand_run_product(run->torch, step, run->pointers);
+            argand_run_product(run->torch, step, run->pointers, run->numbers);
     }
     if (state)
         PyEval_RestoreThread(state);
@@ -326,6 +361,59 @@ static PyObject *collect_returns(Run *run)
     return results;
 }
 
+static int64_t floor_divide(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static int read_input(Run *run, const Number *number, int64_t *result)
+{
+    PyObject *input = run->objects[number->left];
+    int64_t *row, ndim;
+    if (number->kind == NUMBER_INPUT) {
+        *result = PyLong_AsLongLong(input);
+        return *result == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (!PyObject_TypeCheck(input, run->torch->tensor_type)
+        || run->torch->get_dim(argand_handle(input), &ndim) || number->right >= ndim) {
+        PyErr_Format(PyExc_TypeError, "argand: input %lld has no dimension %lld",
+                     (long long)number->left, (long long)number->right);
+        return -1;
+    }
+    if (number->kind == NUMBER_SIZE ? run->torch->get_sizes(argand_handle(input), &row)
+                                    : run->torch->get_strides(argand_handle(input), &row))
+        return torch_failed("read a shape");
+    *result = row[number->right];
+    return 0;
+}
+
+static int compute_numbers(Run *run)
+{
+    for (Py_ssize_t i = 0; i < run->plan->n_numbers; i++) {
+        const Number *number = &run->plan->numbers[i];
+        int64_t *result = &run->numbers[i];
+        if (number->kind <= NUMBER_INPUT) {
+            if (read_input(run, number, result))
+                return -1;
+            continue;
+        }
+        int64_t a = resolve(number->left, run->numbers), b = resolve(number->right, run->numbers);
+        int divides = number->kind == NUMBER_FLOOR_DIVIDE || number->kind == NUMBER_MODULO;
+        if (divides && b == 0) {
+            PyErr_SetString(PyExc_ZeroDivisionError, "argand: a size is divided by zero");
+            return -1;
+        }
+        *result = number->kind == NUMBER_ADD ? a + b
+                  : number->kind == NUMBER_SUBTRACT ? a - b
+                  : number->kind == NUMBER_MULTIPLY ? a * b
+                  : number->kind == NUMBER_FLOOR_DIVIDE ? floor_divide(a, b)
+                  : number->kind == NUMBER_MODULO ? a - b * floor_divide(a, b)
+                  : number->kind == NUMBER_MINIMUM ? (a < b ? a : b)
+                                                   : (a > b ? a : b);
+    }
+    return 0;
+}
+
 static int start_run(Run *run, PyObject *inputs)
 {
     const Plan *plan = run->plan;
@@ -334,14 +422,17 @@ static int start_run(Run *run, PyObject *inputs)
             return -1;
     if (plan->consumes && PyList_SetSlice(inputs, 0, plan->n_inputs, NULL))
         return -1;
-    if (plan->arena_bytes && !(run->arena = argand_arena_take(plan->arena_bytes)))
+    if (plan->n_numbers && compute_numbers(run))
+        return -1;
+    int64_t arena_bytes = resolve(plan->arena_bytes, run->numbers);
+    if (arena_bytes && !(run->arena = argand_arena_take(arena_bytes)))
         return -1;
     char *base = run->arena ? argand_arena_base(run->arena) : NULL;
     for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
         const Buffer *buffer = &plan->buffers[i];
         Py_ssize_t id = plan->n_inputs + i;
         if (buffer->kind == BUFFER_SLOT) {
-            run->pointers[id] = base + buffer->offset;
+            run->pointers[id] = base + resolve(buffer->offset, run->numbers);
         } else if (buffer->kind == BUFFER_OBJECT) {
             run->pointers[id] = buffer->pointer;
             run->objects[id] = Py_NewRef(buffer->object);
@@ -355,13 +446,16 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times)
     const TorchLink *torch = argand_torch_link();
     if (!torch)
         return NULL;
-    Py_ssize_t count = buffer_count(plan), words = 2 * count + plan->most_ids;
+    Py_ssize_t count = buffer_count(plan);
+    Py_ssize_t words = 2 * count + plan->most_ids + plan->n_numbers + plan->most_sizes;
     void *small[STACK_WORDS];
     void **memory = small;
     if (words > STACK_WORDS && !(memory = PyMem_New(void *, words)))
         return PyErr_NoMemory();
     memset(memory, 0, 2 * count * sizeof *memory);
-    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL, times};
+    int64_t *numbers = (int64_t *)(memory + 2 * count + plan->most_ids);
+    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL, numbers,
+               numbers + plan->n_numbers, times};
     PyObject *results = NULL;
     /* Differentiation happened ahead of time; parameters among the inputs must not start it again. */
     _Bool grad_mode = torch->grad_mode();
@@ -465,7 +559,7 @@ static int plan_clear(PyObject *self)
 
 static PyMemberDef plan_members[] = {
     {"inputs", T_PYSSIZET, offsetof(Plan, n_inputs), READONLY, "how many inputs a call takes"},
-    {"arena_bytes", T_PYSSIZET, offsetof(Plan, arena_bytes), READONLY, "scratch bytes per call"},
+    {"arena_bytes", T_LONGLONG, offsetof(Plan, arena_bytes), READONLY, "scratch bytes per call"},
     {"consumes", T_BOOL, offsetof(Plan, consumes), 0, "clear the list of inputs at the start"},
     {"keep", T_OBJECT, offsetof(Plan, keep), READONLY, "what must live as long as the plan"},
     {NULL},

@@ -8,6 +8,7 @@ Buffers are numbered: 0 to inputs-1 are the inputs of the graph, inputs+k is `bu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never, final
@@ -43,11 +44,52 @@ DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {
 
 @final
 @dataclass(frozen=True, slots=True)
+class Sym:
+    """Number `index` of the plan's `numbers`, where a size is known only at run time."""
+
+    index: int
+
+
+Size = int | Sym
+Sizes = tuple[Size, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer computed from the inputs before the first step.
+
+    "size" and "stride" of input `left` in dimension `right`; "input": input `left` is an int;
+    "add", "sub", "mul", "floordiv", "mod", "min", "max" of integers and of earlier numbers.
+    """
+
+    kind: str
+    left: Size
+    right: Size = 0
+
+
+_NUMBER_KINDS: Final = (
+    *("size", "stride", "input"),
+    *("add", "sub", "mul", "floordiv", "mod", "min", "max"),
+)
+_SYMBOL: Final = -(2**63)  # how the C tables mark a Sym
+
+
+def _number(size: Size) -> int:
+    return size if isinstance(size, int) else _SYMBOL + size.index
+
+
+def _numbers(sizes: Sizes) -> tuple[int, ...]:
+    return tuple(map(_number, sizes))
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Fresh:
     """A new tensor in each call: outputs, and operands of calls that must be real tensors."""
 
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: Sizes
+    strides: Sizes
     dtype: torch.dtype
 
 
@@ -56,9 +98,9 @@ class Fresh:
 class Slot:
     """A piece of the arena, `offset` bytes from its start; a tensor only while a call needs one."""
 
-    offset: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    offset: Size
+    sizes: Sizes
+    strides: Sizes
     dtype: torch.dtype
 
 
@@ -79,8 +121,8 @@ class Made:
     another shape is an error.
     """
 
-    sizes: tuple[int, ...] | None = None
-    strides: tuple[int, ...] = ()
+    sizes: Sizes | None = None
+    strides: Sizes = ()
     dtype: torch.dtype = torch.float32
 
 
@@ -90,9 +132,17 @@ class View:
     """as_strided of buffer `base`; `offset` counts elements from the base's own first element."""
 
     base: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
+    sizes: Sizes
+    strides: Sizes
+    offset: Size = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A number of the plan as a Python int, for outputs and arguments."""
+
+    number: Sym
 
 
 @final
@@ -103,7 +153,7 @@ class Value:
     value: object
 
 
-Buffer = Fresh | Slot | Constant | Made | View | Value
+Buffer = Fresh | Slot | Constant | Made | View | Integer | Value
 
 
 @final
@@ -125,9 +175,9 @@ class Kernel:
 
     pointer: int
     buffers: tuple[int, ...]
-    total: int
+    total: Size
     grain: int
-    sizes: tuple[int, ...] = ()
+    sizes: Sizes = ()
 
 
 @final
@@ -143,24 +193,24 @@ class Product:
     left: int
     right: int
     out: int
-    rows: int
-    columns: int
-    inner: int
-    left_stride: int
-    right_stride: int
-    out_stride: int
+    rows: Size
+    columns: Size
+    inner: Size
+    left_stride: Size
+    right_stride: Size
+    out_stride: Size
     transpose_left: bool = False
     transpose_right: bool = False
     double: bool = False
     alpha: float = 1.0
     beta: float = 0.0
-    batch: tuple[int, int] = (1, 1)
-    left_steps: tuple[int, int] = (0, 0)
-    right_steps: tuple[int, int] = (0, 0)
-    out_steps: tuple[int, int] = (0, 0)
+    batch: tuple[Size, Size] = (1, 1)
+    left_steps: tuple[Size, Size] = (0, 0)
+    right_steps: tuple[Size, Size] = (0, 0)
+    out_steps: tuple[Size, Size] = (0, 0)
     bias: int | None = None
-    bias_steps: tuple[int, int] = (0, 0)
-    bias_strides: tuple[int, int] = (0, 0)
+    bias_steps: tuple[Size, Size] = (0, 0)
+    bias_strides: tuple[Size, Size] = (0, 0)
 
 
 @final
@@ -196,17 +246,27 @@ _LONG_PRODUCT: Final = 1 << 17
 def _buffer_row(buffer: Buffer) -> Row:
     match buffer:
         case Fresh(sizes, strides, dtype):
-            return (0, DTYPE_NUMBERS[dtype], 0, 0, tuple(sizes), tuple(strides), None)
+            return (0, DTYPE_NUMBERS[dtype], 0, 0, _numbers(sizes), _numbers(strides), None)
         case Slot(offset, sizes, strides, dtype):
-            return (1, DTYPE_NUMBERS[dtype], 0, offset, tuple(sizes), tuple(strides), None)
+            return (
+                1,
+                DTYPE_NUMBERS[dtype],
+                0,
+                _number(offset),
+                _numbers(sizes),
+                _numbers(strides),
+                None,
+            )
         case Constant(value) | Value(value):
             return (2, 0, 0, 0, (), (), value)
         case Made(None):
             return (3, 0, 0, 0, (), (), None)
         case Made(sizes, strides, dtype):
-            return (3, DTYPE_NUMBERS[dtype], 0, 1, tuple(sizes or ()), tuple(strides), None)
+            return (3, DTYPE_NUMBERS[dtype], 0, 1, _numbers(sizes or ()), _numbers(strides), None)
         case View(base, sizes, strides, offset):
-            return (4, 0, base, offset, tuple(sizes), tuple(strides), None)
+            return (4, 0, base, _number(offset), _numbers(sizes), _numbers(strides), None)
+        case Integer(number):
+            return (5, 0, 0, _number(number), (), (), None)
         case _:
             assert_never(buffer)
 
@@ -214,6 +274,8 @@ def _buffer_row(buffer: Buffer) -> Row:
 def _argument_row(argument: Any) -> Row:
     if isinstance(argument, Ref):
         return (1, argument.buffer)
+    if isinstance(argument, Sym):
+        return (3, _number(argument))
     if isinstance(argument, (list, tuple)) and _holds_ref(argument):
         return (2, tuple(_argument_row(item) for item in argument))
     return (0, argument)
@@ -221,26 +283,34 @@ def _argument_row(argument: Any) -> Row:
 
 def _holds_ref(items: list[Any] | tuple[Any, ...]) -> bool:
     return any(
-        isinstance(item, Ref) or (isinstance(item, (list, tuple)) and _holds_ref(item))
+        isinstance(item, (Ref, Sym)) or (isinstance(item, (list, tuple)) and _holds_ref(item))
         for item in items
     )
+
+
+def _product_row(step: Product) -> Row:
+    bias = () if step.bias is None else (step.bias,)
+    table = _numbers(
+        (
+            *(*step.batch, *step.left_steps, *step.right_steps, *step.out_steps),
+            *(*step.bias_steps, *step.bias_strides, step.rows, step.columns, step.inner),
+            *(step.left_stride, step.right_stride, step.out_stride),
+        )
+    )
+    work = math.prod(max(number, 0) or 64 for number in (*table[:2], *table[12:15]))
+    flags = (step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT)
+    operands = (step.left, step.right, step.out, *bias)
+    return (1, operands, float(step.alpha), float(step.beta), table, *flags)
 
 
 def _step_row(step: Step) -> Row:
     match step:
         case Kernel(pointer, buffers, total, grain, sizes):
-            return (0, tuple(buffers), pointer, total, grain, tuple(sizes), total >= grain)
+            is_long = isinstance(total, Sym) or total >= grain
+            ids = tuple(buffers)
+            return (0, ids, pointer, _number(total), grain, _numbers(sizes), is_long)
         case Product():
-            bias = () if step.bias is None else (step.bias,)
-            operands = (step.left, step.right, step.out, *bias)
-            work = step.batch[0] * step.batch[1] * step.rows * step.columns * step.inner
-            steps = (*step.left_steps, *step.right_steps, *step.out_steps, *step.bias_steps)
-            return (
-                *(1, operands, float(step.alpha), float(step.beta)),
-                *((*step.batch, *steps, *step.bias_strides), step.rows, step.columns, step.inner),
-                *(step.left_stride, step.right_stride, step.out_stride),
-                *(step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT),
-            )
+            return _product_row(step)
         case Call(function, args, kwargs, outputs):
             arguments = tuple(_argument_row(item) for item in (*args, *kwargs.values()))
             return (2, tuple(outputs), function, arguments, tuple(kwargs))
@@ -255,15 +325,21 @@ def Plan(
     buffers: tuple[Buffer, ...],
     steps: tuple[Step, ...],
     returns: tuple[int, ...],
-    arena_bytes: int = 0,
+    arena_bytes: Size = 0,
     keep: object = None,
+    numbers: tuple[Number, ...] = (),
 ) -> _native.Plan:
     """Build the C plan; `keep` is whatever owns the machine code. ValueError on a bad id."""
+    rows = (
+        (_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right))
+        for item in numbers
+    )
     return _native.Plan(
         inputs,
         tuple(_buffer_row(buffer) for buffer in buffers),
         tuple(_step_row(step) for step in steps),
         tuple(returns),
-        arena_bytes,
+        _number(arena_bytes),
         keep,
+        tuple(rows),
     )

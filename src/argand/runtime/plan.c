@@ -21,6 +21,26 @@ static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room)
     return values;
 }
 
+static int any_symbol(const int64_t *numbers, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (is_symbol(numbers[i]))
+            return 1;
+    return 0;
+}
+
+/* Symbols must be among the first `limit` numbers of the plan. */
+static int check_symbols(const int64_t *numbers, Py_ssize_t count, Py_ssize_t limit)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (is_symbol(numbers[i]) && numbers[i] - SYMBOL >= limit) {
+            PyErr_Format(PyExc_ValueError, "this plan has no number %lld",
+                         (long long)(numbers[i] - SYMBOL));
+            return -1;
+        }
+    return 0;
+}
+
 static int check_id(const Plan *plan, int64_t id)
 {
     if (id >= 0 && id < plan->n_inputs + plan->n_buffers)
@@ -54,13 +74,14 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
                           &PyTuple_Type, &strides, &object))
         return -1;
     Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
-    if (kind < BUFFER_FRESH || kind > BUFFER_VIEW || PyTuple_GET_SIZE(strides) != ndim) {
+    if (kind < BUFFER_FRESH || kind > BUFFER_INTEGER || PyTuple_GET_SIZE(strides) != ndim
+        || ndim > MOST_DIMENSIONS) {
         PyErr_SetString(PyExc_ValueError, "malformed buffer row");
         return -1;
     }
     if (kind == BUFFER_VIEW && check_id(plan, base))
         return -1;
-    *buffer = (Buffer){kind, dtype, base, offset, kind == BUFFER_MADE && !offset ? -1 : ndim};
+    *buffer = (Buffer){kind, 0, dtype, base, offset, kind == BUFFER_MADE && !offset ? -1 : ndim};
     int64_t *behind = parse_integers(strides, 0);
     buffer->sizes = behind ? parse_integers(sizes, 2 * ndim) : NULL;
     if (!buffer->sizes) {
@@ -70,6 +91,10 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
     buffer->strides = buffer->sizes + ndim;
     memcpy(buffer->strides, behind, ndim * sizeof *behind);
     PyMem_Free(behind);
+    buffer->symbolic = is_symbol(offset) || any_symbol(buffer->sizes, 2 * ndim);
+    if (check_symbols(&buffer->offset, 1, plan->n_numbers)
+        || check_symbols(buffer->sizes, 2 * ndim, plan->n_numbers))
+        return -1;
     if (kind == BUFFER_OBJECT) {
         buffer->object = Py_NewRef(object);
         if (PyObject_TypeCheck(object, torch->tensor_type))
@@ -93,6 +118,13 @@ static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
         argument->id = (int)PyLong_AsLong(value);
         return PyErr_Occurred() ? -1 : check_id(plan, argument->id);
     }
+    if (kind == ARGUMENT_NUMBER) {
+        int64_t number = PyLong_AsLongLong(value);
+        argument->id = (int)(number - SYMBOL);
+        if (!PyErr_Occurred() && !is_symbol(number))
+            PyErr_SetString(PyExc_ValueError, "malformed argument row");
+        return PyErr_Occurred() ? -1 : check_symbols(&number, 1, plan->n_numbers);
+    }
     if (kind != ARGUMENT_LIST || !PyTuple_Check(value)) {
         PyErr_SetString(PyExc_ValueError, "malformed argument row");
         return -1;
@@ -110,7 +142,7 @@ static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
     return 0;
 }
 
-static int parse_kernel(PyObject *row, Step *step)
+static int parse_kernel(Plan *plan, PyObject *row, Step *step)
 {
     PyObject *ids, *sizes;
     unsigned long long pointer;
@@ -124,33 +156,42 @@ static int parse_kernel(PyObject *row, Step *step)
     step->grain = grain < 1 ? 1 : grain;
     step->is_long = (char)is_long;
     step->sizes = parse_integers(sizes, 0);
-    return step->sizes ? 0 : -1;
+    if (!step->sizes)
+        return -1;
+    step->n_sizes = PyTuple_GET_SIZE(sizes);
+    if (step->n_sizes > plan->most_sizes)
+        plan->most_sizes = step->n_sizes;
+    step->symbolic = is_symbol(total) || any_symbol(step->sizes, step->n_sizes);
+    return check_symbols(&step->total, 1, plan->n_numbers)
+                   || check_symbols(step->sizes, step->n_sizes, plan->n_numbers)
+               ? -1
+               : 0;
 }
 
-static int parse_product(PyObject *row, Step *step)
+static int parse_product(const Plan *plan, PyObject *row, Step *step)
 {
+    enum { NUMBERS = 18 };
     PyObject *ids, *table;
     Product *p = &step->product;
     int kind, trans_a, trans_b, is_double, is_long;
-    if (!PyArg_ParseTuple(row, "iO!ddO!iiiiiipppp", &kind, &PyTuple_Type, &ids, &p->alpha, &p->beta,
-                          &PyTuple_Type, &table, &p->m, &p->n, &p->k, &p->lda, &p->ldb, &p->ldc,
-                          &trans_a, &trans_b, &is_double, &is_long))
+    if (!PyArg_ParseTuple(row, "iO!ddO!pppp", &kind, &PyTuple_Type, &ids, &p->alpha, &p->beta,
+                          &PyTuple_Type, &table, &trans_a, &trans_b, &is_double, &is_long))
         return -1;
     if ((PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4)
-        || PyTuple_GET_SIZE(table) != 12) {
+        || PyTuple_GET_SIZE(table) != NUMBERS) {
         PyErr_SetString(PyExc_ValueError, "malformed row of a product");
         return -1;
     }
     int64_t *numbers = parse_integers(table, 0);
     if (!numbers)
         return -1;
-    memcpy(p->batch, numbers, 10 * sizeof *numbers); /* batch and the steps, in order */
-    p->bias_row = numbers[10], p->bias_column = numbers[11];
+    memcpy(p->batch, numbers, NUMBERS * sizeof *numbers); /* all fields from batch to ldc */
     PyMem_Free(numbers);
     p->trans_a = trans_a ? 'T' : 'N', p->trans_b = trans_b ? 'T' : 'N';
     p->is_double = (char)is_double;
     step->is_long = (char)is_long;
-    return 0;
+    step->symbolic = (char)any_symbol(p->batch, NUMBERS);
+    return check_symbols(p->batch, NUMBERS, plan->n_numbers);
 }
 
 static int parse_call(const Plan *plan, PyObject *row, Step *step)
@@ -192,9 +233,9 @@ static int parse_step(Plan *plan, PyObject *row, Step *step)
         plan->most_ids = step->n_ids;
     switch (step->kind) {
     case STEP_KERNEL:
-        return parse_kernel(row, step);
+        return parse_kernel(plan, row, step);
     case STEP_PRODUCT:
-        return parse_product(row, step);
+        return parse_product(plan, row, step);
     case STEP_CALL:
         return parse_call(plan, row, step);
     case STEP_FREE:
@@ -204,18 +245,48 @@ static int parse_step(Plan *plan, PyObject *row, Step *step)
     return -1;
 }
 
+static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Number *number)
+{
+    int kind;
+    long long left, right;
+    if (!PyArg_ParseTuple(row, "iLL", &kind, &left, &right))
+        return -1;
+    *number = (Number){kind, left, right};
+    int reads_input = kind <= NUMBER_INPUT;
+    if (kind < 0 || kind > NUMBER_MAXIMUM || (reads_input && (left < 0 || left >= plan->n_inputs || right < 0))) {
+        PyErr_SetString(PyExc_ValueError, "malformed number row");
+        return -1;
+    }
+    return check_symbols(&number->left, 1, place) || check_symbols(&number->right, 1, place) ? -1
+                                                                                             : 0;
+}
+
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs)
 {
-    PyObject *buffers, *steps, *returns, *keep;
+    PyObject *buffers, *steps, *returns, *keep, *numbers;
+    long long arena_bytes;
     if ((kwargs && PyDict_GET_SIZE(kwargs))
-        || !PyArg_ParseTuple(args, "nO!O!O!nO", &plan->n_inputs, &PyTuple_Type, &buffers,
-                             &PyTuple_Type, &steps, &PyTuple_Type, &returns, &plan->arena_bytes,
-                             &keep)) {
+        || !PyArg_ParseTuple(args, "nO!O!O!LOO!", &plan->n_inputs, &PyTuple_Type, &buffers,
+                             &PyTuple_Type, &steps, &PyTuple_Type, &returns, &arena_bytes, &keep,
+                             &PyTuple_Type, &numbers)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "Plan takes no keywords");
         return -1;
     }
     plan->keep = Py_NewRef(keep);
+    plan->arena_bytes = arena_bytes;
+    Py_ssize_t n_numbers = PyTuple_GET_SIZE(numbers);
+    plan->numbers = PyMem_Calloc(n_numbers + 1, sizeof *plan->numbers);
+    if (!plan->numbers || n_numbers > MOST_SYMBOLS) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n_numbers; i++)
+        if (parse_number(plan, PyTuple_GET_ITEM(numbers, i), i, &plan->numbers[i]))
+            return -1;
+    plan->n_numbers = n_numbers;
+    if (check_symbols(&plan->arena_bytes, 1, n_numbers))
+        return -1;
     Py_ssize_t n_buffers = PyTuple_GET_SIZE(buffers), n_steps = PyTuple_GET_SIZE(steps);
     plan->buffers = PyMem_Calloc(n_buffers + 1, sizeof *plan->buffers);
     plan->steps = PyMem_Calloc(n_steps + 1, sizeof *plan->steps);
@@ -264,6 +335,8 @@ void argand_plan_clear(Plan *plan)
     PyMem_Free(plan->buffers);
     PyMem_Free(plan->steps);
     PyMem_Free(plan->returns);
+    PyMem_Free(plan->numbers);
+    plan->numbers = NULL;
     plan->buffers = NULL;
     plan->steps = NULL;
     plan->returns = NULL;

@@ -5,16 +5,47 @@
 
 typedef void (*KernelFunction)(void **buffers, const int64_t *sizes, int64_t begin, int64_t end);
 
+/* Where a table holds SYMBOL + k, number k of the call is meant: a size known only at run time. */
+#define SYMBOL INT64_MIN
+enum { MOST_SYMBOLS = 1 << 20, MOST_DIMENSIONS = 64 };
+
+static inline int is_symbol(int64_t number) { return number < SYMBOL + MOST_SYMBOLS; }
+
+static inline int64_t resolve(int64_t number, const int64_t *numbers)
+{
+    return is_symbol(number) ? numbers[number - SYMBOL] : number;
+}
+
+typedef enum {
+    NUMBER_SIZE, /* of input `left`, dimension `right` */
+    NUMBER_STRIDE,
+    NUMBER_INPUT, /* input `left` is an integer */
+    NUMBER_ADD,
+    NUMBER_SUBTRACT,
+    NUMBER_MULTIPLY,
+    NUMBER_FLOOR_DIVIDE,
+    NUMBER_MODULO,
+    NUMBER_MINIMUM,
+    NUMBER_MAXIMUM,
+} NumberKind;
+
+typedef struct {
+    NumberKind kind;
+    int64_t left, right;
+} Number;
+
 typedef enum {
     BUFFER_FRESH,
     BUFFER_SLOT,
     BUFFER_OBJECT, /* a constant tensor or any other Python value */
     BUFFER_MADE,
     BUFFER_VIEW,
+    BUFFER_INTEGER, /* a number of the call as a Python int */
 } BufferKind;
 
 typedef struct {
     BufferKind kind;
+    char symbolic; /* offset, sizes or strides hold symbols */
     int32_t dtype;
     int base;       /* VIEW */
     int64_t offset; /* SLOT: bytes into the arena; VIEW: elements from the base's first */
@@ -27,7 +58,7 @@ typedef struct {
 
 typedef enum { STEP_KERNEL, STEP_PRODUCT, STEP_CALL, STEP_FREE } StepKind;
 
-typedef enum { ARGUMENT_OBJECT, ARGUMENT_BUFFER, ARGUMENT_LIST } ArgumentKind;
+typedef enum { ARGUMENT_OBJECT, ARGUMENT_BUFFER, ARGUMENT_LIST, ARGUMENT_NUMBER } ArgumentKind;
 
 typedef struct Argument {
     ArgumentKind kind;
@@ -43,17 +74,19 @@ typedef struct {
     double alpha, beta;
     int64_t batch[2], step_a[2], step_b[2], step_c[2], step_bias[2];
     int64_t bias_row, bias_column; /* strides of the bias */
-    int m, n, k, lda, ldb, ldc;
+    int64_t m, n, k, lda, ldb, ldc;
     char trans_a, trans_b, is_double;
 } Product;
 
 typedef struct {
     StepKind kind;
-    char is_long; /* worth giving up the GIL */
+    char is_long;  /* worth giving up the GIL */
+    char symbolic; /* its numbers hold symbols */
     Py_ssize_t n_ids;
     int *ids; /* owned: operands, or results of a call, or what is freed */
     KernelFunction kernel;
     int64_t total, grain;
+    Py_ssize_t n_sizes;
     int64_t *sizes; /* owned */
     Product product;
     PyObject *function, *names; /* owned */
@@ -64,8 +97,11 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Py_ssize_t n_inputs, n_buffers, n_steps, n_returns, arena_bytes;
-    Py_ssize_t most_ids; /* of any step */
+    Py_ssize_t n_inputs, n_buffers, n_steps, n_returns;
+    int64_t arena_bytes;
+    Py_ssize_t most_ids, most_sizes; /* of any step */
+    Py_ssize_t n_numbers;
+    Number *numbers; /* what is computed before the first step, in order */
     Buffer *buffers;
     Step *steps;
     int *returns;
@@ -74,7 +110,8 @@ typedef struct {
 } Plan;
 
 /* Needs no GIL; all pointers of the step's buffers are set. */
-void argand_run_product(const TorchLink *torch, const Step *step, void *const *pointers);
+void argand_run_product(const TorchLink *torch, const Step *step, void *const *pointers,
+                        const int64_t *numbers);
 
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs);
 void argand_plan_clear(Plan *plan);
