@@ -2,7 +2,8 @@
 
 Three calls each: the first two with equal inputs, the third with other numbers, another flag and other tensors. Each run
 has a module of its own, whose globals live through its three calls. What is compared: results, exceptions with their
-lines, the arguments after the call, and the globals; with the identity and, for exact backends, the aliasing of objects.
+lines, the arguments after the call, and the globals; with the identity and
+the aliasing of objects; numbers bit for bit if the backend runs the graph as it is.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ class Picture:
     def _tensor(self, value: torch.Tensor) -> object:
         grad = self.of(value.grad) if value.is_leaf else None
         facts = (str(value.dtype), tuple(value.shape), value.requires_grad, grad)
-        plain = value.detach()
-        if not self.exact:
-            return ("tensor", facts, Close(plain.clone()))
         storage = value.untyped_storage().data_ptr() if value.numel() else 0
         place = self.storages.setdefault(storage, len(self.storages))
         layout = (value.stride(), value.storage_offset(), place, value.is_leaf)
+        plain = value.detach()
+        if not self.exact:
+            return ("tensor", facts, layout, Close(plain.clone()))
         return ("tensor", facts, layout, [repr(v) for v in plain.reshape(-1).tolist()])
 
 
