@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import types
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -281,6 +282,17 @@ def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     return call(tracer, function.__wrapped__, args, kwargs)
 
 
+def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """weakref.ref: what it leads to, if the trace has met it."""
+    target = function()
+    known = tracer.world.known.get(id(target))
+    if known is None and target is not None:
+        raise CaptureBreak(
+            Break.B011, None, type=f"what a weak reference leads to ({type(target)})"
+        )
+    return None if known is None else known.value
+
+
 def call_native_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """An object of the interpreter itself."""
     return native.call(function, args, kwargs)
@@ -305,6 +317,7 @@ _BY_TYPE: Final[dict[type, Any]] = {
     type: call_class,
     functools.partial: call_partial,
     functools._lru_cache_wrapper: call_cached,
+    weakref.ref: call_reference,
     Callback: call_native_object,
     Generator: call_native_object,
 }

@@ -16,6 +16,7 @@ import functools
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -49,6 +50,7 @@ PINNED: Final = (
     types.GetSetDescriptorType,
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
+    weakref.ref,
 )
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method

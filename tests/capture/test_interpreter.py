@@ -1,0 +1,169 @@
+"""The interpreter as a machine: every opcode has an answer, nothing heavy is imported, nothing leaks."""
+
+import dis
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import pytest
+import torch
+
+import argand
+from argand.capture.bytecode import decode
+from argand.capture.opcodes.table import HANDLED, REFUSED
+from argand.support.errors import CaptureError
+
+EVERY_CODE = [f.__code__ for f in vars(dis).values() if hasattr(f, "__code__")]
+
+
+def test_every_opcode_has_an_answer():
+    names = {ins.op for code in EVERY_CODE for ins in decode(code).instructions}
+    for name in set(dis.opmap) - {"CACHE", "EXTENDED_ARG"}:  # these vanish in the normal form
+        for way in ("_FORWARD", "_BACKWARD"):  # and jumps lose their direction
+            name = name.replace(way, "")
+        names.add(name)
+    assert names - (HANDLED.keys() | REFUSED.keys()) == set()
+    assert not HANDLED.keys() & REFUSED.keys()
+
+
+def test_a_compile_imports_no_compiler_of_torch():
+    script = """
+        import sys, torch, argand
+        from torch import nn
+        net = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        x = torch.randn(2, 4, 16)
+        argand.compile(net, backend="eager", fullgraph=True)(x).sum().backward()
+        def f(x):
+            if x.sum() > 0:
+                x = x + 1
+            return x.relu()
+        argand.compile(f, backend="eager")(x)
+        heavy = ("torch._dynamo", "torch._inductor", "sympy")
+        found = [name for name in sys.modules if name.startswith(heavy)]
+        assert not found, found[:5]
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_fullgraph_tells_reason_stack_and_hint():
+    def inner(x):
+        return x.sum().item()
+
+    def f(x):
+        return x * inner(x)
+
+    with pytest.raises(CaptureError, match="B004") as info:
+        argand.compile(f, backend="eager", fullgraph=True)(torch.ones(2))
+    text = str(info.value)
+    assert "in f" in text and "in inner" in text and "hint" in text
+
+
+def test_marks():
+    calls = []
+
+    @argand.disable
+    def eager_only(x):
+        calls.append(1)
+        return x + 1
+
+    @argand.allow_in_graph
+    def one_node(x):
+        return x * 2 + 1
+
+    @argand.assume_constant_result
+    def number():
+        calls.append(2)
+        return 3
+
+    def f(x):
+        return one_node(eager_only(x)) * number()
+
+    graphs = []
+
+    def keep(module, inputs):
+        graphs.append(module)
+        return module
+
+    run = argand.compile(f, backend=keep)
+    for _ in range(2):
+        assert run(torch.ones(1)).item() == 15
+    assert calls == [1, 2, 1]
+    names = [node.name for graph in graphs for node in graph.graph.nodes]
+    assert "one_node" in names
+    with pytest.raises(CaptureError, match="B006"):
+        argand.compile(f, backend=keep, fullgraph=True)(torch.ones(1))
+
+
+def test_graph_has_names_places_and_values():
+    graphs = []
+
+    def keep(module, inputs):
+        graphs.append((module, inputs))
+        return module
+
+    net = torch.nn.Linear(2, 3)
+
+    def f(x):
+        unused = x + 100  # noqa: F841
+        return torch.relu(net(x))
+
+    x = torch.ones(1, 2)
+    argand.compile(f, backend=keep)(x)
+    ((module, inputs),) = graphs
+    nodes = list(module.graph.nodes)
+    assert [n.target for n in nodes if n.op == "placeholder"] == [
+        "L_x_",
+        "L_net_weight_",
+        "L_net_bias_",
+    ]
+    assert inputs[0] is x and inputs[1] is net.weight
+    calls = [n for n in nodes if n.op == "call_function"]
+    assert [n.name for n in calls] == ["linear", "relu"]
+    assert "return torch.relu(net(x))" in calls[1].meta["stack_trace"]
+    assert calls[1].meta["example_value"].shape == (1, 3)
+
+
+def test_a_dropped_model_is_collected():
+    class Holder(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + self.in_features
+
+    refs = []
+    for _ in range(3):
+        net = Holder(2, 2)
+        run = argand.compile(net, backend="eager")
+        run(torch.ones(1, 2))
+        refs.append(weakref.ref(net))
+        del net, run
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+
+
+def test_threads():
+    import threading
+
+    def f(x, n):
+        for i in range(n):
+            x = torch.sin(x) + i
+        return x
+
+    run = argand.compile(f, backend="eager")
+    wrong = []
+
+    def work(n):
+        x = torch.full((3,), float(n))
+        for _ in range(5):
+            if not torch.equal(run(x, n), f(x, n)):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -1,0 +1,170 @@
+"""nn.Module as users have it: containers, hooks, parametrizations, buffers, training flags."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import argand
+from argand.support import events
+
+
+def compiled(function, **keywords):
+    return argand.compile(function, backend="eager", options={"strict": True}, **keywords)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.named = nn.ModuleDict({"norm": nn.LayerNorm(4), "act": nn.GELU()})
+        self.seq = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.5))
+        self.weights = nn.ParameterList([nn.Parameter(torch.ones(4))])
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x, scale=1.0):
+        self.calls += 1
+        self.seen += 1
+        for i, layer in enumerate(self.layers):
+            x = layer(x) * (i + 1)
+        for layer in self.layers[1:]:
+            x = layer(x)
+        x = self.named["act"](self.named["norm"](x))
+        for name, module in self.named.items():
+            x = module(x) if name == "act" else x
+        return self.seq(x) * self.weights[0] * scale + self.seen
+
+
+def test_module_is_one_graph_and_changes_like_eager():
+    eager = Net().eval()
+    traced = copy.deepcopy(eager)
+    run = compiled(traced, fullgraph=True)
+    x = torch.randn(2, 4)
+    for scale in (1.0, 1.0, 2.0):
+        torch.testing.assert_close(run(x, scale=scale), eager(x, scale=scale), rtol=0, atol=0)
+    assert (traced.calls, traced.seen.item()) == (eager.calls, eager.seen.item())
+
+
+def test_training_flag_and_gradients():
+    eager = Net()
+    traced = copy.deepcopy(eager)
+    run = compiled(traced, fullgraph=True)
+    x = torch.randn(2, 4)
+    for mode in (True, False, True):
+        eager.train(mode), traced.train(mode)
+        torch.manual_seed(0)
+        want = eager(x)
+        torch.manual_seed(0)
+        got = run(x)
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+        want.sum().backward()
+        got.sum().backward()
+    for a, b in zip(eager.parameters(), traced.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if a.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad, rtol=0, atol=0)
+
+
+def test_hooks_run_and_are_guarded():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    run = compiled(net)
+    x = torch.randn(3, 2)
+    run(x)
+    handles = [
+        net[0].register_forward_hook(lambda module, args, out: out * 2),
+        net[1].register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+        net.register_forward_hook(lambda module, args, kwargs, out: out - 1, with_kwargs=True),
+    ]
+    torch.testing.assert_close(run(x), net(x))
+    for handle in handles:
+        handle.remove()
+    torch.testing.assert_close(run(x), net(x))
+
+
+def test_parametrization():
+    class Symmetric(nn.Module):
+        def forward(self, w):
+            return w.triu() + w.triu(1).mT
+
+    net = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(net, "weight", Symmetric())
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(compiled(net, fullgraph=True)(x), net(x))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        lambda: nn.Sequential(nn.Conv1d(6, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.MaxPool1d(2)),
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 4), nn.Softmax(-1)),
+        lambda: nn.GRU(8, 5, batch_first=True, bidirectional=True),
+        lambda: nn.LSTM(8, 5),
+        lambda: nn.Bilinear(8, 8, 3),
+    ],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_torch_modules(make, training):
+    net = make().train(training)
+    twin = copy.deepcopy(net)
+    x = torch.randn(4, 6, 8)
+    args = (x, x) if isinstance(net, nn.Bilinear) else (x,)
+    run = compiled(net, fullgraph=True)
+    for _ in range(2):
+        torch.manual_seed(0)
+        want = twin(*args)
+        torch.manual_seed(0)
+        torch.testing.assert_close(run(*args), want)
+    for key, value in twin.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[key], value)
+
+
+def test_attribute_on_the_class_and_on_the_instance():
+    class Scaled(nn.Module):
+        factor = 2
+
+        def forward(self, x):
+            return x * self.factor
+
+    net = Scaled()
+    run = compiled(net, fullgraph=True)
+    x = torch.ones(1)
+    assert run(x).item() == 2
+    Scaled.factor = 3
+    assert run(x).item() == 3
+    net.factor = 4
+    assert run(x).item() == 4
+    del net.factor
+    net.forward = lambda x: x - 1
+    assert run(x).item() == 0
+
+
+def test_output_class_with_attributes():
+    class Output(dict):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.note = "made"
+
+        @property
+        def logits(self):
+            return self["logits"]
+
+    def f(x):
+        out = Output(logits=x + 1)
+        out["extra"] = out.logits * 2
+        return out
+
+    got = compiled(f, fullgraph=True)(torch.ones(2))
+    assert type(got) is Output and got.note == "made" and list(got) == ["logits", "extra"]
+    assert got.logits is got["logits"]
+
+
+def test_module_is_traced_once_per_shape():
+    net = nn.Linear(4, 4)
+    run = compiled(net)
+    with events.collect() as heard:
+        for _ in range(3):
+            run(torch.ones(2, 4))
+    assert heard.total("capture.graphs") == 1
