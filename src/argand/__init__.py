@@ -29,7 +29,7 @@ _WHERE: Final = {
     "backends.aot": ("aot_autograd", "make_boxed_func"),
     "backends.argand_backend": ("compile_fx",),
     "autograd.partition": ("default_partition", "min_cut_partition"),
-    "customops.definition": ("custom_op", "get_op"),
+    "customops.definition": ("custom_op", "get_op", "pointwise"),
     "customops.schema": ("infer_schema",),
     "customops.by_name": (
         "impl",

@@ -120,6 +120,7 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
 def reset() -> None:
     """Forget everything compiled in this process; compiled functions compile again."""
     reset_code()
+    _native.release_arenas()
 
 
 def _make_region(

@@ -492,9 +492,8 @@ def test_compile_and_drop_leaves_nothing():
         gc.collect()
         return len(gc.get_objects())
 
-    level(20)
-    before = level(20)
-    assert level(100) - before < 50
+    before = level(200)  # the first ones fill caches of torch and of Python
+    assert level(100) - before < 20
 
 
 def test_import_is_light():

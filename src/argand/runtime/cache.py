@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, final
 
 import torch
 
-from argand.runtime import skips, stance
+from argand.runtime import _native, skips, stance, tracebacks
 from argand.runtime._native import SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
@@ -91,7 +91,8 @@ class CodeCache:
 
     def make_region(self) -> Region:
         """The region this cache serves."""
-        skips.install()
+        _native.set_skip_rule(skips.should_skip)
+        _native.set_error_trimmer(tracebacks.trim)
         region = Region(self.on_miss)
         self._region = weakref.ref(region)
         return region

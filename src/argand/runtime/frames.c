@@ -31,6 +31,7 @@ static int all_eager = 0;     /* stance force_eager */
 static _PyFrameEvalFunction previous = NULL;
 static Py_ssize_t extra_index = -1;
 static PyObject *skip_rule = NULL;
+static PyObject *error_trimmer = NULL; /* called with an exception that leaves a compiled frame */
 static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questions about a code */
 
 static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing);
@@ -121,6 +122,23 @@ static PyObject *view_of(_PyInterpreterFrame *frame) {
     return view;
 }
 
+/* The exception that leaves a compiled frame, without the frames of generated code. */
+static void trim_error(void) {
+    if (error_trimmer == NULL || !PyErr_Occurred()) return;
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != NULL) PyException_SetTraceback(value, trace);
+    ArgandRegion *region = current;
+    current = NULL;
+    PyObject *answer = PyObject_CallOneArg(error_trimmer, value);
+    current = region;
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer);
+    Py_XSETREF(trace, PyException_GetTraceback(value));
+    PyErr_Restore(type, value, trace);
+}
+
 /* Calls the entry whose guards hold; 0 when there is none. */
 static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject **result) {
     PyObject *small[SMALL_CALL + 1];
@@ -142,6 +160,7 @@ static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject
         *result = PyObject_Vectorcall(target, collected, (size_t)count | flag, NULL);
         Py_LeaveRecursiveCall();
     }
+    if (*result == NULL) trim_error();
     for (Py_ssize_t i = 0; i < count; i++) Py_DECREF(collected[i]);
     if (!is_small) PyMem_Free(collected);
     Py_DECREF(target);
@@ -310,6 +329,11 @@ static PyObject *set_skip_rule(PyObject *module, PyObject *rule) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_error_trimmer(PyObject *module, PyObject *trimmer) {
+    Py_XSETREF(error_trimmer, Py_NewRef(trimmer));
+    Py_RETURN_NONE;
+}
+
 static PyObject *mark_code(PyObject *module, PyObject *args) {
     PyObject *code;
     int wanted;
@@ -341,6 +365,8 @@ static PyObject *disabled(PyObject *module, PyObject *function) {
 
 static PyMethodDef functions[] = {
     {"set_skip_rule", set_skip_rule, METH_O, "set_skip_rule(f): f(code) says once whether to skip"},
+    {"set_error_trimmer", set_error_trimmer, METH_O,
+     "set_error_trimmer(f): f(error) for an exception that leaves a compiled frame"},
     {"mark_code", mark_code, METH_VARARGS, "mark_code(code, wanted): instead of asking the rule"},
     {"set_all_eager", set_all_eager, METH_O, "set_all_eager(flag): compiled calls run plainly"},
     {"current_region", current_region, METH_NOARGS, "the region of this thread, or None"},

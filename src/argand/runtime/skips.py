@@ -13,8 +13,6 @@ from typing import Final
 
 import torch
 
-from argand.runtime import _native
-
 _GENERATED: Final = ("<argand", "<frozen", "<eval_with_key>", "<__array_function__", "<attrs ")
 _TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
@@ -42,8 +40,3 @@ def should_skip(code: types.CodeType) -> bool:
     if name.startswith(_ARGAND) or any(part in name for part in _TOOLS):
         return True
     return name.startswith(_STANDARD) and "site-packages" not in name
-
-
-def install() -> None:
-    """Make it the rule of the hook."""
-    _native.set_skip_rule(should_skip)
