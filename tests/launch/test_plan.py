@@ -152,6 +152,10 @@ def test_malformed_plans_are_refused():
         Plan(1, (Made((3,), (1,), F32),), (Call(torch.abs, (Ref(0),), {}, (1,)),), (1,))(
             [torch.ones(2)]
         )
+    with pytest.raises(RuntimeError, match="another shape or type"):
+        Plan(1, (Made((2,), (1,), F32),), (Call(torch.abs, (Ref(0),), {}, (1,)),), (1,))(
+            [torch.ones(2, dtype=torch.int32)]
+        )
 
 
 def test_empty_tensors():

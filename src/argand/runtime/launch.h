@@ -26,6 +26,7 @@ typedef struct {
     int (*get_sizes)(Handle tensor, int64_t **result);
     int (*get_strides)(Handle tensor, int64_t **result);
     int (*get_dim)(Handle tensor, int64_t *result);
+    int (*get_dtype)(Handle tensor, int32_t *result);
     int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, RangeFunction function,
                         void *context);
     int (*get_num_threads)(void);

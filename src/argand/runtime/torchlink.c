@@ -66,6 +66,7 @@ const TorchLink *argand_torch_link(void)
         {cpu, "aoti_torch_get_sizes", &found.get_sizes},
         {cpu, "aoti_torch_get_strides", &found.get_strides},
         {cpu, "aoti_torch_get_dim", &found.get_dim},
+        {cpu, "aoti_torch_get_dtype", &found.get_dtype},
         {cpu, "torch_parallel_for", &found.parallel_for},
         {cpu, "_ZN2at15get_num_threadsEv", &found.get_num_threads},
         {cpu, "sgemm_", &found.sgemm},

@@ -1,0 +1,197 @@
+/* argand.runtime._native, buffers of a running plan: their tensors, pointers and sizes. */
+#include "run.h"
+
+enum { DEVICE_CPU = 0 };
+
+static const Buffer *buffer_of(const Run *run, int id)
+{
+    return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
+}
+
+/* The buffer with its symbols resolved, in `scratch` and `memory` if it has any. */
+static const Buffer *concrete(const Run *run, const Buffer *buffer, Buffer *scratch,
+                              int64_t memory[2 * MOST_DIMENSIONS])
+{
+    if (!buffer->symbolic)
+        return buffer;
+    *scratch = *buffer;
+    scratch->offset = resolve(buffer->offset, run->numbers);
+    scratch->sizes = memory;
+    scratch->strides = memory + buffer->ndim;
+    for (int64_t i = 0; i < 2 * buffer->ndim; i++)
+        memory[i] = resolve(buffer->sizes[i], run->numbers);
+    return scratch;
+}
+
+static int torch_failed(const char *what)
+{
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_RuntimeError, "argand: torch failed to %s", what);
+    return -1;
+}
+
+/* The compiler believed in certain strides; torch's op may have chosen others. A copy mends that. */
+static int restride(const TorchLink *torch, const Buffer *expected, PyObject **object)
+{
+    int64_t *sizes, *strides, ndim;
+    int32_t dtype;
+    Handle actual = argand_handle(*object), mended;
+    if (torch->get_dim(actual, &ndim) || torch->get_dtype(actual, &dtype) || torch->get_sizes(actual, &sizes)
+        || torch->get_strides(actual, &strides))
+        return torch_failed("read the shape of a result");
+    int same = ndim == expected->ndim && dtype == expected->dtype, alike = 1;
+    for (int64_t i = 0; same && i < ndim; i++) {
+        same = sizes[i] == expected->sizes[i];
+        alike = alike && (strides[i] == expected->strides[i] || sizes[i] <= 1);
+    }
+    if (!same) {
+        PyErr_SetString(PyExc_RuntimeError, "argand: a torch operator returned another shape or "
+                                            "type than the compiler inferred");
+        return -1;
+    }
+    if (alike)
+        return 0;
+    if (torch->empty_strided(ndim, expected->sizes, expected->strides, expected->dtype, DEVICE_CPU,
+                             0, &mended))
+        return torch_failed("allocate a tensor");
+    int failed = torch->copy(mended, actual, 0);
+    PyObject *wrapped = failed ? NULL : torch->wrap(mended);
+    torch->delete_tensor(mended);
+    if (!wrapped)
+        return torch_failed("copy a result");
+    Py_SETREF(*object, wrapped);
+    return 0;
+}
+
+/* Store a new reference and the data pointer of a tensor object under a buffer id. */
+int argand_set_object(Run *run, int id, PyObject *object)
+{
+    Py_XSETREF(run->objects[id], object);
+    run->pointers[id] = NULL;
+    if (!PyObject_TypeCheck(object, run->torch->tensor_type))
+        return 0;
+    const Buffer *buffer = buffer_of(run, id);
+    Buffer scratch;
+    int64_t memory[2 * MOST_DIMENSIONS];
+    if (buffer && buffer->kind == BUFFER_MADE && buffer->ndim >= 0
+        && restride(run->torch, concrete(run, buffer, &scratch, memory), &run->objects[id]))
+        return -1;
+    if (run->torch->get_data_ptr(argand_handle(run->objects[id]), &run->pointers[id]))
+        return torch_failed("read a data pointer");
+    return 0;
+}
+
+static int set_handle(Run *run, int id, Handle handle)
+{
+    PyObject *object = run->torch->wrap(handle);
+    run->torch->delete_tensor(handle);
+    return object ? argand_set_object(run, id, object) : -1;
+}
+
+static int make_fresh(Run *run, int id, const Buffer *buffer)
+{
+    Handle handle;
+    if (run->torch->empty_strided(buffer->ndim, buffer->sizes, buffer->strides, buffer->dtype,
+                                  DEVICE_CPU, 0, &handle))
+        return torch_failed("allocate a tensor");
+    return set_handle(run, id, handle);
+}
+
+/* A tensor over arena memory: valid for this call only. */
+static int make_slot_tensor(Run *run, int id, const Buffer *buffer)
+{
+    Handle handle;
+    if (run->torch->from_blob(run->pointers[id], buffer->ndim, buffer->sizes, buffer->strides, 0,
+                              buffer->dtype, DEVICE_CPU, 0, &handle))
+        return torch_failed("wrap arena memory");
+    return set_handle(run, id, handle);
+}
+
+static int make_view(Run *run, int id, const Buffer *buffer)
+{
+    PyObject *base = argand_object_of(run, buffer->base);
+    if (!base)
+        return -1;
+    Handle handle;
+    if (run->torch->reinterpret(argand_handle(base), buffer->ndim, buffer->sizes, buffer->strides,
+                                buffer->offset, &handle))
+        return torch_failed("view a tensor");
+    return set_handle(run, id, handle);
+}
+
+/* The Python object of a buffer, made now if it does not exist yet (borrowed). */
+PyObject *argand_object_of(Run *run, int id)
+{
+    if (run->objects[id])
+        return run->objects[id];
+    const Buffer *buffer = buffer_of(run, id);
+    Buffer scratch;
+    int64_t memory[2 * MOST_DIMENSIONS];
+    int failed = -1;
+    if (buffer)
+        buffer = concrete(run, buffer, &scratch, memory);
+    if (buffer && buffer->kind == BUFFER_FRESH)
+        failed = make_fresh(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_SLOT)
+        failed = make_slot_tensor(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_VIEW)
+        failed = make_view(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_INTEGER)
+        failed = !(run->objects[id] = PyLong_FromLongLong(buffer->offset));
+    else
+        PyErr_Format(PyExc_RuntimeError, "argand: buffer %d is used before it exists", id);
+    return failed ? NULL : run->objects[id];
+}
+
+static int64_t floor_divide(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static int read_input(Run *run, const Number *number, int64_t *result)
+{
+    PyObject *input = run->objects[number->left];
+    int64_t *row, ndim;
+    if (number->kind == NUMBER_INPUT) {
+        *result = PyLong_AsLongLong(input);
+        return *result == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    if (!PyObject_TypeCheck(input, run->torch->tensor_type)
+        || run->torch->get_dim(argand_handle(input), &ndim) || number->right >= ndim) {
+        PyErr_Format(PyExc_TypeError, "argand: input %lld has no dimension %lld",
+                     (long long)number->left, (long long)number->right);
+        return -1;
+    }
+    if (number->kind == NUMBER_SIZE ? run->torch->get_sizes(argand_handle(input), &row)
+                                    : run->torch->get_strides(argand_handle(input), &row))
+        return torch_failed("read a shape");
+    *result = row[number->right];
+    return 0;
+}
+
+int argand_compute_numbers(Run *run)
+{
+    for (Py_ssize_t i = 0; i < run->plan->n_numbers; i++) {
+        const Number *number = &run->plan->numbers[i];
+        int64_t *result = &run->numbers[i];
+        if (number->kind <= NUMBER_INPUT) {
+            if (read_input(run, number, result))
+                return -1;
+            continue;
+        }
+        int64_t a = resolve(number->left, run->numbers), b = resolve(number->right, run->numbers);
+        int divides = number->kind == NUMBER_FLOOR_DIVIDE || number->kind == NUMBER_MODULO;
+        if (divides && b == 0) {
+            PyErr_SetString(PyExc_ZeroDivisionError, "argand: a size is divided by zero");
+            return -1;
+        }
+        *result = number->kind == NUMBER_ADD ? a + b
+                  : number->kind == NUMBER_SUBTRACT ? a - b
+                  : number->kind == NUMBER_MULTIPLY ? a * b
+                  : number->kind == NUMBER_FLOOR_DIVIDE ? floor_divide(a, b)
+                  : number->kind == NUMBER_MODULO ? a - b * floor_divide(a, b)
+                  : number->kind == NUMBER_MINIMUM ? (a < b ? a : b)
+                                                   : (a > b ? a : b);
+    }
+    return 0;
+}

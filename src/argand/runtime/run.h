@@ -1,0 +1,27 @@
+/* One call of a plan in progress, shared by launch.c (its steps) and buffers.c (its tensors). */
+#ifndef ARGAND_RUN_H
+#define ARGAND_RUN_H
+#include "plan.h"
+
+typedef struct {
+    const Plan *plan;
+    const TorchLink *torch;
+    void **pointers;    /* by buffer id; NULL until known */
+    PyObject **objects; /* by buffer id; owned; NULL where no Python object exists (yet) */
+    void **table;       /* the pointers of the running kernel */
+    Arena *arena;
+    int64_t *numbers; /* the plan's numbers, computed from the inputs */
+    int64_t *sizes;   /* the symbolic sizes of the running kernel */
+    int64_t *times;   /* nanoseconds per step, when the run is profiled */
+} Run;
+
+/* Store a new reference and the data pointer of a tensor object under a buffer id. */
+int argand_set_object(Run *run, int id, PyObject *object);
+
+/* The Python object of a buffer, made now if it does not exist yet (borrowed). */
+PyObject *argand_object_of(Run *run, int id);
+
+/* The plan's numbers, from the inputs. */
+int argand_compute_numbers(Run *run);
+
+#endif
