@@ -305,7 +305,7 @@ def autocast(x):
 @case
 def formatting(x):
     n = 3
-    return x + 1, f"{n:03d} {x.shape} {n!r} {'a':>3}" + "%s" % n + "{}".format(n), str(x.dtype)
+    return x + 1, f"{n:03d} {x.shape} {n!r} {'a':>3}" + "{}".format(n)  # noqa: UP032 + f"{n}", str(x.dtype)
 
 
 @case
@@ -392,7 +392,7 @@ def functional(x):
 @case
 def iteration_tools(x):
     a = [i * y for i, y in zip(range(3), [x, x, x])]
-    b = list(map(lambda y: y + 1, a))
+    b = list(map(torch.neg, map(Vector.static, a)))
     c = list(filter(lambda i: i % 2, range(5)))
     d = sorted([3, 1, 2], key=lambda i: -i)
     e = list(itertools.chain([1], (2,))) + list(itertools.islice(itertools.count(), 2))
@@ -512,7 +512,7 @@ def deleting(x):
     y = x + 1
     del y
     try:
-        y  # noqa: B018
+        y  # noqa: B018, F821
     except UnboundLocalError:
         x = x + 2
     return x

@@ -79,8 +79,8 @@ def _fill_defaults(
                 continue
             if first <= i < count:
                 values[name] = _default(world, function, Defaults, i - first, defaults[i - first])
-            elif i >= count and name in (function.__kwdefaults__ or {}):
-                raw = function.__kwdefaults__[name]
+            elif i >= count and name in (keywords := function.__kwdefaults__ or {}):
+                raw = keywords[name]
                 values[name] = _default(world, function, KwDefaults, name, raw)
             else:
                 _fail(function, args, kwargs)

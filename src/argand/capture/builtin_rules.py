@@ -122,8 +122,6 @@ def _is_harmless(function: Any) -> bool:
     if owner is None or isinstance(owner, types.ModuleType):
         kind = getattr(function, "__objclass__", None)
         module = getattr(kind or function, "__module__", None) or getattr(owner, "__name__", "")
-        if module is None and not callable(getattr(function, "__call__", None)):
-            return False
         if isinstance(function, type) or kind is not None or hasattr(function, "__name__"):
             return module in _HARMLESS_MODULES or _is_exception(function)
         return type(function).__module__ in _HARMLESS_MODULES

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import types
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +19,11 @@ from argand.capture.builtin_rules import (
     PASSES_THROUGH,
     RULES,
     call_harmless,
-    only_numbers,
 )
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import PLAIN, lookup
+from argand.customops.definition import CustomOp
 from argand.runtime._native import Switch
 from argand.support.errors import Break, CaptureBreak
 
@@ -75,6 +74,8 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     """An instance with `__call__`."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return tracer.recorder.call_function(function, args, kwargs)
+    if isinstance(function, CustomOp):
+        return tracer.recorder.call_function(function.overload, args, kwargs)
     if isinstance(function, torch.jit.ScriptFunction):
         original = getattr(function, "_torchdynamo_inline", None)  # torch keeps it there
         if original is None:
@@ -104,40 +105,34 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     module = function.__module__ or ""
     top = module.partition(".")[0]
     if top == "torch":
-        known = torch_rules.answer(function)
-        if known is not None:
-            return known
-        if torch_rules.is_identity(function):
-            return args[-1]
-        if torch_rules.is_node(function):
-            return _call_torch_python(tracer, function, args, kwargs)
-        rule = _PYTHON_RULES.get(function)
-        if rule is not None:
-            return rule(tracer, args, kwargs)
-        torch_rules.check_python(function)
-    elif top == "argand":
+        return _call_torch(tracer, function, module, args, kwargs)
+    if top == "argand":
         return _call_own(tracer, function, args, kwargs)
-    elif top in _DEFERRED and function is not warnings.catch_warnings.__init__:
+    if top in _DEFERRED:
         return tracer.defer(function, args, kwargs)
-    elif top in _RUN_FOR_REAL:
+    if top in _RUN_FOR_REAL:
         return call_harmless(tracer, function, args, kwargs, trusted=True)
-    elif top in _LEFT_TO_PYTHON and not only_numbers(function, args, kwargs):
+    if top in _LEFT_TO_PYTHON:
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
-    else:
-        rule = _PYTHON_RULES.get(function)
-        if rule is not None:
-            return rule(tracer, args, kwargs)
     return tracer.inline(function, args, kwargs)
 
 
-def _call_torch_python(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    name = function.__name__
-    if function.__module__ == "torch._tensor" and args and isinstance(args[0], torch.Tensor):
-        if lookup(tracer, type(args[0]), name) is not MISSING:
-            return torch_rules.call_method(tracer, name, args, kwargs)
-    if function.__module__ == "torch._tensor":
-        return tracer.inline(function, args, kwargs)
-    return tracer.recorder.call_function(function, args, kwargs)
+def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function of torch: an answer, a rule, a node, left to Python, or interpreted."""
+    name = f"{module}.{function.__qualname__}"
+    if name in torch_rules.ANSWERS:
+        return torch_rules.ANSWERS[name]
+    rule = _TORCH_RULES.get(name)
+    if rule is not None:
+        return rule(tracer, args, kwargs)
+    if torch_rules.is_node(function):
+        if module != "torch._tensor":
+            return tracer.recorder.call_function(function, args, kwargs)
+        if args and lookup(tracer, type(args[0]), function.__name__) is function:
+            return torch_rules.call_method(tracer, function.__name__, args, kwargs)
+    elif module.startswith(torch_rules.LEFT_TO_PYTHON):
+        raise CaptureBreak(Break.B002, None, function=name)
+    return tracer.inline(function, args, kwargs)
 
 
 def _call_marked(
@@ -156,9 +151,8 @@ def _call_marked(
 def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if function is marks.graph_break:
         raise CaptureBreak(Break.B005)
-    known = torch_rules.answer(function)
-    if known is not None:
-        return known
+    if function is marks.is_compiling:
+        return True
     if function.__module__ == "argand.capture.polyfills":
         return tracer.inline(function, args, kwargs)
     if args and getattr(type(args[0]), "_argand_native", False):
@@ -212,7 +206,7 @@ def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs)
         return rule(tracer, args, kwargs)
     except CaptureBreak as cause:
         if cause.frames and not (
-            function in PASSES_THROUGH or function is getattr and len(args) == 2
+            function in PASSES_THROUGH or (function is getattr and len(args) == 2)
         ):
             cause.native = True
         raise
@@ -304,7 +298,20 @@ def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
 
 
-_PYTHON_RULES: Final[dict[Any, Any]] = {torch.utils.checkpoint.checkpoint: _checkpoint}
+def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.call(tracer.polyfill("check"), args, kwargs)
+
+
+def _associative_scan(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.call(tracer.polyfill("associative_scan"), args, kwargs)
+
+
+_TORCH_RULES: Final[dict[str, Any]] = {
+    "torch.utils.checkpoint.checkpoint": _checkpoint,
+    "torch._higher_order_ops.associative_scan.associative_scan": _associative_scan,
+    "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
+    "torch._check": _check,
+}
 
 _BY_TYPE: Final[dict[type, Any]] = {
     types.FunctionType: call_function,

@@ -96,13 +96,13 @@ def _write_dict(
     if _same(list(now), list(before)) and _same(list(now.values()), list(before.values())):
         return
     name = rebuilder.source(shadow.known.source)
-    base = native_base(type(value))
+    base: Any = native_base(type(value))
     store = rebuilder.constant(base.__setitem__)
     keys, old = list(now), list(before)
     if keys[: len(old)] == old:
         now = {key: item for key, item in now.items() if before.get(key, MISSING) is not item}
     else:
-        rebuilder.emit(f"{rebuilder.constant(base.clear)}({name})")  # type: ignore[attr-defined]
+        rebuilder.emit(f"{rebuilder.constant(base.clear)}({name})")
     for key, item in now.items():
         rebuilder.emit(f"{store}({name}, {rebuilder.value(key)}, {rebuilder.value(item)})")
 

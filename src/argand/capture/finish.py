@@ -129,6 +129,7 @@ def _function(text: str, namespace: dict[str, Any], where: Location) -> types.Fu
 
 def _call_backend(backend: Backend, module: Any, inputs: list[Any]) -> Callable[..., Any]:
     with events.stage("capture.backend"):
+        compiled: Any = None
         try:
             compiled = backend(module, inputs)
         except ArgandError:

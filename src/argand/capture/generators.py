@@ -7,9 +7,12 @@ with a break at the native call itself.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
+
+from typing_extensions import override
 
 from argand.capture import native
 from argand.ops.fakes import DataDependent
@@ -33,8 +36,9 @@ class Generator:
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    @override
+    def __class__(self) -> Any:
         """Pass `isinstance(x, types.GeneratorType)`."""
         return types.GeneratorType
 
@@ -65,10 +69,8 @@ class Generator:
     def close(self) -> None:
         """Run the finally clauses."""
         if self.started and not self.finished:
-            try:
+            with contextlib.suppress(GeneratorExit, StopIteration):
                 self.throw(GeneratorExit())
-            except (GeneratorExit, StopIteration):
-                pass
         self.finished = True
 
     def _step(self, error: BaseException | None) -> Any:
@@ -99,6 +101,7 @@ class Callback:
         self.tracer, self.function = tracer, function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Interpret the function."""
         try:
             return self.tracer.call(self.function, args, kwargs)
         except DataDependent as cause:

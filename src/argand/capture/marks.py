@@ -36,7 +36,7 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str = "") -
     if not callable(function):
         raise TypeError(f"disable takes a callable, got {type(function).__name__}")
     if isinstance(function, type):
-        function.__call__ = disable(function.__call__, recursive, reason=reason)  # type: ignore[operator]
+        setattr(function, "__call__", disable(function.__call__, recursive, reason=reason))  # noqa: B010
         return function
     run = _native.disabled(function) if recursive and hasattr(_native, "disabled") else function
 

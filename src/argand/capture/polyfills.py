@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 
 def instantiate(kind: Any, args: Any, kwargs: Any) -> Any:
     """`kind(*args, **kwargs)` of a class with a Python constructor."""
@@ -51,7 +53,7 @@ def add_up(items: Any, start: Any) -> Any:
 def mapping_to_dict(mapping: Any) -> dict[Any, Any]:
     """`dict(mapping)` of a class with `keys` and `__getitem__`."""
     result = {}
-    for key in mapping.keys():
+    for key in mapping.keys():  # noqa: SIM118 - iteration may give something else
         result[key] = mapping[key]
     return result
 
@@ -86,3 +88,27 @@ def checkpoint(function: Any, args: Any, kwargs: Any) -> Any:
 def throw(error: BaseException) -> Any:
     """Raise what an operation raised, inside the frame that called it."""
     raise error
+
+
+def check(condition: Any, message: Any = None) -> None:
+    """`torch._check`."""
+    if not condition:
+        raise RuntimeError(message() if message is not None else "Expected cond to be True")
+
+
+def associative_scan(
+    combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise"
+) -> Any:
+    """`torch.associative_scan` of a tensor or a tuple of tensors, in log2(n) steps over all of it."""
+    many = isinstance(xs, tuple | list)
+    parts = [part.flip(dim) if reverse else part for part in (xs if many else [xs])]
+    size, step = parts[0].shape[dim], 1
+    while step < size:
+        left = [part.narrow(dim, 0, size - step) for part in parts]
+        right = [part.narrow(dim, step, size - step) for part in parts]
+        done = combine_fn(left, right) if many else [combine_fn(left[0], right[0])]
+        heads = [part.narrow(dim, 0, step) for part in parts]
+        parts = [torch.cat([head, part], dim) for head, part in zip(heads, done)]  # noqa: B905
+        step *= 2
+    parts = [part.flip(dim) if reverse else part for part in parts]
+    return type(xs)(parts) if many else parts[0]

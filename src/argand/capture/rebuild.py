@@ -26,7 +26,7 @@ from argand.runtime.guards import Const, Source
 from argand.support.errors import Break, CaptureBreak
 
 _LITERALS: Final = frozenset({int, str, bool, bytes, type(None)})
-_REDUCED: Final = (
+_REDUCED: Final[tuple[Any, ...]] = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.values())),
     type(iter({}.items())), type(iter(set())), type(reversed([])), type(reversed({})), enumerate, zip,
     map, filter, itertools.chain, itertools.islice, itertools.count, itertools.cycle,
@@ -35,6 +35,7 @@ _REDUCED: Final = (
 )  # fmt: skip
 _VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _POOLED: Final = (
+    numpy.generic,
     types.CodeType,
     re.Pattern,
     property,
@@ -300,7 +301,7 @@ class Rebuilder:
     # -- instances of Python classes ---------------------------------------------------------------
 
     def _instance(self, value: Any) -> str:
-        kind = type(value)
+        kind: Any = type(value)
         if isinstance(value, tuple):
             base = self.constant(tuple)
             text = f"{base}.__new__({self.value(kind)}, ({self.items(value)},))"
@@ -349,7 +350,7 @@ def native_base(kind: type) -> type:
 
 
 @functools.lru_cache(maxsize=1024)
-def _slots(kind: type) -> tuple[str, ...]:
+def _slots(kind: Any) -> tuple[str, ...]:
     found: list[str] = []
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())

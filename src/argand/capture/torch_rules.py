@@ -11,7 +11,6 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-import torch.utils.checkpoint
 
 from argand.capture import native
 from argand.runtime.guards import DictAttr, GuardKind
@@ -25,14 +24,13 @@ _NODE_MODULES: Final = frozenset(
     {"torch.nn.functional", "torch.functional", "torch._jit_internal", "torch._tensor"}
     | {"torch._lowrank", "torch._linalg_utils", "torch.special", "torch.linalg", "torch.fft"}
 )
-_ANSWERS: Final[dict[str, Any]] = {
+ANSWERS: Final[dict[str, Any]] = {
     "torch.compiler.is_compiling": True,
     "torch.compiler.is_dynamo_compiling": True,
     "torch.compiler.is_exporting": False,
     "torch._dynamo.external_utils.is_compiling": True,
     "torch._dynamo.is_compiling": True,
     "torch._utils_internal.is_compiling": True,
-    "argand.capture.marks.is_compiling": True,
     "torch._jit_internal.is_scripting": False,
     "torch.jit._trace.is_tracing": False,
     "torch.onnx.is_in_onnx_export": False,
@@ -57,7 +55,7 @@ _RANDOM_STATE: Final = frozenset(
     {"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"}
 )
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
-_LEFT_TO_PYTHON: Final = (
+LEFT_TO_PYTHON: Final = (
     "torch._functorch",
     "torch.func",
     "torch._higher_order_ops",
@@ -76,7 +74,6 @@ _LEFT_TO_PYTHON: Final = (
     "torch.cuda",
     "torch.export",
 )
-_IDENTITY: Final = frozenset({"torch.jit.annotate", "torch._jit_internal._overload_method"})
 _HOOK_TABLES: Final = (
     "_backward_hooks",
     "_backward_pre_hooks",
@@ -89,7 +86,6 @@ _GLOBAL_HOOKS: Final = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
 )
-_SCRIPTED: Final = (torch.jit.ScriptFunction,)
 
 
 @functools.cache
@@ -115,26 +111,9 @@ def is_torch(function: Any) -> bool:
     return str(module).startswith("torch")
 
 
-def answer(function: types.FunctionType) -> Any:
-    """A fixed answer to questions such as `is_compiling()`; None if it is no such question."""
-    return _ANSWERS.get(f"{function.__module__}.{function.__qualname__}")
-
-
-def is_identity(function: types.FunctionType) -> bool:
-    """Functions for type checkers: they give back their last argument."""
-    return f"{function.__module__}.{function.__qualname__}" in _IDENTITY
-
-
 def is_node(function: types.FunctionType) -> bool:
     """Whether a Python function of torch becomes one node."""
     return id(function) in _node_functions() or function.__module__ in _NODE_MODULES
-
-
-def check_python(function: types.FunctionType) -> None:
-    """Break on parts of torch that are left to Python."""
-    module = function.__module__ or ""
-    if module.startswith(_LEFT_TO_PYTHON):
-        raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
 
 
 def call_native(

@@ -33,8 +33,8 @@ from argand.runtime.tracebacks import trim
 from argand.support import events
 from argand.support.errors import (
     ArgandError,
-    Break,
     BackendCompilerFailed,
+    Break,
     CaptureBreak,
     CaptureError,
     InternalError,
@@ -123,7 +123,8 @@ class _Attempt:
             try:
                 self._read_arguments()
                 self.frame.run()
-                broken, ending = None, self._return
+                broken: CaptureBreak | None = None
+                ending: Ending = self._return
             except CaptureBreak as cause:
                 broken, ending = cause, self._break(cause)
             mode.__exit__(None, None, None)
@@ -134,7 +135,8 @@ class _Attempt:
         except ArgandError as error:
             return self.give_up(error)
         except Exception as error:  # user code raised: eager shall raise it again, natively
-            return self._raised(error)
+            self._raised(error)
+            return None
         finally:
             if open_:
                 mode.__exit__(None, None, None)

@@ -174,9 +174,9 @@ class Tracer:
         function: Callable[..., Any] = {"repr": repr, "ascii": ascii}.get(conversion, str)
         if conversion:
             found = operate.python_method(self, value, f"__{conversion}__")
-            if found is None and conversion == "str" and not isinstance(value, type):
-                if operate.lookup(self, type(value), "__str__") is object.__str__:
-                    found = operate.python_method(self, value, "__repr__")
+            plain = operate.lookup(self, type(value), "__str__") is object.__str__
+            if found is None and conversion == "str" and plain and not isinstance(value, type):
+                found = operate.python_method(self, value, "__repr__")
             if found is not None and not attributes.is_trusted_module(found.__module__):
                 value = self.sealed(found, (value,), {})
             else:

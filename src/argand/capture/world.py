@@ -133,10 +133,8 @@ class World:
         full = (road, id(base), type(key), key)
         found = self._children.get(full)
         if found is None:
-            if base is None:
-                found = road(key)
-            else:
-                found = road(base) if key is None else road(base, key)
+            roots = (key,) if base is None else (base,) if key is None else (base, key)
+            found = road(*roots)
             self._children[full] = found
         return found
 
@@ -300,7 +298,7 @@ class World:
         return attributes
 
     def _shadow(self, source: Source, raw: Any) -> Any:
-        kind = type(raw)
+        kind: Any = type(raw)
         value: Any = kind.__new__(kind)
         self.register(source, raw, value)
         known = self.known[id(raw)]
@@ -349,7 +347,9 @@ class World:
             function = self.attribute(source, "func", raw.func)
             args = self.attribute(source, "args", raw.args)
             keywords = self.attribute(source, "keywords", raw.keywords)
-            value = functools.partial(lambda: None)  # a partial of a partial would be flattened
+            value: Any = functools.partial(
+                lambda: None
+            )  # a partial of a partial would be flattened
             value.__setstate__((function, tuple(args), dict(keywords), {}))
             return self.register(source, raw, value)
         if not kind.__flags__ & HEAP_TYPE and kind not in _HARMLESS:

@@ -146,7 +146,8 @@ def raise_varargs(frame: Frame, ins: Instruction) -> None:
         if tracer.handled is None:
             native.raise_(RuntimeError("No active exception to reraise"))
         native.raise_(tracer.handled)
-    error, cause = (frame.stack[-2], frame.stack[-1]) if count == 2 else (frame.stack[-1], NULL)
+    cause: Any = frame.stack[-1] if count == 2 else NULL
+    error = frame.stack[-count]
     if isinstance(error, type):
         error = tracer.call(error, (), {})
     if not isinstance(error, BaseException):
@@ -222,7 +223,15 @@ TABLE: Final = {
     "SEND": send,
 }
 REFUSED: Final = dict.fromkeys(
-    ("CHECK_EG_MATCH", "PREP_RERAISE_STAR", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER")
-    + ("GET_ANEXT", "GET_AWAITABLE", "ASYNC_GEN_WRAP"),
+    [
+        "CHECK_EG_MATCH",
+        "PREP_RERAISE_STAR",
+        "BEFORE_ASYNC_WITH",
+        "END_ASYNC_FOR",
+        "GET_AITER",
+        "GET_ANEXT",
+        "GET_AWAITABLE",
+        "ASYNC_GEN_WRAP",
+    ],
     refuse,
 )

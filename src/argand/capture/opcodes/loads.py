@@ -219,7 +219,14 @@ TABLE: Final = {
 }
 # Only class bodies, modules and the interactive prompt use these; such code is never a captured frame.
 REFUSED: Final = dict.fromkeys(
-    ("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_CLASSDEREF", "IMPORT_STAR", "PRINT_EXPR")
-    + ("SETUP_ANNOTATIONS",),
+    [
+        "LOAD_NAME",
+        "STORE_NAME",
+        "DELETE_NAME",
+        "LOAD_CLASSDEREF",
+        "IMPORT_STAR",
+        "PRINT_EXPR",
+        "SETUP_ANNOTATIONS",
+    ],
     refuse,
 )
