@@ -591,6 +591,35 @@ def test_backward_that_reads_data_falls_back():
     assert heard.total("autograd.fallback") == 1
 
 
+def test_custom_op_whose_backward_reads_data_is_one_node():
+    def forward(x, sizes):
+        return torch.cat([x[: sizes[0]] * 3, x[sizes[0] :] * 5])
+
+    def setup(ctx, inputs, output):
+        ctx.sizes = inputs[1]
+
+    def backward(ctx, grad):
+        first = ctx.sizes.tolist()[0]
+        return torch.cat([grad[:first] * 3, grad[first:] * 5]), None
+
+    op = torch.library.custom_op(
+        "argandtest::pieces", forward, mutates_args=(), schema="(Tensor x, Tensor sizes) -> Tensor"
+    )
+    op.register_fake(lambda x, sizes: torch.empty_like(x))
+    op.register_autograd(backward, setup_context=setup)
+
+    def f(x, sizes):
+        return torch.ops.argandtest.pieces(x.sin(), sizes=sizes).exp()
+
+    compare(f, leaf(3), torch.tensor([1, 2]), partition_fn=min_cut_partition)
+    x, sizes = leaf(3), torch.tensor([1, 2])
+    results = []
+    for run in (f, aot_eager(f, [x, sizes], strict=False)):
+        (g,) = torch.autograd.grad(run(x, sizes).sum(), x, create_graph=True)
+        results.append((g, *torch.autograd.grad(g.sum(), x)))
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_index_by_tensors_is_recorded():
     index = torch.tensor([0, 2, 1])
     compare(lambda x, i: (x[i], x[:, i] * 2), leaf(3, 4), index)

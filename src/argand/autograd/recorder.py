@@ -89,16 +89,16 @@ class Recorder(FakeMode):
         node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
         result = infer(func, args, kwargs)
         node = self.emit(func, node_args, node_kwargs, result)
-        return self._own(node, result)
+        return self.own(node, result)
 
-    def _own(self, node: Node, result: Any) -> Any:
+    def own(self, node: Node, result: Any) -> Any:
         """Register fresh results as new memories."""
         if isinstance(result, torch.Tensor):
             self.aliasing.add(result, node)
         elif isinstance(result, tuple | list):
             for index, item in enumerate(result):
                 if isinstance(item, torch.Tensor | tuple | list):
-                    self._own(self.emit(operator.getitem, (node, index), _NO_KWARGS, item), item)
+                    self.own(self.emit(operator.getitem, (node, index), _NO_KWARGS, item), item)
         return result
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -162,7 +162,7 @@ class Recorder(FakeMode):
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
         node = self.emit(twin, node_args, node_kwargs, values)
-        self._own(node, values)
+        self.own(node, values)
         return values
 
     def store(self, target: Any, value: Any, *, outs: bool = False) -> None:

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from argand.autograd.geometry import Step, as_strided_step, aten, dense_order, geometry_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
+from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
 from argand.ops.fakes import DataDependent, fake_of
@@ -233,14 +234,19 @@ def trace(
     """Trace a program, with its backward if its results need one."""
     if torch.is_inference_mode_enabled():  # its tensors have no versions to read
         with torch.inference_mode(False), torch.no_grad():
-            return _trace(program, examples, decompositions, accumulate=False)
-    try:
-        return _trace(program, examples, decompositions, accumulate=False)
-    except RuntimeError as error:
-        if "use_reentrant=True" not in str(error):
-            raise
-        # reentrant checkpoints work only where gradients are accumulated into leaves
-        return _trace(program, examples, decompositions, accumulate=True)
+            return _trace(program, examples, decompositions)
+    accumulate = sealed = False
+    while True:
+        try:
+            return _trace(program, examples, decompositions, accumulate=accumulate, sealed=sealed)
+        except DataDependent:
+            if sealed:
+                raise
+            sealed = True  # perhaps in the backward of a custom op, which need not be seen
+        except RuntimeError as error:
+            if accumulate or "use_reentrant=True" not in str(error):
+                raise
+            accumulate = True  # reentrant checkpoints want gradients accumulated into leaves
 
 
 def _trace(
@@ -248,7 +254,8 @@ def _trace(
     examples: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     *,
-    accumulate: bool,
+    accumulate: bool = False,
+    sealed: bool = False,
 ) -> Traced:
     recorder = Recorder(decompositions)
     leaves, inputs, plain = _make_fakes(recorder, examples)
@@ -265,7 +272,8 @@ def _trace(
         return _path(recorder, base, view)
 
     with _ambient():
-        with recorder, _NoPeeking():
+        opaque = OpaqueOps(recorder) if sealed else contextlib.nullcontext()
+        with recorder, opaque, _NoPeeking():
             outputs = list(program(recorder, inputs))
         effects = read_effects(inputs, before, outputs, written, path)
         shared = _overlaps(examples)
