@@ -143,9 +143,13 @@ def _convolution_backward(
         return torch.empty(of.shape, dtype=of.dtype, memory_format=memory_format)
 
     channels = grad_output.shape[1]
+    if weight.dim() > 3 and all(size == 1 for size in weight.shape[2:]):
+        weight_gradient = dense(weight.shape, weight.dtype)  # kernel of size one: both at once
+    else:
+        weight_gradient = gradient(weight)
     return (
         gradient(input) if output_mask[0] else None,
-        gradient(weight) if output_mask[1] else None,
+        weight_gradient if output_mask[1] else None,
         dense((channels,), grad_output.dtype) if output_mask[2] else None,
     )
 
