@@ -6,6 +6,7 @@ list of inputs to a tuple of outputs. Fails with InternalError, naming the stage
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -18,7 +19,11 @@ from argand.native.codegen.llvm.engine import Loaded
 from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import Target, host_target
 from argand.native.ir.loops import Constant, Kernel, walk
+from argand.native.ir.loops_text import print_kernel
+from argand.native.ir.tensor_text import print_graph
+from argand.native.ir.verify import verify_kernel
 from argand.native.lower.importer import import_graph
+from argand.native.passes.table import run_passes
 from argand.native.plan import KernelCall, PlanData, Work, link, make_plan
 from argand.native.schedule.demand import find_demand
 from argand.native.schedule.fuse import Schedule, fuse
@@ -52,7 +57,7 @@ class BoxedGraph:
 
     def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
         """Run."""
-        return self.plan(inputs)  # type: ignore[no-any-return]
+        return self.plan(inputs)
 
 
 def compile_graph(
@@ -80,12 +85,15 @@ def build(
     """All stages up to object code."""
     with events.stage("native.lower"):
         graph = import_graph(module, example_inputs)
+    events.artifact("ir", lambda: print_graph(graph), "lowered")
+    with events.stage("native.passes"):
+        graph = run_passes(graph, options.verify)
     with events.stage("native.fuse"):
         schedule = fuse(find_demand(graph), options)
     events.artifact("fusion", lambda: "\n".join(schedule.decisions))
     with events.stage("native.emit"):
         target = host_target()
-        text, functions, work = _emit(schedule, target)
+        text, functions, work = _emit(schedule, target, options)
     events.artifact("output_code", lambda: text)
     with events.stage("native.llvm"):
         code = object_code(text, target, options) if functions else b""
@@ -94,7 +102,9 @@ def build(
     return Compiled(code, functions, plan, target)
 
 
-def _emit(schedule: Schedule, target: Target) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
+def _emit(
+    schedule: Schedule, target: Target, options: Options
+) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
     """Loops and LLVM text of every group; equal kernels are one function."""
     externs = {schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"}
     declarations: dict[str, None] = {}
@@ -111,6 +121,9 @@ def _emit(schedule: Schedule, target: Target) -> tuple[str, tuple[str, ...], tup
         key = _key(kernel)
         if key not in functions:
             name = f"kernel{len(functions)}"
+            events.artifact("schedule", functools.partial(print_kernel, kernel), name)
+            if options.verify:
+                verify_kernel(kernel)
             functions[key] = (name, emit_kernel(name, kernel, target, declarations))
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)

@@ -250,12 +250,13 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
         return leaf.dtype.row.torch_dtype
     if leaf.op == "item":
         call: Any = leaf.inputs[0].attribute
-        return call.outputs[leaf.attribute].torch_dtype  # type: ignore[no-any-return]
+        return call.outputs[leaf.attribute].torch_dtype
     if leaf.op == "tensor":
-        return leaf.attribute.tensor.dtype  # type: ignore[union-attr,no-any-return]
+        baked: Any = leaf.attribute
+        return baked.tensor.dtype
     spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
     assert spec is not None
-    return spec.torch_dtype  # type: ignore[no-any-return]
+    return spec.torch_dtype
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:

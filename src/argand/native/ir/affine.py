@@ -82,7 +82,8 @@ class Affine:
 
     def divide(self, divisor: int, extents: Mapping[Var, int]) -> tuple[Affine, Affine]:
         """(quotient, remainder) by a positive divisor, or NotAffine."""
-        quotient, rest = [], []
+        quotient: list[tuple[Var, int]] = []
+        rest: list[tuple[Var, int]] = []
         for var, coefficient in self.terms:
             (rest if coefficient % divisor else quotient).append((var, coefficient))
         constant = self.constant % divisor

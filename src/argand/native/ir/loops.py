@@ -118,3 +118,19 @@ def walk(block: Block) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Loop):
             yield from walk(statement.body)
+
+
+def indices_of(statement: Statement) -> tuple[Affine, ...]:
+    """The index expressions of a statement."""
+    if isinstance(statement, Load | Store | Coordinate):
+        return (statement.index,)
+    return (statement.position,) if isinstance(statement, Accumulate) else ()
+
+
+def uses_of(statement: Statement) -> tuple[ValueId, ...]:
+    """The values a statement needs."""
+    if isinstance(statement, Compute):
+        return statement.arguments
+    if isinstance(statement, Load):
+        return tuple(value for value, _, _ in statement.indirect)
+    return (statement.value,) if isinstance(statement, Store | Accumulate) else ()

@@ -44,7 +44,7 @@ def _arange(
 
 
 def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:
-    if not c.dtype.is_float or c.dtype.is_half or isinstance(start, Node) or steps < 2:
+    if not c.dtype.is_float or c.dtype.is_half or steps < 2:
         raise NotLowered
     step = (end - start) / (steps - 1)
     counter = iota(c, c.shape, 0)

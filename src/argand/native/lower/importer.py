@@ -92,7 +92,7 @@ class _Importer:
 
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
-            return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
+            return self.values[node.args[0]][node.args[1]]
         result = node.meta.get("val")
         args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)

@@ -111,8 +111,8 @@ def _batch_norm_functional(
     x: Node,
     weight: Node | None,
     bias: Node | None,
-    running_mean: Node,
-    running_var: Node,
+    running_mean: Node | None,
+    running_var: Node | None,
     training: bool,
     momentum: float,
     eps: float,
@@ -122,6 +122,8 @@ def _batch_norm_functional(
     if 0 in x.shape:
         raise NotLowered
     if not training:
+        if running_mean is None or running_var is None:
+            raise NotLowered
         mean = _channels(c, running_mean, x)
         rstd = _rsqrt(c, c.op("add", _channels(c, running_var, x), eps))
         return _affine(c, x, mean, rstd, weight, bias), None, None, running_mean, running_var
@@ -132,7 +134,7 @@ def _batch_norm_functional(
     result = _affine(c, x, mean, rstd, weight, bias)
     flat = (x.shape[1],)
     saved_mean, saved_rstd = c.build.reshape(mean, flat), c.build.reshape(rstd, flat)
-    if running_mean is None:
+    if running_mean is None or running_var is None:
         return result, saved_mean, saved_rstd, None, None
     unbiased = c.op("div", c.build.reshape(squares, flat), max(count - 1, 1))
     new_mean = _blend(c, c.node(running_mean), saved_mean, momentum)

@@ -243,6 +243,10 @@ def _copy_to(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
     return context.node(x)
 
 
+def _copy_from(context: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
+    return context.full(context.node(source))
+
+
 def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
     return context.node(x, dtype_of(dtype))
 
@@ -405,7 +409,7 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.detach.default": _copy_to,
     "aten.lift_fresh.default": _copy_to,
     "aten.lift_fresh_copy.default": _copy_to,
-    "aten.copy.default": lambda c, x, source, non_blocking=False: c.full(c.node(source)),
+    "aten.copy.default": _copy_from,
     "prims.convert_element_type.default": _convert_element,
     "aten.conj.default": _copy_to,
     "aten._conj.default": _copy_to,

@@ -236,7 +236,7 @@ def _repeat(c: Context, x: Node, repeats: Sequence[int]) -> Node:
     return c.build.reshape(c.build.view(x, tuple(doubled), forms), c.shape)
 
 
-_COPIES: Final = {
+_COPIES: Final[Mapping[str, Lowering]] = {
     "view": _reshape,
     "reshape": _reshape,
     "_unsafe_view": _reshape,

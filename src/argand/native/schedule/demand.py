@@ -143,13 +143,13 @@ def _pieces(demand: Demand, node: Node) -> None:
     for position, piece in enumerate(node.inputs):
         forms = [Affine.of(d) for d in range(len(piece.shape))]
         if node.op == "concat":
-            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            (dim,) = node.attribute  # type: ignore[misc]
             forms[dim] = forms[dim].shift(begin)  # type: ignore[index]
             begin += piece.shape[dim]  # type: ignore[index]
         elif position == 1:
             forms = list(node.attribute)  # type: ignore[arg-type]
         copy = Node("copy", (piece,), piece.shape, piece.dtype)
-        demand.regions[copy] = Region(node, tuple(forms))  # type: ignore[arg-type]
+        demand.regions[copy] = Region(node, tuple(forms))
         demand.required.add(copy)
         if node.op == "update" and copies:
             demand.after[copy] = copies[0]

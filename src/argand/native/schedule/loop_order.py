@@ -14,13 +14,14 @@ from argand.native.ir.affine import Affine, Var
 from argand.native.ir.loops import (
     Accumulate,
     Block,
-    Compute,
     Coordinate,
     Kernel,
     Load,
     Loop,
     Statement,
     Store,
+    indices_of,
+    uses_of,
 )
 from argand.native.ir.types import DType
 from argand.native.schedule.groups import Group, Variables
@@ -77,14 +78,6 @@ def _blocks(places: Iterable[Row | Stage]) -> list[Block]:
     return [place[-1] for place in places]
 
 
-def _forms(statement: Statement) -> tuple[Affine, ...]:
-    if isinstance(statement, Load | Store | Coordinate):
-        return (statement.index,)
-    if isinstance(statement, Accumulate):
-        return (statement.position,)
-    return ()
-
-
 def _memory(blocks: Iterable[Block]) -> list[tuple[Affine, int]]:
     """Indices into memory with a weight: stores count double, scattered reads nothing."""
     found: list[tuple[Affine, int]] = []
@@ -134,7 +127,7 @@ def coalesce(
     order: list[Var], blocks: Sequence[Block], sizes: dict[Var, int], keep: Var | None = None
 ) -> tuple[list[Var], frozenset[Var]]:
     """Merge neighbouring loops that every index walks as one; gives the order and what vanished."""
-    forms = [form for block in blocks for s in block for form in _forms(s)]
+    forms = [form for block in blocks for s in block for form in indices_of(s)]
     result: list[Var] = []
     dropped: set[Var] = set()
     for var in reversed(order):
@@ -186,9 +179,9 @@ def _nest(order: Sequence[Var], block: Block, sizes: Mapping[Var, int], vectoriz
     position = {var: k + 1 for k, var in enumerate(order)}
     for statement in block:
         level = max(
-            (position.get(v, 0) for form in _forms(statement) for v, _ in form.terms), default=0
+            (position.get(v, 0) for form in indices_of(statement) for v, _ in form.terms), default=0
         )
-        level = max([level, *(level_of.get(v, 0) for v in _arguments(statement))])
+        level = max([level, *(level_of.get(v, 0) for v in uses_of(statement))])
         if isinstance(statement, Store | Accumulate):
             level = len(order)
         else:
@@ -200,13 +193,3 @@ def _nest(order: Sequence[Var], block: Block, sizes: Mapping[Var, int], vectoriz
         loop = Loop(order[k], sizes[order[k]], body, vector)
         body = (*levels[k], loop)
     return body
-
-
-def _arguments(statement: Statement) -> tuple[int, ...]:
-    if isinstance(statement, Compute):
-        return statement.arguments
-    if isinstance(statement, Load):
-        return tuple(value for value, _, _ in statement.indirect)
-    if isinstance(statement, Store | Accumulate):
-        return (statement.value,)
-    return ()

@@ -162,7 +162,7 @@ class _Nest:
         if node.op == "constant":
             return self._emit(stage, Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
         if node.op == "iota":
-            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            (dim,) = node.attribute  # type: ignore[misc]
             return self._emit(stage, Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
         direct = self._load(node, coordinates, stage)
         if direct is not None:
@@ -275,7 +275,7 @@ class _Nest:
         self.reductions[node] = result
         position = Affine()
         if node.op.startswith("arg"):
-            (dim,) = node.attribute  # type: ignore[misc,union-attr]
+            (dim,) = node.attribute  # type: ignore[misc]
             position = operand[dim]  # type: ignore[index]
         stage.statements.append(
             Accumulate(result, _known(node), node.op, value, _known(source), position)

@@ -326,8 +326,8 @@ class _Emitter:
                 if statement.op.startswith("arg"):
                     position, lanes = self._coordinate(statement.position, scope)
                     position = self._widen(Value(DType.I64, position, lanes), scope.lanes)
-                value = self._widen(scope.values[statement.value], scope.lanes)
-                scope.accumulators[result].add(self.text, value, position, scope.lanes)
+                taken = self._widen(scope.values[statement.value], scope.lanes)
+                scope.accumulators[result].add(self.text, taken, position, scope.lanes)
             case Loop():
                 self._loop(statement, scope)
 

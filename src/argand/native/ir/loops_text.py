@@ -1,0 +1,144 @@
+"""native.ir.loops_text: loop IR as text and back.
+
+kernel(f32, f32) outer d0:7
+  v0 = load f32 b0[33*d0 + d1]
+  for d1:33 vector
+    ...
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.loops import (
+    Accumulate,
+    Block,
+    Compute,
+    Constant,
+    Coordinate,
+    Kernel,
+    Load,
+    Loop,
+    Statement,
+    Store,
+)
+from argand.native.ir.tensor_text import parse_affine
+from argand.native.ir.types import DType
+from argand.support.errors import InternalError
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The kernel as text."""
+    outer = "".join(f" d{v}:{n}" for v, n in kernel.outer)
+    vector = "" if kernel.vector is None else f" vector d{kernel.vector}"
+    scratch = "".join(f" scratch {d.value}*{n}" for d, n in kernel.scratch)
+    head = f"kernel({', '.join(d.value for d in kernel.buffers)}) outer{outer}{vector}{scratch}"
+    return "\n".join([head, *_lines(kernel.body, 1)])
+
+
+def _lines(block: Block, depth: int) -> list[str]:
+    result: list[str] = []
+    for statement in block:
+        if isinstance(statement, Loop):
+            vector = " vector" if statement.vector else ""
+            result.append("  " * depth + f"for d{statement.var}:{statement.extent}{vector}")
+            result.extend(_lines(statement.body, depth + 1))
+        else:
+            result.append("  " * depth + _statement(statement))
+    return result
+
+
+def _statement(statement: Statement) -> str:
+    match statement:
+        case Constant(result, dtype, value):
+            return f"v{result} = constant {dtype.value} {value!r}"
+        case Coordinate(result, index):
+            return f"v{result} = coordinate [{index}]"
+        case Load(result, dtype, buffer, index, indirect):
+            extra = "".join(f" + v{v}*{stride}<{bound}" for v, stride, bound in indirect)
+            return f"v{result} = load {dtype.value} b{buffer}[{index}]{extra}"
+        case Compute(result, dtype, op, arguments, operand):
+            listed = ", ".join(f"v{a}" for a in arguments)
+            return f"v{result} = {op} {dtype.value} {operand.value}({listed})"
+        case Store(dtype, buffer, index, value):
+            return f"store {dtype.value} b{buffer}[{index}] = v{value}"
+        case Accumulate(result, dtype, op, value, operand, position):
+            return f"v{result} += {op} {dtype.value} {operand.value} v{value} at [{position}]"
+        case Loop():
+            raise InternalError("native.ir", "a loop is printed by its block")
+
+
+_FORMS: Final = {
+    "constant": re.compile(r"v(\d+) = constant (\w+) (\S+)$"),
+    "coordinate": re.compile(r"v(\d+) = coordinate \[(.*)\]$"),
+    "load": re.compile(r"v(\d+) = load (\w+) b(-?\d+)\[(.*?)\](.*)$"),
+    "store": re.compile(r"store (\w+) b(-?\d+)\[(.*)\] = v(\d+)$"),
+    "accumulate": re.compile(r"v(\d+) \+= (\w+) (\w+) (\w+) v(\d+) at \[(.*)\]$"),
+    "compute": re.compile(r"v(\d+) = (\w+) (\w+) (\w+)\((.*)\)$"),
+}
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel of a text; InternalError names the line that cannot be read."""
+    head, *lines = [line for line in text.splitlines() if line.strip()]
+    found = re.match(r"\s*kernel\((.*?)\) outer((?: d\d+:\d+)*)(?: vector d(\d+))?(.*)$", head)
+    if found is None:
+        raise InternalError("native.ir", f"cannot read {head!r}")
+    buffers = tuple(DType(name) for name in found[1].split(", ") if name)
+    outer = tuple((int(v), int(n)) for v, n in re.findall(r"d(\d+):(\d+)", found[2]))
+    scratch = tuple((DType(d), int(n)) for d, n in re.findall(r"scratch (\w+)\*(\d+)", found[4]))
+    vector = None if found[3] is None else int(found[3])
+    base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    body, _ = _parse_block(lines, 0, base)
+    return Kernel(buffers, outer, body, vector, scratch)
+
+
+def _parse_block(lines: list[str], at: int, indent: int) -> tuple[Block, int]:
+    result: list[Statement] = []
+    while at < len(lines):
+        line = lines[at]
+        depth = len(line) - len(line.lstrip())
+        if depth < indent:
+            break
+        loop = re.match(r"for d(\d+):(\d+)( vector)?$", line.strip())
+        if loop is None:
+            result.append(_parse_statement(line.strip()))
+            at += 1
+            continue
+        body, at = _parse_block(lines, at + 1, indent + 2)
+        result.append(Loop(int(loop[1]), int(loop[2]), body, bool(loop[3])))
+    return tuple(result), at
+
+
+def _parse_statement(line: str) -> Statement:
+    for name, form in _FORMS.items():
+        found = form.match(line)
+        if found is not None:
+            return _made(name, *found.groups())
+    raise InternalError("native.ir", f"cannot read {line!r}")
+
+
+def _made(name: str, *parts: str) -> Statement:
+    if name == "constant":
+        dtype = DType(parts[1])
+        kind = float if dtype.is_float else int
+        value = parts[2] == "True" if dtype is DType.BOOL else kind(parts[2])
+        return Constant(int(parts[0]), dtype, value)
+    if name == "coordinate":
+        return Coordinate(int(parts[0]), parse_affine(parts[1]))
+    if name == "load":
+        extra = re.findall(r"\+ v(\d+)\*(-?\d+)<(\d+)", parts[4])
+        indirect = tuple((int(v), int(stride), int(bound)) for v, stride, bound in extra)
+        index = parse_affine(parts[3])
+        return Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect)
+    if name == "store":
+        return Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
+    if name == "accumulate":
+        position: Affine = parse_affine(parts[5])
+        return Accumulate(
+            int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position
+        )
+    arguments = tuple(int(a.strip()[1:]) for a in parts[4].split(",") if a.strip())
+    return Compute(int(parts[0]), DType(parts[2]), parts[1], arguments, DType(parts[3]))

@@ -1,0 +1,161 @@
+"""native.ir.tensor_text: tensor IR as text and back, one line per node.
+
+    graph(f32[2,3], f32[3])
+    %0 = input[0]() : f32[2,3]
+    %1 = view[d1, d0](%0) : f32[3,2]
+    return %1
+
+Calls of torch's kernels print their operator; the parser gives them tensor arguments only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from argand.native.ir.affine import Affine
+from argand.native.ir.tensor import (
+    Attribute,
+    Baked,
+    ExternCall,
+    Graph,
+    Node,
+    Output,
+    Slot,
+    TensorSpec,
+)
+from argand.native.ir.types import DType, Shape, contiguous_strides
+from argand.support.errors import InternalError
+
+_LINE: Final = re.compile(r"%(\w+) = (\w+)(?:\[(.*?)\])?\((.*?)\) : (\S+)$")
+
+
+def print_type(shape: Shape, dtype: DType | None) -> str:
+    """``f32[2,3]``; ``torch[...]`` for a type we only hand through."""
+    return f"{dtype.value if dtype else 'torch'}[{','.join(map(str, shape))}]"
+
+
+def print_graph(graph: Graph) -> str:
+    """The graph as text."""
+    names = {node: f"%{k}" for k, node in enumerate(graph.nodes)}
+    inputs = ["none" if s is None else print_type(s.shape, s.dtype) for s in graph.inputs]
+    lines = [f"graph({', '.join(inputs)})"]
+    for node in graph.nodes:
+        attribute = print_attribute(node)
+        arguments = ", ".join(names[i] for i in node.inputs)
+        kind = print_type(node.shape, node.dtype)
+        lines.append(f"{names[node]} = {node.op}{attribute}({arguments}) : {kind}")
+    results = [names[o.node] if isinstance(o, Output) else repr(o) for o in graph.outputs]
+    lines.append(f"return {', '.join(results)}")
+    return "\n".join(lines)
+
+
+def print_attribute(node: Node) -> str:
+    """The attribute in brackets, or nothing."""
+    match node.attribute:
+        case None:
+            return ""
+        case ExternCall(target):
+            return f"[{target}]"
+        case Baked(tensor):
+            return f"[{tuple(tensor.shape)}]"
+        case tuple() as items:
+            listed = (
+                f"#{i}" if node.op == "gather" and isinstance(i, int) else str(i) for i in items
+            )
+            return f"[{', '.join(listed)}]"
+        case number:
+            return f"[{number!r}]"
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph of a text; InternalError names the line that cannot be read."""
+    nodes: dict[str, Node] = {}
+    inputs: tuple[TensorSpec | None, ...] = ()
+    outputs: list[Output | object] = []
+    for line in filter(None, (raw.strip() for raw in text.splitlines())):
+        if line.startswith("graph("):
+            kinds = re.findall(r"none|\w+\[[\d,]*\]", line[6:-1])
+            inputs = tuple(None if k == "none" else _spec(k) for k in kinds)
+        elif line.startswith("return"):
+            for name in filter(None, line[6:].replace(" ", "").split(",")):
+                node = nodes[name.lstrip("%")]
+                outputs.append(Output(node, _node_spec(node)))
+        else:
+            name, node = _parse_line(line, nodes)
+            nodes[name] = node
+    return Graph.of(inputs, tuple(outputs))
+
+
+def _parse_line(line: str, nodes: dict[str, Node]) -> tuple[str, Node]:
+    found = _LINE.match(line)
+    if found is None:
+        raise InternalError("native.ir", f"cannot read {line!r}")
+    name, op, attribute, arguments, kind = found.groups()
+    shape, dtype = _parse_type(kind)
+    given = tuple(nodes[a.strip()[1:]] for a in arguments.split(",") if a.strip())
+    value = None if attribute is None else _parse_attribute(op, attribute, given, shape, dtype)
+    return name, Node(op, given, shape, dtype, value)
+
+
+def _parse_type(text: str) -> tuple[Shape, DType | None]:
+    name, _, sizes = text.partition("[")
+    shape = tuple(int(s) for s in sizes.rstrip("]").split(",") if s)
+    return shape, None if name == "torch" else DType(name)
+
+
+def _spec(text: str) -> TensorSpec:
+    shape, dtype = _parse_type(text)
+    kind = torch.complex64 if dtype is None else dtype.row.torch_dtype
+    return TensorSpec(shape, contiguous_strides(shape), kind, dtype)
+
+
+def _node_spec(node: Node) -> TensorSpec:
+    kind = torch.complex64 if node.dtype is None else node.dtype.row.torch_dtype
+    return TensorSpec(node.shape, contiguous_strides(node.shape), kind, node.dtype)
+
+
+def parse_affine(text: str) -> Affine:
+    """``2*d0 + d1 + 3``."""
+    result = Affine()
+    for part in text.split("+"):
+        factor, _, var = part.strip().rpartition("d")
+        if not part.strip().count("d"):
+            result = result.shift(int(part))
+        else:
+            result = result + Affine.of(int(var)).scale(int(factor.rstrip("*") or 1))
+    return result
+
+
+def _parse_attribute(
+    op: str, text: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None
+) -> Attribute:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    simple: dict[str, Callable[[], Any]] = {
+        "input": lambda: int(text),
+        "item": lambda: int(text),
+        "view": lambda: tuple(parse_affine(i) for i in items),
+        "update": lambda: tuple(parse_affine(i) for i in items),
+        "gather": lambda: tuple(int(i[1:]) if i[0] == "#" else parse_affine(i) for i in items),
+        "constant": lambda: _number(text, dtype),
+        "extern": lambda: _extern(text, inputs),
+    }
+    return simple[op]() if op in simple else tuple(int(i) for i in items)
+
+
+def _number(text: str, dtype: DType | None) -> bool | int | float:
+    if dtype is DType.BOOL:
+        return text == "True"
+    return float(text) if dtype is not None and dtype.is_float else int(text)
+
+
+def _extern(text: str, inputs: tuple[Node, ...]) -> ExternCall:
+    target: Any = torch.ops
+    for part in text.split("."):
+        target = getattr(target, part)
+    slots = tuple(Slot(k) for k in range(len(inputs)))
+    layouts = tuple(contiguous_strides(i.shape) for i in inputs)
+    return ExternCall(target, slots, {}, layouts, (), True)

@@ -1,0 +1,70 @@
+"""native.passes.fold: compute what is known.
+
+Before:  %0 = constant[2.0]();  %1 = constant[3.0]();  %2 = mul(%0, %1)
+After:   %0 = constant[6.0]()
+
+Only ops whose result Python gives exactly as the machine would: one rounding, in the node's type.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from argand.native.ir.builder import Builder
+from argand.native.ir.tensor import Graph, Node
+from argand.native.ir.types import DType
+from argand.native.passes.rewrite import rewrite
+
+_OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+    "div": operator.truediv,
+    "sqrt": math.sqrt,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+}
+_TYPES: Final = (DType.F32, DType.F64, DType.I64, DType.BOOL)
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Replace ops on constants by their value."""
+    return rewrite(graph, _fold)
+
+
+def _fold(build: Builder, node: Node) -> Node | None:
+    if node.op not in _OPS or any(i.op != "constant" for i in node.inputs):
+        return None
+    if node.dtype not in _TYPES or any(i.dtype not in _TYPES for i in node.inputs):
+        return None
+    try:
+        value = _OPS[node.op](*(i.attribute for i in node.inputs))
+    except (ZeroDivisionError, ValueError, OverflowError):
+        return None
+    if node.dtype is DType.I64 and not -(2**63) <= value < 2**63:
+        return None
+    if node.dtype is DType.F32:
+        rounded = _single(value)
+        if rounded is None:
+            return None
+        value = rounded
+    return build.constant(value, node.dtype, node.shape)
+
+
+def _single(value: float) -> float | None:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return None

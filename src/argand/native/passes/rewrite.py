@@ -1,0 +1,29 @@
+"""native.passes.rewrite: rebuild a graph bottom up through a rule.
+
+Equal nodes become one on the way (the builder sees to it), and what nobody needs is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from argand.native.ir.builder import Builder
+from argand.native.ir.tensor import Graph, Node, Output
+
+Rule = Callable[[Builder, Node], Node | None]
+
+
+def rewrite(graph: Graph, rule: Rule) -> Graph:
+    """The graph with ``rule`` applied to each node after its inputs; None keeps the node."""
+    build = Builder()
+    done: dict[Node, Node] = {}
+    for node in graph.nodes:
+        same = build.rebuild(node, tuple(done[i] for i in node.inputs))
+        done[node] = rule(build, same) or same
+    outputs = tuple(
+        Output(done[o.node], o.spec) if isinstance(o, Output) else o for o in graph.outputs
+    )
+    layouts = {
+        done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done
+    }
+    return Graph.of(graph.inputs, outputs, tuple(done[e] for e in graph.effects), layouts)
