@@ -305,7 +305,7 @@ def autocast(x):
 @case
 def formatting(x):
     n = 3
-    return x + 1, f"{n:03d} {x.shape} {n!r} {'a':>3}" + "{}".format(n)  # noqa: UP032 + f"{n}", str(x.dtype)
+    return x + 1, f"{n:03d} {x.shape} {n!r} {'a':>3}", "-".join(["a", str(n)]), str(x.dtype)
 
 
 @case

@@ -17,6 +17,7 @@ from argand.capture import native
 from argand.capture.journal import DELETED
 from argand.capture.markers import MISSING
 from argand.capture.operate import PLAIN, lookup
+from argand.capture.world import World
 from argand.runtime.guards import Attr, DictAttr, DictOf, GuardKind, Item, Source, TypeAttr
 from argand.support.errors import Break, CaptureBreak
 
@@ -48,9 +49,13 @@ def is_trusted_module(name: str | None) -> bool:
     return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names
 
 
-def is_trusted(value: Any, module: str | None) -> bool:
+def is_trusted(world: World, value: Any, module: str | None) -> bool:
     """Whether a value found in a module needs no guard."""
-    return isinstance(value, _STABLE) and is_trusted_module(module) and module != "__main__"
+    if not isinstance(value, _STABLE) or not is_trusted_module(module) or module == "__main__":
+        return False
+    if isinstance(value, types.BuiltinFunctionType) and id(value) not in world.known:
+        world.register(world.const(value), value, value)  # may be bound: random.random
+    return True
 
 
 def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
@@ -124,6 +129,7 @@ def _is_data_descriptor(tracer: Tracer, found: Any) -> bool:
 
 
 def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+    _rely_on(tracer, kind, name, found)
     if type(found) is property:
         if found.fget is None:
             return native.attribute(owner, name)
@@ -210,6 +216,7 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
     which = type(found)
     if which is types.FunctionType:
         return types.MethodType(_class_value(tracer, kind, name, found), owner)
+    _rely_on(tracer, kind, name, found)
     if which is staticmethod:
         return found.__func__
     if which is classmethod:
@@ -228,10 +235,18 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
 
 def _class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
     """What a class holds; methods of users' classes are guarded too, for they may be patched."""
-    if id(kind) in tracer.world.made or is_trusted(found, kind.__module__):
+    if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
         return found
     base = tracer.world.source_of(kind) or tracer.world.const(kind)
     return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
+
+
+def _rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
+    """A descriptor of a user's class may be replaced."""
+    world = tracer.world
+    if id(kind) not in world.made and not is_trusted(tracer.world, found, kind.__module__):
+        base = world.source_of(kind) or world.const(kind)
+        world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)
 
 
 def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
@@ -265,7 +280,7 @@ def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any
     if entry is not None and name in entry.values:
         return entry.values[name]
     raw = native.attribute(owner, name)
-    if is_trusted(raw, owner.__name__) or name.startswith("__"):
+    if is_trusted(tracer.world, raw, owner.__name__) or name.startswith("__"):
         return raw
     if name not in owner.__dict__:  # a module-level __getattr__ made it
         return raw
@@ -287,6 +302,8 @@ def _class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
     which = type(found)
     if which is types.FunctionType:
         return _class_value(tracer, owner, name, found)
+    if which in (staticmethod, classmethod):
+        _rely_on(tracer, owner, name, found)
     if which is staticmethod:
         return found.__func__
     if which is classmethod:

@@ -14,13 +14,14 @@ import operator
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from argand.capture import attributes, native, operate
-from argand.capture.generators import Callback
+from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
 from argand.support.errors import Break, CaptureBreak
@@ -393,6 +394,7 @@ RULES: Final[dict[Any, Any]] = {
     sys.exc_info: _exc_info,
     __build_class__: _build_class,
     dict.get: _dict_get,
+    warnings.warn: lambda tracer, args, kwargs: tracer.defer(warnings.warn, args, kwargs),
     operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
     operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),
     operator.contains: lambda tracer, args, kwargs: operate.contains(tracer, args[1], args[0]),
@@ -459,5 +461,6 @@ CLASS_RULES: Final[dict[Any, Any]] = {
     type: _type,
     super: _super,
     dict: _dict,
+    torch._C._InferenceMode: lambda tracer, args, kwargs: Inference(tracer, *args),
     str: _str("str"),
 }

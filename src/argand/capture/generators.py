@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
+import torch
 from typing_extensions import override
 
 from argand.capture import native
@@ -89,6 +90,28 @@ class Generator:
             self.finished = True
             native.raise_(StopIteration(frame.result))
         return frame.result
+
+
+@final
+class Inference:
+    """torch._C._InferenceMode: entered for real, and recorded."""
+
+    _argand_native = True
+
+    def __init__(self, tracer: Tracer, mode: bool) -> None:
+        self.tracer, self.mode = tracer, mode
+
+    def __enter__(self) -> None:
+        self.real = torch._C._InferenceMode(self.mode)
+        self.real.__enter__()
+        self.tracer.entered.append(self.real)
+        enter = torch.autograd.grad_mode._enter_inference_mode
+        self.node = self.tracer.recorder.effect(enter, (self.mode,))
+
+    def __exit__(self, *error: object) -> None:
+        self.tracer.recorder.effect(torch.autograd.grad_mode._exit_inference_mode, (self.node,))
+        self.tracer.entered.remove(self.real)
+        self.real.__exit__(*error)
 
 
 @final

@@ -17,6 +17,7 @@ import torch
 from argand.capture import native
 from argand.capture.markers import END, MISSING
 from argand.ops.fakes import DataDependent
+from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -198,6 +199,15 @@ def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
         return
     check_readable(tracer, container)
     native.apply(operator.delitem, container, key)
+
+
+def identical(tracer: Tracer, a: Any, b: Any) -> bool:
+    """`a is b`; that two objects from outside are different ones must hold the next time too."""
+    if a is not b and type(a) is type(b):
+        first, second = tracer.world.known.get(id(a)), tracer.world.known.get(id(b))
+        if first is not None and second is not None:
+            tracer.world.guard(GuardKind.NOT_ALIASED, first.source, (second.source,))
+    return a is b
 
 
 def contains(tracer: Tracer, key: Any, container: Any) -> bool:

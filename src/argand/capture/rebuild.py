@@ -245,7 +245,9 @@ class Rebuilder:
         return self.fresh(f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
 
     def _builtin_method(self, value: Any) -> str:
-        if value.__self__ is None or isinstance(value.__self__, types.ModuleType | type):
+        known = self.tracer.world.known.get(id(value))
+        pinned = known is not None and isinstance(known.source, Const)
+        if pinned or isinstance(value.__self__, types.ModuleType | type | None):
             return self.constant(value)
         return self.fresh(f"{self.value(value.__self__)}.{value.__name__}")
 
@@ -326,7 +328,15 @@ class Rebuilder:
     def _blank(self, value: Any) -> str:
         kind = type(value)
         make = native_base(kind)
-        if make not in {object, dict, list, set, collections.OrderedDict, collections.defaultdict}:
+        native = getattr(kind, "_argand_native", False)
+        if native or make not in {
+            object,
+            dict,
+            list,
+            set,
+            collections.OrderedDict,
+            collections.defaultdict,
+        }:
             raise CannotRebuild(f"an object of type {kind.__module__}.{kind.__qualname__}")
         return f"{self.constant(make)}.__new__({self.value(kind)})"
 

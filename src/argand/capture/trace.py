@@ -140,6 +140,8 @@ class _Attempt:
         finally:
             if open_:
                 mode.__exit__(None, None, None)
+            for context in reversed(self.tracer.entered):
+                context.__exit__(None, None, None)
             restore_state(saved)
             sys.setrecursionlimit(limit)
 

@@ -50,6 +50,7 @@ class Tracer:
             set()
         )  # exceptions made inside whose traceback is of the user's lines
         self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
+        self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
         self.lookups: dict[tuple[type, str], Any] = {}
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}

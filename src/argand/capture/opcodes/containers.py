@@ -30,7 +30,7 @@ def compare_op(frame: Frame, ins: Instruction) -> None:
 def is_op(frame: Frame, ins: Instruction) -> None:
     """`a is b`, `a is not b`."""
     stack = frame.stack
-    stack[-2:] = ((stack[-2] is stack[-1]) != bool(ins.arg),)
+    stack[-2:] = (operate.identical(frame.tracer, stack[-2], stack[-1]) != bool(ins.arg),)
 
 
 def contains_op(frame: Frame, ins: Instruction) -> None:

@@ -124,7 +124,7 @@ def read_global(frame: Frame, name: str) -> Any:
             return written.values[name]
     elif name in namespace:
         raw = namespace[name]
-        if attributes.is_trusted(raw, namespace.get("__name__")):
+        if attributes.is_trusted(tracer.world, raw, namespace.get("__name__")):
             return raw
         world = tracer.world
         base = frame.globals_source

@@ -1,0 +1,265 @@
+"""What is not captured runs in Python, and the rest is captured around it."""
+
+import logging
+import math
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import argand
+from argand.support import events
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+@case
+def printing(x):
+    y = x + 1
+    print("value", y.sum())
+    return y * 2
+
+
+@case
+def item_and_tolist(x):
+    n = (x * 0 + 2).sum().item()
+    return x * n, x.tolist(), float(x[0, 0]), int(x[0, 1]), bool(x[0, 0] == 0)
+
+
+@case
+def branches(x):
+    if x.sum() > 0:
+        x = x + 1
+    elif x.max() > 5:
+        x = x - 1
+    y = x if (x > 100).any() else x * 2
+    while y.sum() < 100:
+        y = y * 2
+    return y, bool(x.sum() > 3 and x.sum() < 4), (x.sum() > 1000) or 5
+
+
+@case
+def data_dependent_shapes(x):
+    a = x[x > 2]
+    b = x.nonzero()
+    c = torch.unique(x)
+    return a * 2, b + 1, c, torch.masked_select(x, x > 1).sum()
+
+
+@case
+def numpy_calls(x):
+    a = x.numpy() + 1
+    b = torch.from_numpy(np.ascontiguousarray(a[::-1]))
+    return b * np.float64(2.0) + float(np.sqrt(4.0)), np.prod([2, 3])
+
+
+@case
+def random_module(x):
+    random.seed(3)
+    n = random.random()
+    return x * n, random.randint(1, 3)
+
+
+@case
+def transforms(x):
+    f = torch.func.vmap(lambda row: row.sin() + 1)
+    g = torch.func.grad(lambda row: (row * row).sum())
+    return f(x) * 2, g(x) + 1
+
+
+@case
+def backward_inside(x):
+    w = torch.ones(3, requires_grad=True)
+    loss = ((x * w) ** 2).sum()
+    loss.backward()
+    return w.grad + 1, torch.autograd.grad((w * x).sum(), w)[0] * 2
+
+
+@case
+def optimizer_inside(x):
+    torch.manual_seed(0)
+    net = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(2):
+        loss = net(x).pow(2).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return net.weight.detach() + 1
+
+
+@case
+def messages(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.warn("careful")
+    logging.getLogger("argand.tests").debug("x has %s rows", x.shape[0])
+    return x + 1
+
+
+@case
+def iteration_over_tensors(x):
+    return [row * i for i, row in enumerate(x)], len(x), sum(x), max(1, len(x)), list(x[0])
+
+
+@case
+def inference(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y + 0 if not y.is_inference() else y.clone(), math.floor(2.5)
+
+
+@case
+def subclasses(x):
+    class Mine(torch.Tensor):
+        pass
+
+    y = x.as_subclass(Mine)
+    return (y * 2).as_subclass(torch.Tensor) + 1
+
+
+@case
+def strings_of_tensors(x):
+    y = x + 1
+    return f"{y.sum().item():.1f} {y.shape}", str(y)[:6], y
+
+
+@case
+def generator_state_across_a_break(x):
+    def numbers():
+        for i in range(4):
+            yield x + i
+
+    g = numbers()
+    first = next(g)
+    argand.graph_break()
+    second = next(g)
+    return first, second, [v * 2 for v in g]
+
+
+@case
+def iterators_across_a_break(x):
+    it = iter([x, x + 1, x + 2])
+    pairs = zip([1, 2, 3], [4, 5, 6])
+    a = next(it)
+    next(pairs)
+    argand.graph_break()
+    return a, next(it), list(it), list(pairs)
+
+
+@case
+def break_in_a_callback(x):
+    def score(i):
+        return (x[i] * -1).sum().item()
+
+    return sorted([0, 1, 2], key=score), x + 1
+
+
+@case
+def break_in_constructor_and_property(x):
+    class Box:
+        def __init__(self, v):
+            self.v = v + 1
+            argand.graph_break()
+            self.w = v * 2
+
+        @property
+        def both(self):
+            y = self.v + self.w
+            argand.graph_break()
+            return y * 2
+
+    box = Box(x)
+    return box.both + box.v, [b.w for b in [Box(x + 1), Box(x)]]
+
+
+@case
+def break_in_dunder(x):
+    class Odd:
+        def __add__(self, other):
+            y = other * 2
+            argand.graph_break()
+            return y + 1
+
+        def __len__(self):
+            argand.graph_break()
+            return 3
+
+        def __bool__(self):
+            argand.graph_break()
+            return False
+
+        def __iter__(self):
+            argand.graph_break()
+            return iter([x, x + 1])
+
+    odd = Odd()
+    if odd:
+        x = x - 100
+    return odd + x, len(odd), [y * 2 for y in odd], x if odd else x * 3
+
+
+@case
+def state_of_other_libraries(x):
+    import itertools
+
+    counter = itertools.count(5)
+    next(counter)
+    argand.graph_break()
+    return x + next(counter)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_left_to_python(name, capsys):
+    function = CASES[name]
+    run = argand.compile(function, backend="eager", options={"strict": True})
+    for _ in range(2):
+        x = torch.arange(9.0).reshape(3, 3)
+        want = function(x.clone())
+        expected = capsys.readouterr().out
+        got = run(x.clone())
+        assert capsys.readouterr().out == expected
+        torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(
+            want, torch.Tensor
+        ) else same(got, want)
+
+
+def same(got, want):
+    assert type(got) is type(want)
+    if isinstance(want, torch.Tensor):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    elif isinstance(want, list | tuple):
+        assert len(got) == len(want)
+        for a, b in zip(got, want, strict=True):
+            same(a, b)
+    else:
+        assert got == want
+
+
+def test_warning_reaches_the_user():
+    def f(x):
+        warnings.warn("from the model")
+        return x + 1
+
+    with pytest.warns(UserWarning, match="from the model"):
+        argand.compile(f, backend="eager", fullgraph=True)(torch.ones(1))
+
+
+def test_the_rest_is_captured():
+    def f(x):
+        a = x + 1
+        print(end="")
+        b = a * 2
+        return b
+
+    with events.collect() as heard:
+        argand.compile(f, backend="eager")(torch.ones(1))
+    assert heard.total("capture.graphs") == 2 and heard.total("capture.breaks") == 1
