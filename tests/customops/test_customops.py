@@ -264,8 +264,10 @@ def test_no_implementation(fresh):
     def f(x: Tensor) -> Tensor:
         return x.clone()
 
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NoImplementation, match="for cpu .it has: cuda"):
         f(torch.ones(2))
+    f.impl("cpu", lambda x: x + 1)
+    assert torch.equal(f(torch.ones(2)), torch.full((2,), 2.0))
     with pytest.raises(NoImplementation, match="no fake implementation"):
         f(torch.ones(2, device="meta"))
 
@@ -343,3 +345,92 @@ def test_opcheck_finds_lies(fresh):
     assert {"schema: mutation", "fake against real", "gradients by finite differences"} <= failed
     with pytest.raises(ContractViolation, match="FAILED"):
         opcheck(liar, (torch.ones(2),), raise_exception=True)
+
+
+def test_pointwise_formula_fuses_and_differentiates(fresh):
+    from argand.customops.definition import pointwise
+
+    @pointwise(fresh)
+    def gate(x: Tensor, y: Tensor, scale: float = 2.0) -> Tensor:
+        return x * torch.sigmoid(y) * scale
+
+    x, y = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    expected = torch.autograd.grad((x * torch.sigmoid(y) * 3).sum(), (x, y))
+    got = torch.autograd.grad(gate(x, y, 3.0).sum(), (x, y))
+    assert all(torch.allclose(a, b) for a, b in zip(expected, got))
+
+    import argand
+    from argand.support import events
+
+    compiled = argand.compile(lambda a, b: gate(a + 1, b).sin(), fullgraph=True)
+    with events.collect() as heard:
+        result = compiled(x, y)
+    assert torch.allclose(result, gate(x + 1, y).sin(), atol=1e-5)
+    (graph,) = heard.texts("aot_graphs")[:1]
+    assert "aten.sigmoid" in graph and "argand_test" not in graph
+
+
+def test_pointwise_refuses_other_formulas(fresh):
+    from argand.customops.definition import pointwise
+
+    with pytest.raises(SchemaError, match="not elementwise"):
+
+        @pointwise(fresh)
+        def total(x: Tensor) -> Tensor:
+            return x / x.sum()
+
+
+def test_opaque_in_compiled_graphs(fresh):
+    import argand
+
+    op = make_sin(fresh)
+    x = torch.randn(4, requires_grad=True)
+    compiled = argand.compile(lambda t: op(t * 2).sum(), fullgraph=True)
+    for _ in range(2):
+        x.grad = None
+        compiled(x).backward()
+        assert torch.allclose(x.grad, 2 * (2 * x).cos(), atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "argand"])
+def test_mutable_operator_in_compiled_graphs(fresh, backend):
+    import argand
+
+    @custom_op(fresh, mutates_args=("x",))
+    def bump(x: Tensor, by: int = 1) -> None:
+        x.numpy()[...] += by
+
+    @bump.impl_fake
+    def _(x, by=1):
+        return None
+
+    def f(t):
+        u = t.clone()
+        bump(u, by=3)
+        bump(t)
+        return u * 2
+
+    ours, theirs = torch.zeros(3), torch.zeros(3)
+    assert torch.equal(argand.compile(f, backend=backend, fullgraph=True)(ours), f(theirs))
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "argand"])
+def test_torch_library_operator_untouched(fresh, backend):
+    import argand
+
+    @torch.library.custom_op(fresh, mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x.detach().clone() ** 3
+
+    cube.register_fake(lambda x: torch.empty_like(x))
+    cube.register_autograd(
+        lambda ctx, grad: grad * 3 * ctx.saved_tensors[0] ** 2,
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    x = torch.randn(4, requires_grad=True)
+    compiled = argand.compile(lambda t: cube(t).sin(), fullgraph=True, backend=backend)
+    assert torch.allclose(compiled(x), (x**3).sin(), atol=1e-5)
+    (got,) = torch.autograd.grad(compiled(x).sum(), x)
+    (expected,) = torch.autograd.grad((x**3).sin().sum(), x)
+    assert torch.allclose(got, expected, atol=1e-5)

@@ -37,6 +37,7 @@ class CustomOp:
         self.qualname, self.overload, self.where = qualname, overload, where
         self.namespace, self.name = qualname.split("::")
         self.schema = overload._schema
+        self._call = overload._op  # the dispatcher's own entry: one Python frame less
         self._library = library
         self._lock = threading.RLock()
         arguments = self.schema.arguments
@@ -57,7 +58,7 @@ class CustomOp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator."""
-        return self.overload(*args, **kwargs)
+        return self._call(*args, **kwargs)
 
     @override
     def __repr__(self) -> str:
@@ -89,7 +90,9 @@ class CustomOp:
             if isinstance(value, torch.Tensor):
                 if value.requires_grad:
                     return True
-            elif value and any(t is not None and t.requires_grad for t in value):
+            elif isinstance(value, list | tuple) and any(
+                t is not None and t.requires_grad for t in value
+            ):
                 return True
         return False
 
@@ -370,9 +373,69 @@ def custom_op(
         op.impl(tuple(DEVICE_KEYS), function)
     else:
         op.impl_factory(function)
+    if op._tensor_positions:  # backends without a kernel of their own fall through to this one
+        op._define(kernels.missing_kernel(op), "CompositeExplicitAutograd")
     op._define(kernels.fake_kernel(op), "Meta")
     op.implementations["meta"] = where
     return op
+
+
+def pointwise(
+    qualname: str, function: Callable[..., Any] | None = None, /, *, schema: str | None = None
+) -> Any:
+    """Define an operator by a formula over scalars, written with torch operations on its arguments.
+
+    The dispatcher takes it apart wherever it is met, so gradients come by themselves and a compiler
+    fuses the formula into its kernels. Refused when the formula is not elementwise.
+    """
+    if function is None:
+        return functools.partial(pointwise, qualname, schema=schema)
+    where = registry.location_of(function)
+    namespace, name = registry.parse_name(qualname, where)
+    text = schema if schema is not None else infer_schema(function)
+    library = torch.library.Library(namespace, "FRAGMENT")
+    library.define(name + text)
+    op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
+    functools.update_wrapper(op, function)
+    try:
+        _refuse_unless_elementwise(op, function)
+        registry.remember(op)
+    except (SchemaError, RegistrationError):
+        library._destroy()
+        raise
+    library.impl(name, function, "CompositeImplicitAutograd")
+    op.implementations["formula"] = where
+    op.wants_autograd_kernel = False
+    return op
+
+
+def _refuse_unless_elementwise(op: CustomOp, function: Callable[..., Any]) -> None:
+    """A result on (2, 3) must be the result on each element; scalars other than tensors are 0.5 or 2."""
+    values: list[Any] = []
+    for number, argument in enumerate(op.schema.arguments):
+        kind = str(argument.type)
+        if kind == "Tensor":
+            values.append(torch.linspace(0.1, 0.9, 6).reshape(2, 3) + number)
+        elif argument.has_default_value():
+            values.append(argument.default_value)
+        else:
+            values.append({"float": 0.5, "int": 2, "SymInt": 2, "bool": True}.get(kind, 2))
+    tensors = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
+    whole = function(*values)
+    single = [value[1, 2] if isinstance(value, torch.Tensor) else value for value in values]
+    good = (
+        bool(tensors)
+        and isinstance(whole, torch.Tensor)
+        and whole.shape == (2, 3)
+        and torch.allclose(whole[1, 2].double(), function(*single).double(), rtol=1e-4)
+    )
+    if not good:
+        raise SchemaError(
+            f"the formula of {op.qualname} is not elementwise: one element of the result is not the"
+            " result of one element",
+            where=op.where,
+            hint="use custom_op for operators that look at more than one element",
+        )
 
 
 def _check_definition(op: CustomOp, function: Callable[..., Any], *, given: bool) -> None:

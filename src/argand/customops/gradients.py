@@ -74,6 +74,46 @@ class _Call:
 
 def make_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     """A function of the operator's arguments that runs it under autograd."""
+    kinds = [str(argument.type) for argument in op.schema.arguments]
+    plain_returns = [str(result.type) for result in op.schema.returns] == ["Tensor"]
+    if plain_returns and not op.keyword_names and not any("List" in kind for kind in kinds):
+        return _plain_function(op, formula)
+    return _general_function(op, formula)
+
+
+def _plain_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
+    """The short road: positional arguments, no lists, one tensor out."""
+    count = len(op.positional_names)
+    lengths = [-1] * count
+
+    class Generated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                result = op.overload._op(*args)
+            formula.setup(ctx, args, {}, result)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            answer = formula.backward(ctx, gradient)
+            if type(answer) is tuple and len(answer) == count:
+                return answer
+            return tuple(_flatten_gradients(op, answer, lengths, formula))
+
+    Generated.__name__ = f"{op.name}_autograd"
+    apply = Generated.apply
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == count:
+            return apply(*args)
+        return apply(*op.complete_arguments(args, kwargs))
+
+    return run
+
+
+def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
+    """Lists of tensors are spread out for autograd and put together again."""
     n_positional = len(op.positional_names)
 
     class Generated(torch.autograd.Function):

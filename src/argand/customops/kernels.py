@@ -71,34 +71,39 @@ def _check_types(op: CustomOp, result: Any, function: Any) -> None:
             )
 
 
+def _call_checked(
+    op: CustomOp, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call an implementation and check all that its schema promises."""
+    inputs = (*args, *kwargs.values())
+    versions = [(t, t._version) for t in flat_tensors(inputs) if not t.is_inference()]
+    mutated = [op.argument(position, args, kwargs) for position in op.mutated_positions]
+    declared = {id(tensor) for tensor in flat_tensors(mutated)}
+    result = function(*args, **kwargs)
+    for tensor, version in versions:
+        if tensor._version != version and id(tensor) not in declared:
+            raise ContractViolation(
+                f"{op.qualname} mutated an argument it does not name in mutates_args",
+                where=location_of(function),
+                hint="name it in mutates_args, or work on a clone",
+            )
+    _check_types(op, result, function)
+    check_aliases(op, inputs, result, function)
+    return result
+
+
 def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., Any]:
     """An implementation for the dispatcher, with the contract checked around it."""
     remaining = CHECKED_CALLS
     mutated = op.mutated_positions
 
-    def call_checked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        inputs = (*args, *kwargs.values())
-        versions = [(t, t._version) for t in flat_tensors(inputs) if not t.is_inference()]
-        declared = {id(t) for t in flat_tensors([op.argument(i, args, kwargs) for i in mutated])}
-        result = function(*args, **kwargs)
-        for tensor, version in versions:
-            if tensor._version != version and id(tensor) not in declared:
-                raise ContractViolation(
-                    f"{op.qualname} mutated an argument it does not name in mutates_args",
-                    where=location_of(function),
-                    hint="name it in mutates_args, or work on a clone",
-                )
-        _check_types(op, result, function)
-        check_aliases(op, inputs, result, function)
-        return result
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
+    def careful(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nonlocal remaining
         if op.wants_autograd_kernel and torch.is_grad_enabled() and op.meets_gradient(args, kwargs):
             op.install_autograd_kernel()
             return op.overload(*args, **kwargs)
         if remaining:
-            result = call_checked(args, kwargs)
+            result = _call_checked(op, function, args, kwargs)
             remaining -= 1
         else:
             result = function(*args, **kwargs)
@@ -107,14 +112,25 @@ def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., 
                 torch.autograd.graph.increment_version(tensor)
         return result
 
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        # The road of every call after the first: one look at each argument, no more.
+        if remaining or mutated or kwargs:
+            return careful(args, kwargs)
+        if op.wants_autograd_kernel:
+            for value in args:
+                if type(value) is list or getattr(value, "requires_grad", False):
+                    return careful(args, kwargs)
+        return function(*args)
+
     return kernel
 
 
-def missing_kernel(op: CustomOp, device: str) -> Callable[..., Any]:
-    """A kernel that says there is none for this device."""
+def missing_kernel(op: CustomOp) -> Callable[..., Any]:
+    """A kernel that says there is none for the device of the arguments."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        known = ", ".join(sorted(op.implementations)) or "none"
+        device = next((t.device.type for t in flat_tensors((*args, *kwargs.values()))), "no device")
+        known = ", ".join(sorted(set(op.implementations) - {"meta"})) or "none"
         raise NoImplementation(
             f"{op.qualname} has no implementation for {device} (it has: {known})",
             where=op.where,
