@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
 from argand.autograd.graphs import flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
+from argand.autograd.outputs import Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
 from argand.autograd.trace import Program, Traced, run_graph, trace
+from argand.ops.fakes import DataDependent
 from argand.support import events
 from argand.support.options import Options
 
@@ -76,7 +78,8 @@ def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers) ->
         with events.stage("autograd.trace"):
             return trace(program, inputs, compilers.decompositions)
     except Exception as reason:
-        if compilers.options.strict:
+        # what eager alone can do right is no failure
+        if compilers.options.strict and not isinstance(reason, Untraceable | DataDependent):
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
         return None
@@ -112,6 +115,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     events.artifact("aot_joint_graph", lambda: readable(joint))
     with events.stage("autograd.partition"):
         forward, backward = _partition(joint, traced, compilers)
+    traced.graph = Graph()  # the fakes of the joint graph are not needed again
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
     run_forward = boxed(compilers.forward(forward, traced.inputs))

@@ -37,7 +37,6 @@ class Row:
     how: How = "self"
     value: Any = None  # "constant": the Python value; views: the fake
     steps: tuple[Step, ...] = ()
-    retains_grad: bool = False
 
 
 @final
@@ -148,9 +147,10 @@ def _row(
     value: torch.Tensor,
     path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
 ) -> Row:
-    retains = value.retains_grad
+    if value.retains_grad:
+        raise Untraceable("retain_grad() on a result, inside the graph")
     if value is base:
-        return Row(source, index, retains_grad=retains)
+        return Row(source, index)
     how: How
     if value._base is None:
         how = "detach"
@@ -164,7 +164,7 @@ def _row(
         how in ("detach", "detached") or (how == "plain" and not _follows(value, base))
     ):
         raise Untraceable("an output shares memory with a tensor of another history")
-    return Row(source, index, how, value, path(base, value), retains)
+    return Row(source, index, how, value, path(base, value))
 
 
 def _follows(view: torch.Tensor, base: torch.Tensor) -> bool:

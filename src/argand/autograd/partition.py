@@ -137,8 +137,8 @@ class Split:
         if is_tuple(node) or is_view(node) or node.op == "get_attr":
             return INFINITE
         size = bytes_of(node)
-        if node.op == "placeholder":
-            return 1 + size // 1024  # alive anyway
+        if node.op == "placeholder":  # parameters are alive anyway, other inputs may be
+            return 1 + (size // 1024 if node.meta.get("parameter", True) else size // 2)
         if node in self.results:
             return 1 + size // 2  # made anyway, and often kept by the caller
         materialised = is_heavy(node) or any(is_heavy(user) for user in node.users)

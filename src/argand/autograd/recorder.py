@@ -224,11 +224,12 @@ class Recorder(FakeMode):
             return [self.node_of(item) for item in value]
         return value
 
-    def input(self, fake: Any, name: str) -> None:
+    def input(self, fake: Any, name: str) -> Node:
         """A placeholder; a tensor becomes a memory whose writes are seen by the caller."""
         node = self.placeholder(fake, name)
         if isinstance(fake, torch.Tensor):
             self.aliasing.add(fake, node, "input")
+        return node
 
     def placeholder(self, fake: Any, name: str) -> Node:
         """A placeholder after the ones made so far."""

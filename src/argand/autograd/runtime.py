@@ -121,7 +121,7 @@ class Epilogue:
         self.count = traced.results
         self.written_in_graph = written_in_graph
         self.trivial = not self.mutations and all(
-            row.source == "fresh" and row.how == "self" and row.index == k and not row.retains_grad
+            row.source == "fresh" and row.how == "self" and row.index == k
             for k, row in enumerate(self.rows)
         )
 
@@ -137,17 +137,12 @@ class Epilogue:
             match row.source:
                 case "constant":
                     outputs.append(row.value)
-                    continue
                 case "same":
                     outputs.append(outputs[row.index])
-                    continue
                 case "input":
-                    output = _rebuild(row, inputs[row.index])
+                    outputs.append(_rebuild(row, inputs[row.index]))
                 case "fresh":
-                    output = _rebuild(row, results[skip + row.index])
-            if row.retains_grad and output.requires_grad:
-                output.retain_grad()
-            outputs.append(output)
+                    outputs.append(_rebuild(row, results[skip + row.index]))
         return tuple(outputs)
 
 

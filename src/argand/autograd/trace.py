@@ -177,7 +177,7 @@ def _make_fakes(
             known[id(real)] = index
             leaf = fake_of(real)
             shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
-            recorder.input(shown, name)
+            recorder.input(shown, name).meta["parameter"] = isinstance(real, torch.nn.Parameter)
             plain.append(shown.detach())
         leaves.append(leaf)
         seen.append(shown)
@@ -211,7 +211,7 @@ def ambient_autocast(dtype: torch.dtype | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ambient() -> Iterator[None]:
+def _ambient(recorder: Recorder) -> Iterator[None]:
     """Keep the caller's grad mode, autocast and generator; no cached cast outlives the fakes."""
     grad = torch.is_grad_enabled()
     enabled = torch.is_autocast_enabled("cpu")
@@ -223,7 +223,8 @@ def _ambient() -> Iterator[None]:
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_enabled("cpu", enabled)
         torch.clear_autocast_cache()
-        torch.set_rng_state(state)
+        if recorder.draws:  # else another thread may draw in peace
+            torch.set_rng_state(state)
 
 
 def trace(
@@ -271,7 +272,7 @@ def _trace(
     def path(base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
         return _path(recorder, base, view)
 
-    with _ambient():
+    with _ambient(recorder):
         opaque = OpaqueOps(recorder) if sealed else contextlib.nullcontext()
         with recorder, opaque, _NoPeeking():
             outputs = list(program(recorder, inputs))
@@ -417,11 +418,18 @@ def _backward(
     torch.set_autocast_enabled("cpu", False)
     with recorder, _NoPeeking():
         outputs = [results[k] for k in tangents]
-        if accumulate:
-            torch.autograd.backward(outputs, fakes)
-            gradients: Sequence[Any] = [leaf.grad for leaf in wanted]
-        else:
-            gradients = run_engine(outputs, fakes, wanted)
+        try:
+            if accumulate:
+                torch.autograd.backward(outputs, fakes)
+                gradients: Sequence[Any] = [leaf.grad for leaf in wanted]
+            else:
+                gradients = run_engine(outputs, fakes, wanted)
+        except RuntimeError as error:
+            if "modified by an inplace operation" in str(error):
+                raise Untraceable(
+                    "eager refuses this backward, and only if it is asked for"
+                ) from error
+            raise
     for memory in recorder.aliasing.memories.values():
         if memory.version != versions.get(id(memory), memory.version):
             raise Untraceable("the backward writes to an input")
