@@ -326,6 +326,54 @@ def test_traceback_shows_the_lines_of_the_user():
     assert lines == ["return x.view(77)"] * 2
 
 
+def test_traceback_of_a_broken_operation_is_that_of_eager():
+    """The operation that breaks raises: all frames of the user show, none of ours."""
+
+    def fails(x):
+        raise KeyError("k")
+
+    disabled = argand.disable(fails)
+
+    def inner(x):
+        y = x * 2
+        disabled(y)
+        return y
+
+    def outer(x):
+        z = inner(x + 1)
+        return z
+
+    with pytest.raises(KeyError) as caught:
+        Recorded(outer)(X)
+    entries = traceback.extract_tb(caught.value.__traceback__)
+    lines = [entry.line for entry in entries]
+    assert lines[-3:] == ["z = inner(x + 1)", "disabled(y)", 'raise KeyError("k")']
+    assert not [entry.filename for entry in entries if entry.filename.startswith("<argand")]
+
+
+def test_exception_raised_in_the_trace_keeps_its_lines():
+    """It is made in the trace, goes through a `with` that breaks, and is raised for real only after it."""
+
+    @contextlib.contextmanager
+    def noting():
+        try:
+            yield
+        finally:
+            print("leaving", file=OUT)
+
+    def f(x):
+        with noting():
+            if x.sum() > 100:
+                x = x + 1
+            x.view(77)
+
+    for function in (f, Recorded(f)):
+        with pytest.raises(RuntimeError) as caught:
+            function(X)
+        entries = traceback.extract_tb(caught.value.__traceback__)
+        assert entries[-1].line == "x.view(77)"
+
+
 def test_side_effects_happen_in_order_around_a_break():
     def f(x, log):
         log.append("one")

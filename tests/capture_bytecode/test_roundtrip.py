@@ -24,7 +24,7 @@ def real_codes() -> Iterator[CodeType]:
     library = Path(sysconfig.get_paths()["stdlib"])
     modules = Path(torch.__file__).parent / "nn" / "modules"
     files = [
-        *sorted(library.glob("*.py"))[::2],
+        *sorted(library.glob("*.py"))[::4],
         *(library / "asyncio").glob("*.py"),
         *modules.glob("*.py"),
     ]
@@ -42,7 +42,7 @@ def test_real_code_objects_survive() -> None:
         assert again.co_exceptiontable == code.co_exceptiontable
         assert again.co_stacksize == code.co_stacksize
         count += 1
-    assert count > 4000
+    assert count > 3000
 
 
 def test_normal_form_agrees_with_dis() -> None:
