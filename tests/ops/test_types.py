@@ -11,7 +11,7 @@ from .sweep import Compare, show, sweep
 @pytest.mark.parametrize(
     ("dtypes", "layouts", "limit"),
     [
-        (["f32"], ["same", "transposed"], 3),
+        (["f32"], ["same", "transposed"], 2),
         (["f32"], ["channels_last", "gaps"], 2),
         (["bf16", "i64"], ["same"], 2),
     ],
@@ -29,4 +29,4 @@ def test_rules_agree_with_eager(dtypes: list[str], layouts: list[str], limit: in
     assert not wrong, "\n".join(wrong)
     # A mask as index, and empty uint8 indices of gather, are the only calls rules leave to torch.
     assert set(mode.refused) <= {"index.Tensor", "gather"}
-    assert sum(mode.right.values()) > 1500
+    assert sum(mode.right.values()) > 1000

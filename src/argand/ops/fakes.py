@@ -198,7 +198,9 @@ def _mutating(func: Any) -> Handler:
 
     def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
-        if check is not None:
+        if any(map(_overlaps, targets)):
+            eager_error(func, args, kwargs)
+        elif check is not None:
             inputs = {key: value for key, value in kwargs.items() if key not in names}
             try:
                 fits = _fits(targets, check(*args, **inputs), is_out)
@@ -228,6 +230,15 @@ def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
             target.resize_(result.shape)
             if not result.is_contiguous():
                 target.as_strided_(result.shape, result.stride())
-        if 0 in target.stride() and not target.is_contiguous():
-            return False  # several elements of the target share one place in memory
     return True
+
+
+def _overlaps(target: Any) -> bool:
+    """Whether several elements of a tensor to be written share one place in memory."""
+    return (
+        isinstance(target, torch.Tensor)
+        and 0 in target.stride()
+        and any(
+            step == 0 and size > 1 for size, step in zip(target.shape, target.stride(), strict=True)
+        )
+    )
