@@ -118,6 +118,24 @@ def inference(x):
 
 
 @case
+def break_inside_torch_contexts(x):
+    w = x.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a = x @ x
+        argand.graph_break()
+        b = x @ x
+        with torch.no_grad():
+            c = w * 2
+            argand.graph_break()
+            d = w * 3
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        argand.graph_break()
+        e = x * 2
+    f = x @ x
+    return a, b, c, d, e, f, c.requires_grad, d.requires_grad, torch.is_autocast_enabled("cpu")
+
+
+@case
 def subclasses(x):
     class Mine(torch.Tensor):
         pass

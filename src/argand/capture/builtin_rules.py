@@ -24,6 +24,7 @@ from argand.capture import attributes, native, operate
 from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
+from argand.runtime.guards import Const
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -323,6 +324,13 @@ def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
     return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
 
 
+def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    known = tracer.world.known.get(id(args[0]))
+    if known is not None and not isinstance(known.source, Const):
+        raise CaptureBreak(Break.B013, None, what="id() of an object from outside")
+    return native.apply(id, *args)
+
+
 def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return dict(tracer.frames[-1].locals)
@@ -388,6 +396,7 @@ RULES: Final[dict[Any, Any]] = {
     round: _math_sqrt_like(round, "__round__"),
     repr: _str("repr"),
     format: _format,
+    id: _id,
     vars: _vars,
     locals: _locals,
     globals: _globals,

@@ -35,6 +35,20 @@ from argand.support.errors import (
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
 
+
+def _nesting() -> int:
+    """How many autocast contexts are open: torch tells it only when it changes."""
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+def _set_nesting(depth: int) -> None:
+    while _nesting() < depth:
+        torch.autocast_increment_nesting()
+    while _nesting() > depth:
+        torch.autocast_decrement_nesting()
+
+
 # torch state a trace may change: how to read it, and how to set it
 _STATE: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
@@ -44,6 +58,11 @@ _STATE: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
         lambda dtype: torch.set_autocast_dtype("cpu", dtype),
     ),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    (_nesting, _set_nesting),
+    (torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash),
+    (torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient),
+    (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
+    (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
 )
 
 
