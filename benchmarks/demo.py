@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.child import GRADIENT_LIMIT, RESULT_LIMIT, interleave
-from benchmarks.compare import distance, gradient_distance
+from benchmarks.compare import distance, excused, gradient_distance
 from benchmarks.engines import NotAvailable, argand_compile
 from benchmarks.models.case import Case, Program
 from benchmarks.models.convolutional import ResNet18
@@ -28,7 +28,7 @@ from benchmarks.sweep import one_line
 BACKENDS = ("argand", "aot_eager", "eager")
 ROUNDS, ROUND_SECONDS = 7, 0.05
 DEMO = (
-    Case("ResNet-18 (convolutions)", lambda: (ResNet18(), (torch.randn(2, 3, 128, 128),))),
+    Case("ResNet-18 (convolutions)", lambda: (ResNet18(), (torch.randn(4, 3, 128, 128),))),
     Case("BERT (encoder)", lambda: (Bert(dropout=0.0), (torch.randint(1, 1000, (4, 128)),))),
     Case("Llama (decoder)", lambda: (Llama(), (torch.randint(1, 1000, (4, 128)),))),
 )
@@ -46,13 +46,15 @@ class Outcome:
     compiled: float = 0.0
     distance: float = float("inf")
     gradients: float = 0.0
+    excused: bool = False  # eager's own gradients are as far from the exact ones
     stages: dict[str, float] = field(default_factory=dict)
     missing: str = ""
 
     @property
     def equal(self) -> bool:
         """Within the limits every benchmark uses."""
-        return self.distance <= RESULT_LIMIT and self.gradients <= GRADIENT_LIMIT
+        gradients = self.gradients <= GRADIENT_LIMIT or self.excused
+        return self.distance <= RESULT_LIMIT and gradients
 
 
 def compile_and_compare(case: Case, program: Program, backend: str, outcome: Outcome) -> Any:
@@ -70,7 +72,10 @@ def compile_and_compare(case: Case, program: Program, backend: str, outcome: Out
     outcome.stages = collector.seconds()
     outcome.distance = distance(actual, expected)
     if program.mode == "train":
-        outcome.gradients = gradient_distance(program.gradients(), reference.gradients())
+        ours, eager = program.gradients(), reference.gradients()
+        outcome.gradients = gradient_distance(ours, eager)
+        if outcome.gradients > GRADIENT_LIMIT:
+            outcome.excused = excused(ours, eager, case.program("train").exact_gradients())
     return compiled
 
 
@@ -114,6 +119,7 @@ def print_outcomes(outcomes: list[Outcome], console: Console) -> None:
             table.add_row(item.case, item.mode, "none yet")
             continue
         gap = f"{item.distance:.0e}" + (f", grads {item.gradients:.0e}" if item.gradients else "")
+        gap += " as eager from float64" if item.excused else ""
         table.add_row(
             item.case,
             item.mode,

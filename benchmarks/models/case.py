@@ -49,6 +49,16 @@ class Program:
         loss.backward()
         return loss.detach()
 
+    def exact_gradients(self) -> list[Tensor | None]:
+        """The gradients of one training step in float64; of a module, which this changes."""
+        assert isinstance(self.target, nn.Module)
+        self.target.double()
+        self.args = tuple(
+            a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in self.args
+        )
+        self.run(self.target)
+        return self.gradients()
+
     def gradients(self) -> list[Tensor | None]:
         """The gradients of the last training step."""
         return [parameter.grad for parameter in self.parameters()]

@@ -10,7 +10,7 @@ from rich.console import Console
 from benchmarks import __main__ as command
 from benchmarks import engines, figures, phases, readme, selftest, summary
 from benchmarks.child import InstantBackend, compare, interleave, steady
-from benchmarks.compare import difference, distance, gradient_distance
+from benchmarks.compare import difference, distance, excused, gradient_distance
 from benchmarks.models import CASES, GROUPS, select
 
 
@@ -162,6 +162,14 @@ def test_distance_sees_what_differs():
     assert gradient_distance([None], [x]) == math.inf
     assert gradient_distance([x, None], [x, None]) == 0
     assert gradient_distance([nan], [x]) == math.inf
+
+
+def test_gradients_are_excused_only_when_eager_is_as_far_from_the_exact_ones():
+    exact, eager = [torch.ones(2).double()], [torch.tensor([1.0, 1.02])]
+    assert excused([torch.tensor([0.98, 1.0])], eager, exact)
+    assert not excused([torch.tensor([0.9, 1.0])], eager, exact)
+    program = CASES["tiny"].program("train")
+    assert all(g.dtype is torch.float64 for g in program.exact_gradients())
 
 
 def test_the_readme_table_is_filled_between_its_markers():
