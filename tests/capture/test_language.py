@@ -661,6 +661,22 @@ def test_autograd_function_and_gradients():
     assert torch.equal(x.grad, y.grad)
 
 
+def test_gradients_inside_of_the_graph():
+    def penalty(x, w):
+        y = (torch.tanh(x @ w)).sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        (h,) = torch.autograd.grad(g.pow(2).sum(), w)
+        return g * 2, h
+
+    def inputs():
+        torch.manual_seed(0)
+        return torch.randn(2, 3, requires_grad=True), (torch.randn(3, 3, requires_grad=True) * 1)
+
+    want = penalty(*inputs())
+    got = argand.compile(penalty, backend="eager", fullgraph=True)(*inputs())
+    same(got, want)
+
+
 def test_shape_errors_are_eager_errors():
     def f(x):
         return x @ x

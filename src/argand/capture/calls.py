@@ -306,7 +306,12 @@ def _associative_scan(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(tracer.polyfill("associative_scan"), args, kwargs)
 
 
+def _grad(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.recorder.call_function(torch.autograd.grad, args, kwargs)
+
+
 _TORCH_RULES: Final[dict[str, Any]] = {
+    "torch.autograd.grad": _grad,
     "torch.utils.checkpoint.checkpoint": _checkpoint,
     "torch._higher_order_ops.associative_scan.associative_scan": _associative_scan,
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],

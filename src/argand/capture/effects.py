@@ -58,6 +58,11 @@ def _write_attributes(rebuilder: Rebuilder, entry: Attributes) -> None:
 
 def _write_shadow(rebuilder: Rebuilder, shadow: Shadow) -> None:
     value, before = shadow.known.value, shadow.before
+    if before is None:
+        if value:
+            name = rebuilder.source(shadow.known.source)
+            rebuilder.emit(f"list.extend({name}, [{rebuilder.items(value)}])")
+        return
     name = ""
     if isinstance(value, dict):
         _write_dict(rebuilder, shadow, value, before)

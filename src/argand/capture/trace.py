@@ -14,7 +14,7 @@ import warnings
 from typing import Any, Final
 
 from argand.capture.breaks import is_entered, write_break
-from argand.capture.bytecode import decode
+from argand.capture.bytecode import append_only, decode
 from argand.capture.finish import (
     Backend,
     Captured,
@@ -27,6 +27,7 @@ from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.tracer import Tracer
+from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
@@ -64,11 +65,15 @@ def capture_frame(
             raise CaptureError(CaptureBreak(Break.B015, where, kind="generator and async"))
         return SKIP
     forced: dict[int, CaptureBreak] = {}
+    whole = False
     with events.stage("capture", str(where)):
         for _ in range(_MAX_RESTARTS):
             attempt = _Attempt(code, function, localsplus, globals_, builtins, options, forced)
+            attempt.tracer.world.whole = whole
             try:
                 return attempt.run(where, backend)
+            except ReadWhole:
+                whole, forced = True, {}
             except Restart as again:
                 if again.count in forced:
                     return attempt.give_up(again.cause)
@@ -103,10 +108,11 @@ class _Attempt:
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
             code.co_flags & inspect.CO_VARKEYWORDS
         )
-        used = _used_names(code)
+        used, grown = _used_names(code), append_only(code)
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
             if name in used:
-                frame.locals[name] = world.read(world.child(Local, None, name), raw)
+                read = world.appended if name in grown else world.read
+                frame.locals[name] = read(world.child(Local, None, name), raw)
         closure = frame.function.__closure__ if frame.function is not None else None
         for name, cell in zip(code.co_freevars, closure or (), strict=False):
             frame.cells[name] = cell

@@ -93,6 +93,11 @@ class Known:
     raw: Any
     value: Any
     source: Source
+    partial: bool = False  # a list whose `value` holds only what the trace appends
+
+
+class ReadWhole(BaseException):
+    """A list taken for one that is only appended to is read: trace again, and read all of it."""
 
 
 @final
@@ -101,7 +106,7 @@ class Shadow:
     """A copy of an outside container on which the trace works; compared with `before` at the end."""
 
     known: Known
-    before: Any  # the contents at first access, as the trace sees them
+    before: Any  # the contents at first access, as the trace sees them; None: only appended to
     attributes: dict[str, Any] | None  # of an instance of a container's subclass
 
 
@@ -120,6 +125,7 @@ class World:
         self._keep: list[Any] = []
         self.opaque: set[int] = set()  # outside objects whose state only C code sees
         self.pinned: set[int] = set()  # functions guarded by identity, defaults and all
+        self.whole = False  # read every list, even one that is only appended to
         self.made: set[int] = set()  # functions, classes and modules made inside the trace
 
     def hold(self, value: Any) -> None:
@@ -174,6 +180,20 @@ class World:
         value = self._memo[id(source)] = self._convert(source, raw)
         return value
 
+    def appended(self, source: Source, raw: Any) -> Any:
+        """The trace's view of a list it only appends to: neither its length nor its items are guarded."""
+        if type(raw) is not list or self.whole:
+            return self.read(source, raw)
+        known = self.known.get(id(raw))
+        if known is not None:
+            return self._meet_again(source, known)
+        self.guard(GuardKind.TYPE_IS, source, list)
+        value: list[Any] = self.register(source, raw, [])
+        known = self.known[id(raw)]
+        known.partial = True
+        self.shadows.append(Shadow(known, None, None))
+        return value
+
     def item(self, base: Source, key: Any, raw: Any) -> Any:
         """`base[key]`, read by exact C access."""
         return self.read(self.child(Item, base, key), raw)
@@ -208,7 +228,7 @@ class World:
             return raw
         known = self.known.get(id(raw))
         if known is not None:
-            return self._meet_again(source, known)
+            return self._meet_again(source, known, reads=True)
         if isinstance(raw, torch.Tensor):
             return self._tensor(source, raw)
         if isinstance(raw, _BOUND) and not isinstance(raw.__self__, _PLACES):
@@ -227,8 +247,10 @@ class World:
             return self._shadow(source, raw)
         return self._object(source, raw)
 
-    def _meet_again(self, source: Source, known: Known) -> Any:
+    def _meet_again(self, source: Source, known: Known, reads: bool = False) -> Any:
         """A second road to an object: both must lead to the same one from now on."""
+        if reads and known.partial:
+            raise ReadWhole
         if source is not known.source:
             if isinstance(known.source, Const) or isinstance(known.raw, PINNED):
                 self.guard(GuardKind.ID_IS, source, known.raw)
@@ -272,7 +294,8 @@ class World:
         """A C method bound to an object: the same method of what the trace sees of the object."""
         self.guard(GuardKind.TYPE_IS, source, type(raw))
         self.guard(GuardKind.EQUALS, self.child(Attr, source, "__name__"), raw.__name__)
-        owner = self.attribute(source, "__self__", raw.__self__)
+        read = self.appended if raw.__name__ == "append" else self.read
+        owner = read(self.child(Attr, source, "__self__"), raw.__self__)
         if owner is raw.__self__:
             return self._opaque(source, raw)
         return self.register(source, raw, getattr(owner, raw.__name__))

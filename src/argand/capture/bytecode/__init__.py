@@ -5,7 +5,7 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 """
 
 from argand.capture.bytecode.assemble import assemble
-from argand.capture.bytecode.flow import Slot, live_locals, stack_before
+from argand.capture.bytecode.flow import Slot, append_only, live_locals, stack_before
 from argand.capture.bytecode.instruction import Decoded, Handler, Instruction, Positions
 from argand.capture.bytecode.resume import handled_slots, make_resume
 from argand.capture.bytecode.version import decode
@@ -16,6 +16,7 @@ __all__ = [
     "Instruction",
     "Positions",
     "Slot",
+    "append_only",
     "assemble",
     "decode",
     "handled_slots",

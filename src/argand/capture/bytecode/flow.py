@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Final
@@ -183,3 +184,24 @@ def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
         for slot, name in enumerate(code.co_varnames)
         if (slot == 0 and for_super) or (mask >> slot & 1 and name not in code.co_cellvars)
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def append_only(code: CodeType) -> frozenset[str]:
+    """Arguments that are only appended to and returned, if they are lists.
+
+    So a loop that collects its results goes on after a graph break without a look at what it has collected. The list a
+    comprehension builds is the lowest slot of its stack.
+    """
+    found = {name for name in code.co_varnames if name not in code.co_cellvars}
+    in_comprehension = code.co_qualname.endswith("<listcomp>")
+    instructions = decode(code).instructions
+    read: set[object] = set()
+    for instruction, following in itertools.pairwise(instructions):
+        if instruction.op == "LOAD_FAST":
+            read.add(instruction.argval)
+            appends = following.op == "LOAD_METHOD" and following.argval == "append"
+            restored = in_comprehension and str(instruction.argval).endswith("stack_0")
+            if not (appends or restored or following.op == "RETURN_VALUE"):
+                found.discard(str(instruction.argval))
+    return frozenset() if reads_own_frame(code) else frozenset(found & read)
