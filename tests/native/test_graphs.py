@@ -159,3 +159,66 @@ def test_grad_of_mlp():
             return (loss, *torch.autograd.grad(loss, (w1, b1, w2, b2)))
 
     check(step, R(6, 20), R(30, 20), R(30), R(10, 30), R(10), rtol=1e-4, atol=1e-5)
+
+
+def test_random_ops():
+    from argand.native.compile import compile_graph
+    from tests.native.tracing import aten_graph
+
+    def program(x):
+        dropped = torch.ops.aten.native_dropout(x, 0.25, True)
+        return (
+            *dropped,
+            torch.rand_like(x),
+            torch.randn_like(x),
+            torch.bernoulli(x * 0 + 0.5),
+            torch.rand(7),
+        )
+
+    x = torch.ones(1000, 37)
+    compiled = compile_graph(aten_graph(program, x), [x])
+    torch.manual_seed(3)
+    y, mask, uniform, normal, coin, _ = compiled([x])
+    torch.manual_seed(3)
+    again = compiled([x])
+    assert all(torch.equal(a, b) for a, b in zip((y, mask, uniform, normal, coin), again))
+    assert not torch.equal(compiled([x])[2], uniform)
+    assert torch.equal(y, mask * (1 / 0.75)) and abs(mask.float().mean() - 0.75) < 0.01
+    assert 0 <= uniform.min() and uniform.max() < 1 and abs(uniform.mean() - 0.5) < 0.01
+    assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1) < 0.02
+    assert set(coin.unique().tolist()) == {0.0, 1.0} and abs(coin.mean() - 0.5) < 0.01
+
+
+def test_same_bits_for_any_number_of_threads():
+    from argand.native.compile import compile_graph
+    from tests.native.tracing import aten_graph
+
+    def program(x):
+        return x.sum(), x.mean(0), torch.softmax(x, -1), (x * 2).exp(), x.var(1)
+
+    x = R(600, 700)
+    compiled = compile_graph(aten_graph(program, x), [x])
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            results.append(compiled([x]))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other))
+
+
+def test_results_share_memory_only_where_eager_does():
+    from argand.native.compile import compile_graph
+    from tests.native.tracing import aten_graph
+
+    def program(x):
+        return x.clone().view(-1)[:1], x + 1, x + 1, x.view(-1), x.clone()[::2]
+
+    x = R(4, 6)
+    a, b, c, d, e = compile_graph(aten_graph(program, x), [x])([x])
+    pointers = {t.untyped_storage().data_ptr() for t in (x, a, b, c, e)}
+    assert len(pointers) == 5
+    assert d.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()

@@ -84,7 +84,7 @@ def build(
 ) -> Compiled:
     """All stages up to object code."""
     with events.stage("native.lower"):
-        graph = import_graph(module, example_inputs)
+        graph = import_graph(module, example_inputs, options)
     events.artifact("ir", lambda: print_graph(graph), "lowered")
     with events.stage("native.passes"):
         graph = run_passes(graph, options.verify)

@@ -195,13 +195,13 @@ def bound_function(target: Any) -> Callable[..., Any]:
     return target._op if isinstance(target, torch._ops.OpOverload) else target
 
 
-def seed_step(output: int) -> Call:
+def seed_step(output: int, count: int = 1) -> Call:
     """Draw the seed of a graph call from torch's generator: one int64 in the Made buffer `output`.
 
     codegen.math.random makes all random numbers of the call from it.
     """
     draw = aten.randint.low._op
-    return Call(draw, (-(2**63), 2**63 - 1, (1,)), {"dtype": torch.int64}, (output,))
+    return Call(draw, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,))
 
 
 def make_extern(

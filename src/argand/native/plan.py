@@ -75,6 +75,8 @@ class _Planner:
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
+    seeds: int = -1  # buffer of the seeds of this call
+    drawn: dict[Node, int] = field(default_factory=dict)  # random op's seed -> its place there
     returned: set[Node] = field(default_factory=set)
 
     def run(self) -> PlanData:
@@ -82,6 +84,10 @@ class _Planner:
         inputs = len(demand.graph.inputs)
         self.returned = {self._strided(o).leaf for o in demand.outputs if isinstance(o, Node)}
         steps: list[Any] = []
+        seeds = sum(n.op == "seed" for n in demand.nodes)
+        if seeds:
+            self.seeds = self._new(launch.Made((seeds,), (1,), torch.int64))
+            self.drawn = {n: k for k, n in enumerate(n for n in demand.nodes if n.op == "seed")}
         for number, item in enumerate(self.work):
             if isinstance(item, KernelCall):
                 buffers = tuple(self._touch(self._leaf(o), number) for o in item.owners)
@@ -92,7 +98,8 @@ class _Planner:
         returns = tuple(self._return(o, w) for o, w in zip(demand.outputs, wanted, strict=True))
         self._free(steps, inputs)
         arena_bytes = self._place()
-        flat = tuple(step for group in steps for step in group)
+        first = [extern.seed_step(self.seeds, seeds)] if seeds else []
+        flat = (*first, *(step for group in steps for step in group))
         return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
 
     # --- buffers -----------------------------------------------------------------------------
@@ -118,6 +125,8 @@ class _Planner:
             return self.ids[node]
         if node.op == "input":
             number = int(node.attribute)  # type: ignore[arg-type]
+        elif node.op == "seed":
+            number = self._new(launch.View(self.seeds, (1,), (1,), self.drawn[node]))
         elif node.op == "tensor":
             number = self._new(launch.Constant(node.attribute.tensor))  # type: ignore[union-attr]
         else:

@@ -63,6 +63,10 @@ class Builder:
             found = self._nodes[key] = Node(op, inputs, shape, dtype, attribute)
         return found
 
+    def count(self, op: str) -> int:
+        """How many nodes of an op were made so far: a number for the next."""
+        return sum(node.op == op for node in self._nodes.values())
+
     def constant(self, value: bool | int | float, dtype: DType, shape: Shape = ()) -> Node:
         """A value of every element; the value is converted to the type."""
         kind: type = float if dtype.is_float else bool if dtype is DType.BOOL else int

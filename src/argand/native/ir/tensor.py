@@ -83,6 +83,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
     "constant": OpRow(Kind.LEAF, 0, "free"),  # attribute: the value, of every element
     "iota": OpRow(Kind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
+    "seed": OpRow(Kind.LEAF, 0, "free"),  # attribute: which seed of the call, for one random op
     "tensor": OpRow(Kind.LEAF, 0, "free"),  # attribute: Baked, a torch tensor of the graph
     "view": OpRow(Kind.VIEW, 1),  # attribute: an Affine per input dimension
     "reshape": OpRow(Kind.VIEW, 1),
@@ -103,6 +104,8 @@ OPS: Final[Mapping[str, OpRow]] = {
     "select": _pointwise(3, "second"),
     **{name: _pointwise(1, cost=20, domain="float") for name in MATHS},
     "pow": _pointwise(2, cost=40, domain="float"),
+    "uniform": _pointwise(2, "free", cost=20),  # a number of [0, 1) from a seed and an index
+    "normal": _pointwise(2, "free", cost=60),
     "atan2": _pointwise(2, cost=40, domain="float"),
     **{name: OpRow(Kind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},
     "argmax": OpRow(Kind.REDUCE, 1, "free"),
@@ -187,6 +190,7 @@ class Output:
 
     node: Node
     spec: TensorSpec
+    memory: int = 0  # equal numbers: views of one tensor in eager; inputs count -1, -2, ...
 
 
 @final

@@ -137,6 +137,7 @@ def _parse_attribute(
     simple: dict[str, Callable[[], Any]] = {
         "input": lambda: int(text),
         "item": lambda: int(text),
+        "seed": lambda: int(text),
         "view": lambda: tuple(parse_affine(i) for i in items),
         "update": lambda: tuple(parse_affine(i) for i in items),
         "gather": lambda: tuple(int(i[1:]) if i[0] == "#" else parse_affine(i) for i in items),

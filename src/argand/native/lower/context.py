@@ -17,6 +17,7 @@ from argand.native.codegen import math
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
+from argand.support.options import Options
 
 Scalar: TypeAlias = bool | int | float
 Value: TypeAlias = Node | Scalar
@@ -35,6 +36,7 @@ class Context:
     build: Builder
     result: Any  # fake tensor, or tuple of them
     arguments: tuple[Any, ...]  # the fakes and scalars of the call
+    options: Options
     compute: DType | None = None  # the type to compute in, when it is not the result's
 
     @property

@@ -117,6 +117,11 @@ def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
 
 
 TABLE: Final[Mapping[str, Lowering]] = {
+    **{  # any value will do; their only use is the shape
+        f"aten.{n}.{o}": _filled(0)
+        for n in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
+        for o in ("default", "memory_format")
+    },
     **{f"aten.{n}.default": _filled(0) for n in ("zeros", "zeros_like", "new_zeros")},
     **{f"aten.{n}.default": _filled(1) for n in ("ones", "ones_like", "new_ones")},
     "aten.full.default": _full,

@@ -19,6 +19,7 @@ from argand.native.ir.types import FROM_TORCH, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
 from argand.support import events
+from argand.support.options import Options
 
 
 def spec_of(value: Any) -> TensorSpec | None:
@@ -30,18 +31,21 @@ def spec_of(value: Any) -> TensorSpec | None:
     return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, dtype)
 
 
-def import_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Graph:
+def import_graph(
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
+) -> Graph:
     """Lower every node of the graph."""
-    return _Importer(module).run(list(example_inputs))
+    return _Importer(module, options).run(list(example_inputs))
 
 
 @final
 class _Importer:
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        self.module = module
+    def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
+        self.module, self.options = module, options
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.effects: list[Node] = []
+        self.memory: dict[torch.fx.Node, int] = {}  # which tensor a value is a view of
         self.layouts: dict[Node, tuple[int, ...]] = {}
 
     def run(self, example_inputs: list[Any]) -> Graph:
@@ -54,13 +58,23 @@ class _Importer:
                     spec = spec_of(example_inputs[len(inputs)])
                 self.values[node] = self._leaf("input", len(inputs), spec, node.meta.get("val"))
                 inputs.append(spec)
+                self.memory[node] = -len(inputs)
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 outputs = self._outputs(node.args[0])
             else:
                 self.values[node] = self._call(node)
+            if node not in self.memory:
+                self.memory[node] = self._memory_of(node)
         return Graph.of(tuple(inputs), outputs, tuple(self.effects), self.layouts)
+
+    def _memory_of(self, node: torch.fx.Node) -> int:
+        target = node.target
+        view = isinstance(target, torch._ops.OpOverload) and target.is_view
+        if (view or target is operator.getitem) and isinstance(node.args[0], torch.fx.Node):
+            return self.memory[node.args[0]]
+        return len(self.memory)
 
     def _leaf(self, op: str, attribute: Any, spec: TensorSpec | None, value: Any) -> Any:
         if spec is None:
@@ -85,7 +99,7 @@ class _Importer:
             if isinstance(value, Node):
                 spec = spec_of(result.meta["val"])
                 assert spec is not None
-                outputs.append(Output(value, spec))
+                outputs.append(Output(value, spec, self.memory[result]))
             else:
                 outputs.append(value)
         return tuple(outputs)
@@ -102,7 +116,7 @@ class _Importer:
                 a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args
             )
             try:
-                lowered = row(Context(self.build, result, fakes), *args, **kwargs)
+                lowered = row(Context(self.build, result, fakes, self.options), *args, **kwargs)
                 return self._typed(lowered, result)
             except NotLowered:
                 events.count("native.not_lowered", detail=str(node.target))

@@ -243,6 +243,11 @@ def _copy_to(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
     return context.node(x)
 
 
+def _clone(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
+    same = _copy_to(context, x, *args, **kwargs)
+    return context.build.pointwise("copy", same) if same is x else same
+
+
 def _copy_from(context: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
     return context.full(context.node(source))
 
@@ -401,8 +406,8 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.__rshift__.Scalar": _shift("shr"),
     "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
     "aten.bitwise_right_shift.Tensor_Scalar": _shift("shr"),
-    "aten.clone.default": _copy_to,
-    "aten._to_copy.default": _copy_to,
+    "aten.clone.default": _clone,
+    "aten._to_copy.default": _clone,
     "aten.contiguous.default": _copy_to,
     "aten.positive.default": _copy_to,
     "aten.alias.default": _copy_to,

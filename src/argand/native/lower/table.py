@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from argand.native.lower import activations, factories, norms, pointwise, reductions, views
+from argand.native.lower import activations, factories, norms, pointwise, random, reductions, views
 from argand.native.lower.context import Lowering
 
 TABLE: Final[Mapping[str, Lowering]] = {
@@ -15,4 +15,5 @@ TABLE: Final[Mapping[str, Lowering]] = {
     **reductions.TABLE,
     **norms.TABLE,
     **factories.TABLE,
+    **random.TABLE,
 }

@@ -21,7 +21,8 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         same = build.rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = rule(build, same) or same
     outputs = tuple(
-        Output(done[o.node], o.spec) if isinstance(o, Output) else o for o in graph.outputs
+        Output(done[o.node], o.spec, o.memory) if isinstance(o, Output) else o
+        for o in graph.outputs
     )
     layouts = {
         done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done

@@ -73,10 +73,7 @@ def find_demand(graph: Graph) -> Demand:
             demand.operands[node] = (source, *node.inputs[1:])
         elif node.kind is Kind.REGION:
             _pieces(demand, node)
-    demand.outputs = tuple(
-        _in_memory(demand, build, o.node, o.spec.strides) if isinstance(o, Output) else o
-        for o in graph.outputs
-    )
+    demand.outputs = _outputs(demand, build)
     roots = [*graph.effects, *(o for o in demand.outputs if isinstance(o, Node))]
     demand.nodes = _order(demand, roots)
     return demand
@@ -103,6 +100,28 @@ def _prefer_layouts(demand: Demand) -> None:
         owned = node.kind in COMPUTED or node.kind is Kind.REGION
         if owned and node not in demand.layouts and dense(node.shape, strides):
             demand.layouts[node] = strides
+
+
+def _outputs(demand: Demand, build: Builder) -> tuple[Any, ...]:
+    """Results in memory; two that eager keeps apart, or an input and a result, share none."""
+    graph = demand.graph
+    owners: dict[Node, int] = {
+        node: -1 - int(node.attribute)  # type: ignore[arg-type]
+        for node in graph.nodes
+        if node.op == "input"
+    }
+    results: list[Any] = []
+    for output in graph.outputs:
+        if not isinstance(output, Output):
+            results.append(output)
+            continue
+        node = _in_memory(demand, build, output.node, output.spec.strides)
+        place = strided(node, demand.strides)
+        if place is None or owners.setdefault(place.leaf, output.memory) != output.memory:
+            apart = Node("copy", (output.node,), output.node.shape, output.node.dtype)
+            node = _in_memory(demand, build, apart, output.spec.strides)
+        results.append(node)
+    return tuple(results)
 
 
 def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None) -> Node:

@@ -23,7 +23,7 @@ from argand.native.schedule.mapping import (
     broadcast_coordinates,
     through_views,
 )
-from argand.native.schedule.strides import source_of
+from argand.native.schedule.strides import source_of, strided
 from argand.support.options import Options
 
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy
@@ -110,6 +110,7 @@ class _Fuser:
                 group.before |= earlier.bit | earlier.before
         if node.kind in COMPUTED:
             self._start(group, node)
+            self._split_for_reshapes(group, node)
             if self.options.fusion:
                 self._absorb(group, node)
 
@@ -128,6 +129,12 @@ class _Fuser:
             group.outer = variables_of(kept)
         else:
             group.members[node] = forms
+
+    def _split_for_reshapes(self, group: Group, node: Node) -> None:
+        """Cut loops so that reshapes of values without a strided form can be looked through."""
+        for value, _ in reads(self.demand, node, group.members[node], group.operands.get(node)):
+            if strided(value, self.demand.strides) is None:
+                self._use(group, node, value)
 
     def _absorb(self, group: Group, node: Node) -> None:
         tried: set[Group] = set()

@@ -8,10 +8,11 @@ depend on the vector variable stays scalar. Any split of the range gives the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
+from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
 from argand.native.codegen.text import Text, number, splat, vector
 from argand.native.ir.affine import Affine, Var
@@ -316,6 +317,12 @@ class _Emitter:
             case Compute(result, dtype, op, arguments, operand):
                 values = [scope.values[a] for a in arguments]
                 lanes = max(v.lanes for v in values)
+                if op in ("uniform", "normal"):
+                    seed, index_ = values[0].name, values[1].name
+                    kind: Any = dtype.row.compute
+                    name = emit_random(op, self.text, seed, 0, index_, kind, lanes)
+                    scope.values[result] = Value(dtype, name, lanes)
+                    return
                 names = [self._widen(v, lanes) for v in values]
                 name = arithmetic.compute(self.text, op, names, operand, dtype, lanes)
                 scope.values[result] = Value(dtype, name, lanes)
