@@ -77,17 +77,26 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 # -- after the graph -------------------------------------------------------------------------
 
 
-def _write_back(mutation: Mutation, target: torch.Tensor, value: torch.Tensor) -> None:
-    """Give an input its new value and the version eager would have left."""
-    counts = mutation.bump != 1 and not target.is_inference()
-    version = target._version if counts else 0
-    if mutation.differentiable:
-        target.copy_(value)
-    else:
-        with _grad_mode(False):
+def _write_back(
+    mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor]
+) -> None:
+    """Give inputs their new values and the versions eager would have left."""
+    targets, news, counted, versions = [], [], [], []
+    for mutation, value in zip(mutations, values, strict=False):
+        target = inputs[mutation.index]
+        if not target.is_inference():
+            counted.append(target)
+            versions.append(target._version + mutation.bump)
+        if mutation.differentiable:
             target.copy_(value)
-    if counts:
-        _set_version((target,), (version + mutation.bump,))
+        else:
+            targets.append(target)
+            news.append(value)
+    if targets:
+        with _grad_mode(False):
+            torch._foreach_copy_(targets, news)
+    if counted:
+        _set_version(tuple(counted), tuple(versions))
 
 
 def _replay(steps: tuple[Step, ...], base: torch.Tensor) -> torch.Tensor:
@@ -130,8 +139,8 @@ class Epilogue:
         skip = 0
         if not self.written_in_graph:
             skip = len(self.mutations)
-            for mutation, value in zip(self.mutations, results, strict=False):
-                _write_back(mutation, inputs[mutation.index], value)
+            if skip:
+                _write_back(self.mutations, inputs, results)
         outputs: list[Any] = []
         for row in self.rows:
             match row.source:
