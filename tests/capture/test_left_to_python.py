@@ -252,6 +252,8 @@ def test_left_to_python(name, capsys):
 
 def same(got, want):
     assert type(got) is type(want)
+    if isinstance(want, dict):
+        got, want = list(got.items()), list(want.items())
     if isinstance(want, torch.Tensor):
         torch.testing.assert_close(got, want, rtol=0, atol=0)
     elif isinstance(want, list | tuple):
@@ -269,6 +271,35 @@ def test_warning_reaches_the_user():
 
     with pytest.warns(UserWarning, match="from the model"):
         argand.compile(f, backend="eager", fullgraph=True)(torch.ones(1))
+
+
+def test_a_number_nobody_looks_at_breaks_nothing():
+    def f(x):
+        y = x * 2
+        n = y.sum().item()
+        y.add_(1)
+        return y, n, {"n": n}, isinstance(n, float), type(n)
+
+    with events.collect() as heard:
+        same(argand.compile(f, backend="eager", fullgraph=True)(torch.ones(2)), f(torch.ones(2)))
+    assert heard.total("capture.graphs") == 1
+
+
+def test_asserts_of_a_full_graph_are_checked_after_it():
+    text = """def f(x):
+        assert x.sum().item() < 100
+        assert (x >= 0).all(), "negative"
+        return x + 1"""
+    names = {}
+    exec(compile(text, "asserting.py", "exec"), names)  # pytest rewrites asserts of this file
+    f = names["f"]
+
+    run = argand.compile(f, backend="eager", fullgraph=True)
+    assert run(torch.ones(1)).item() == 2
+    with pytest.raises(AssertionError, match="negative"):
+        run(-torch.ones(1))
+    with pytest.raises(AssertionError):
+        run(torch.full((1,), 1000.0))
 
 
 def test_the_rest_is_captured():

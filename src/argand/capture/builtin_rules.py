@@ -24,6 +24,7 @@ from argand.capture import attributes, native, operate
 from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
+from argand.capture.pending import Pending
 from argand.runtime.guards import Const
 from argand.support.errors import Break, CaptureBreak
 
@@ -437,7 +438,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
 
 def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        return type(args[0])
+        return args[0].kind if type(args[0]) is Pending else type(args[0])
     raise CaptureBreak(Break.B013, None, what="type() making a class")
 
 

@@ -66,6 +66,7 @@ class Journal:
         self.attributes: dict[int, Attributes] = {}
         self.cells: dict[int, CellWrite] = {}
         self.globals: dict[int, Globals] = {}
+        self.checks: list[tuple[Any, tuple[Any, ...]]] = []  # asserted values, and what to raise
         self.deferred: list[Deferred] = []
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import native
+from argand.capture import native, pending
 from argand.capture.markers import END, MISSING
+from argand.capture.pending import Pending
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak
@@ -90,6 +91,8 @@ def binary(tracer: Tracer, row: tuple[Callable[..., Any], str, str, str], a: Any
     function, method, reflected, inplace = row
     if type(a) in PLAIN and type(b) in PLAIN:
         return native.apply(function, a, b)
+    if type(a) is Pending or type(b) is Pending:
+        return pending.compare(tracer, function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         if inplace and not isinstance(a, torch.Tensor):
             if isinstance(a, list) and function is operator.iadd:
@@ -143,7 +146,7 @@ def truth(tracer: Tracer, value: Any) -> bool:
     """`bool(value)`."""
     if type(value) in PLAIN:
         return bool(value)
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) or type(value) is Pending:
         raise CaptureBreak(Break.B003)
     for name in ("__bool__", "__len__"):
         found = lookup(tracer, type(value), name)

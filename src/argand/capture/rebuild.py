@@ -20,6 +20,7 @@ import numpy
 import torch
 
 from argand.capture.generators import Callback, Generator
+from argand.capture.pending import Pending
 from argand.capture.tracer import Tracer
 from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
@@ -386,4 +387,5 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     Generator: Rebuilder._generator,
     types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
+    Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
 }

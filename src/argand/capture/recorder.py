@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from argand.capture import native
+from argand.capture.pending import Pending
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent
 from argand.support.errors import Break, CaptureBreak
@@ -24,6 +25,7 @@ _ATOMS: Final = frozenset(
     {int, float, bool, str, complex, type(None), type(...), torch.dtype, torch.device}
     | {torch.layout, torch.memory_format}
 )
+_SEQUENCES: Final[dict[type, Any]] = {torch.Size: tuple, range: list}
 _NOT_NAME: Final = re.compile(r"\W+")
 _RANDOM: Final = frozenset(
     {"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"}
@@ -83,18 +85,18 @@ class Recorder:
             return self.node_of(value)
         if kind is tuple or kind is list:
             return kind([self.argument(item) for item in value])
-        if kind is torch.Size:
-            return tuple(value)
+        if kind in _SEQUENCES:
+            return _SEQUENCES[kind](value)
         if kind is dict:
             return {key: self.argument(item) for key, item in value.items()}
         if kind is slice:
             return slice(*map(self.argument, (value.start, value.stop, value.step)))
-        if kind is range:
-            return list(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*[self.argument(item) for item in value])
         if isinstance(value, list | tuple):
             return type(value)([self.argument(item) for item in value])
+        if kind is Pending:
+            raise CaptureBreak(Break.B004, None, method="item")
         for plain in (bool, int, float, str):  # enums, numpy's numbers and other subclasses
             if isinstance(value, plain):
                 return plain(getattr(value, "value", value))

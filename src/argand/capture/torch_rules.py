@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import native
+from argand.capture import native, pending
 from argand.runtime.guards import DictAttr, GuardKind
 from argand.support.errors import Break, CaptureBreak
 
@@ -140,6 +140,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         raise CaptureBreak(Break.B004, None, method=f"Tensor.{name}")
     if id(args[0]) in tracer.world.opaque:
         raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
+    if name == "item":
+        return pending.item(tracer, args[0])
     return tracer.recorder.call_method(name, args, kwargs)
 
 

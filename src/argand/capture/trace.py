@@ -6,7 +6,6 @@ or SKIP: never ask again for this code. A trace that fails leaves no trace: noth
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import types
@@ -14,7 +13,7 @@ import warnings
 from typing import Any, Final
 
 from argand.capture.breaks import is_entered, write_break
-from argand.capture.bytecode import append_only, decode
+from argand.capture.bytecode import append_only, used_names
 from argand.capture.finish import (
     Backend,
     Captured,
@@ -108,7 +107,7 @@ class _Attempt:
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
             code.co_flags & inspect.CO_VARKEYWORDS
         )
-        used, grown = _used_names(code), append_only(code)
+        used, grown = used_names(code), append_only(code)
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
             if name in used:
                 read = world.appended if name in grown else world.read
@@ -155,8 +154,8 @@ class _Attempt:
         self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any
     ) -> Captured | Marker | None:
         recorder = self.tracer.recorder
-        if broken is None and not recorder.calls and not recorder.keep:
-            return SKIP if self.tail is False else None
+        if broken is None and not (recorder.calls or recorder.keep or self.tail):
+            return SKIP
         try:
             return finish(self.tracer, where, saved, backend, ending, broken)
         except CannotRebuild as cause:
@@ -199,13 +198,4 @@ class _Attempt:
         )
 
 
-@functools.lru_cache(maxsize=4096)
-def _used_names(code: types.CodeType) -> frozenset[Any]:
-    names = {ins.argval for ins in decode(code).instructions if ins.op in _READS}
-    if "__class__" in code.co_freevars and code.co_varnames:
-        names.add(code.co_varnames[0])  # super() reads the first argument
-    return frozenset(names)
-
-
-_READS: Final = frozenset({"LOAD_FAST", "DELETE_FAST", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_DEREF"})
 __all__ = ["SKIP", "Captured", "InternalError", "capture_frame"]

@@ -23,6 +23,7 @@ from typing import Any, Final, final
 
 import torch
 
+from argand.capture.bytecode import append_only, is_resume, used_names
 from argand.ops.fakes import fake_of
 from argand.runtime.guards import (
     Attr,
@@ -360,6 +361,21 @@ class World:
         self.shadows.append(Shadow(known, before, attributes))
         return value
 
+    def _partial_arguments(self, source: Source, raw: functools.partial[Any]) -> tuple[Any, ...]:
+        """What a partial holds. A waiting resume function says itself which of its arguments matter."""
+        place = self.child(Attr, source, "args")
+        code = raw.func.__code__ if type(raw.func) is types.FunctionType else None
+        if code is None or not is_resume(code):
+            found: tuple[Any, ...] = self.read(place, raw.args)
+            return found
+        self.guard(GuardKind.LENGTH, place, len(raw.args))
+        used, grown = used_names(code), append_only(code)
+        values: list[Any] = []
+        for i, (name, item) in enumerate(zip(code.co_varnames, raw.args, strict=False)):
+            read = self.appended if name in grown else self.read
+            values.append(read(self.child(Item, place, i), item) if name in used else None)
+        return tuple(values)
+
     def _object(self, source: Source, raw: Any) -> Any:
         kind = type(raw)
         if kind is types.MethodType:
@@ -368,7 +384,7 @@ class World:
             return self.register(source, raw, types.MethodType(function, owner))
         if kind is functools.partial:
             function = self.attribute(source, "func", raw.func)
-            args = self.attribute(source, "args", raw.args)
+            args = self._partial_arguments(source, raw)
             keywords = self.attribute(source, "keywords", raw.keywords)
             value: Any = functools.partial(
                 lambda: None

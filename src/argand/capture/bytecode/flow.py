@@ -29,6 +29,8 @@ class Slot(enum.Enum):
 
 Stack = tuple[Slot, ...]
 
+_READS: Final = frozenset({"LOAD_FAST", "DELETE_FAST", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_DEREF"})
+
 _ENDS: Final = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
 _UNCONDITIONAL: Final = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
 # These read every variable of the frame behind its back.
@@ -205,3 +207,12 @@ def append_only(code: CodeType) -> frozenset[str]:
             if not (appends or restored or following.op == "RETURN_VALUE"):
                 found.discard(str(instruction.argval))
     return frozenset() if reads_own_frame(code) else frozenset(found & read)
+
+
+@functools.lru_cache(maxsize=4096)
+def used_names(code: CodeType) -> frozenset[object]:
+    """Variables that `code` reads anywhere; `super()` reads the first argument."""
+    names = {found.argval for found in decode(code).instructions if found.op in _READS}
+    if "__class__" in code.co_freevars and code.co_varnames:
+        names.add(code.co_varnames[0])
+    return frozenset(names)

@@ -58,6 +58,11 @@ def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
     return tuple(slot for slot, kind in enumerate(stack) if kind is Slot.PREVIOUS)
 
 
+def is_resume(code: CodeType) -> bool:
+    """Whether `make_resume` made it."""
+    return bool(code.co_consts) and isinstance(code.co_consts[-1], Origin)
+
+
 def make_resume(
     code: CodeType,
     index: int,
