@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 from argand.autograd.aot import compile_with_autograd
 from argand.autograd.partition import min_cut_partition
 from argand.native.compile import compile_graph
+from argand.native.lower.table import KEPT
 from argand.ops.decompositions import decompositions as own_decompositions
 from argand.support.options import Options, make_options
 
@@ -57,9 +58,13 @@ def compile_fx(
         list(example_inputs),
         fw_compiler=_after_pass(compiler, post_partition_pass),
         partition_fn=_partition(chosen, joint_pass),
-        decompositions=own_decompositions() if decompositions is None else decompositions,
+        decompositions=_own_decompositions() if decompositions is None else decompositions,
         options=chosen,
     )
+
+
+def _own_decompositions() -> dict[Any, Callable[..., Any]]:
+    return {op: rule for op, rule in own_decompositions().items() if str(op) not in KEPT}
 
 
 def _after_pass(compiler: Compiler, graph_pass: GraphPass | None) -> Compiler:

@@ -1,8 +1,8 @@
-"""native.lower.random: operators that draw random numbers, each from a seed of torch's generator.
+"""native.lower.random: draws as pointwise functions of a seed and the number of the element.
 
-The seed is drawn by torch in every call (so torch.manual_seed makes runs equal), the numbers are a
-function of the seed and of the element's place (codegen.math.random). They are not eager's
-numbers; the option ``fallback_random`` keeps torch's own kernels.
+One call of torch per run draws the seeds of all random ops of the graph, so runs are reproducible
+under ``torch.manual_seed``, and numbers do not depend on threads (codegen.math.random). They are not
+eager's numbers; the option ``fallback_random`` calls torch's kernels, which give those.
 """
 
 from __future__ import annotations
@@ -10,63 +10,63 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import torch
-
-from argand.native.ir.tensor import ExternCall, Node, TensorSpec
-from argand.native.ir.types import DType, contiguous_strides
-from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
+from argand.native.ir.tensor import Node
+from argand.native.ir.types import DType, Shape, numel
+from argand.native.lower.context import Context, Lowering, NotLowered
 from argand.native.lower.views import iota
 
-_SEED: Final = TensorSpec((1,), (1,), torch.int64, DType.I64)
 
-
-def _draw(c: Context, kind: str, dtype: DType) -> Node:
-    """Random numbers in the shape of the result; a call of its own, so never merged with another."""
-    arguments = (-(2**63), 2**63 - 1, (1,))
-    call = ExternCall(
-        torch.ops.aten.randint.low, arguments, {"dtype": torch.int64}, (), (_SEED,), True
-    )
-    extern = c.build.node("extern", (), (), None, call)
-    seed = c.build.reshape(c.build.node("item", (extern,), (1,), DType.I64, 0), ())
-    index = c.build.constant(0, DType.I64, c.shape)
-    for dim, step in enumerate(contiguous_strides(c.shape)):
-        index = c.op("add", index, c.op("mul", iota(c, c.shape, dim), step))
-    return c.build.node(kind, (seed, index), c.shape, dtype)
-
-
-def _wide(c: Context) -> DType:
-    if not c.dtype.is_float:
+def _draw(c: Context, kind: str, shape: Shape, dtype: DType, generator: object = None) -> Node:
+    """Fresh random numbers; each draw of a graph has a seed of its own."""
+    size = numel(shape)
+    if c.options.fallback_random or generator is not None or size == 0:
         raise NotLowered
-    return DType.F64 if c.dtype is DType.F64 else DType.F32
+    if dtype.is_half or not dtype.is_float:
+        raise NotLowered  # rounding to a half type could give 1.0
+    seed = c.build.node("seed", (), (), DType.I64, c.build.count("seed"))
+    index = c.build.reshape(iota(c, (size,), 0), shape)
+    return c.build.node(kind, (seed, index), shape, dtype)
 
 
 def _factory(kind: str) -> Lowering:
     def lower(c: Context, *_: Any, generator: object = None, **__: Any) -> Node:
-        if generator is not None:
-            raise NotLowered
-        return _draw(c, kind, _wide(c))
+        return _draw(c, kind, c.shape, c.dtype, generator)
 
     return lower
 
 
-def _bernoulli(c: Context, x: Node, p: Scalar, generator: object = None) -> Node:
-    if generator is not None or not 0 <= p <= 1:
-        raise NotLowered
-    return c.op("lt", _draw(c, "uniform", DType.F32), float(p))
+def _bernoulli(c: Context, x: Node, p: float | None = None, *, generator: object = None) -> Node:
+    chance = c.build.cast(x, DType.F32) if p is None else c.build.constant(p, DType.F32)
+    return c.node(c.op("lt", _draw(c, "uniform", c.shape, DType.F32, generator), chance))
 
 
-def _native_dropout(c: Context, x: Node, p: float, train: bool | None) -> tuple[Node, Node]:
-    if train is False or not c.dtype.is_float or not 0 <= p < 1:
+def _dropout(c: Context, x: Node, p: float, train: bool | None = None) -> tuple[Node, Node]:
+    if train is False or not c.dtype.is_float:
         raise NotLowered
-    kept = c.op("ge", _draw(c, "uniform", DType.F32), float(p))
-    return c.where(kept, c.op("mul", x, 1 / (1 - p)), 0.0), kept
+    mask = c.op("lt", _draw(c, "uniform", x.shape, DType.F32), 1.0 - p)
+    scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+    return c.op("mul", c.op("mul", c.node(x), c.node(mask)), scale), mask
+
+
+def _between(kind: str) -> Lowering:
+    """uniform(x, low, high) and normal(x, mean, std): a draw, scaled and shifted."""
+
+    def lower(
+        c: Context, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None
+    ) -> Node:
+        scale = second - first if kind == "uniform" else second
+        draw = _draw(c, kind, c.shape, c.dtype, generator)
+        return c.op("add", c.op("mul", draw, scale), first)
+
+    return lower
 
 
 TABLE: Final[Mapping[str, Lowering]] = {
-    "aten.rand.default": _factory("uniform"),
-    "aten.rand_like.default": _factory("uniform"),
-    "aten.randn.default": _factory("normal"),
-    "aten.randn_like.default": _factory("normal"),
+    **{f"aten.{n}.default": _factory("uniform") for n in ("rand", "rand_like")},
+    **{f"aten.{n}.default": _factory("normal") for n in ("randn", "randn_like")},
     "aten.bernoulli.p": _bernoulli,
-    "aten.native_dropout.default": _native_dropout,
+    "aten.bernoulli.default": _bernoulli,
+    "aten.native_dropout.default": _dropout,
+    "aten.uniform.default": _between("uniform"),
+    "aten.normal_functional.default": _between("normal"),
 }

@@ -8,6 +8,15 @@ from typing import Final
 from argand.native.lower import activations, factories, norms, pointwise, random, reductions, views
 from argand.native.lower.context import Lowering
 
+# Composite ops the backend must not decompose: one instruction sequence of ours is better than the
+# sum of the parts (gelu), or the whole saves less for the backward pass (dropout's mask is bool).
+KEPT: Final = frozenset(
+    f"aten.{name}.default"
+    for name in (
+        "gelu gelu_backward silu silu_backward softplus native_dropout native_dropout_backward"
+    ).split()
+)
+
 TABLE: Final[Mapping[str, Lowering]] = {
     **pointwise.TABLE,
     **activations.TABLE,

@@ -17,6 +17,7 @@ from typing import Final
 
 from argand.native.codegen.math import definitions
 from argand.native.codegen.math.builder import Body, Element, Text, Value
+from argand.native.codegen.math.trigonometric import bounded_cos
 
 KINDS: Final = ("bits", "uniform", "normal")
 
@@ -90,7 +91,7 @@ def _normal(body: Body, keys: tuple[Value, Value], index: Value) -> Value:
     """Box and Muller's cosine half; 1 - u lies in (0, 1]."""
     words = [_word(body, index, keys, number) for number in range(4)]
     radius = body.sqrt(body.call("log", 1.0 - _uniform(body, words[:2])) * -2.0)
-    return radius * body.call("cos", _uniform(body, words[2:]) * (2 * math.pi))
+    return radius * bounded_cos(body, _uniform(body, words[2:]) * (2 * math.pi))
 
 
 @functools.cache

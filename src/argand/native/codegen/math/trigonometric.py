@@ -70,10 +70,14 @@ def sin(body: Body, x: Value) -> Value:
     return body.unless_any(_is_large(body, x), value, "sin_large", x)
 
 
+def bounded_cos(body: Body, x: Value) -> Value:
+    """Cosine of what is not large."""
+    return _wave(body, _reduce(body, x), 1)
+
+
 def cos(body: Body, x: Value) -> Value:
     """Cosine."""
-    value = _wave(body, _reduce(body, x), 1)
-    return body.unless_any(_is_large(body, x), value, "cos_large", x)
+    return body.unless_any(_is_large(body, x), bounded_cos(body, x), "cos_large", x)
 
 
 def tan(body: Body, x: Value) -> Value:
