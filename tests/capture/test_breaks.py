@@ -374,6 +374,60 @@ def test_exception_raised_in_the_trace_keeps_its_lines():
         assert entries[-1].line == "x.view(77)"
 
 
+def describe(x):
+    print(tuple(x.shape), file=OUT)
+    return x + 1
+
+
+@pytest.mark.parametrize("form", ["append", "comprehension", "callee"])
+def test_a_loop_that_collects_results_compiles_once(form):
+    """Neither the loop variable nor the list that grows makes the next iteration a new case."""
+
+    def append(x):
+        found = []
+        for _ in range(20):
+            print("loop", file=OUT)
+            found.append(x + 1)
+        return found
+
+    def comprehension(x):
+        return [describe(x) for _ in range(20)]
+
+    def callee(x):
+        found = []
+        for t in [x] * 20:
+            found.append(describe(t) * 2)
+        return found
+
+    function = {"append": append, "comprehension": comprehension, "callee": callee}[form]
+    compiled = Recorded(function)
+    for _ in range(2):
+        same(tuple(compiled(X)), tuple(function(X)))
+    assert len(compiled.graphs) <= 2
+
+
+def test_a_list_that_is_also_read_elsewhere():
+    """The list is appended to here and read there: both see all of it."""
+
+    class Holder:
+        pass
+
+    holder = Holder()
+
+    def f(x, items):
+        for _ in range(3):
+            print("loop", file=OUT)
+            items.append(x + len(holder.items))
+        return items
+
+    compiled = Recorded(f)
+    for function in (f, compiled, compiled):
+        holder.items = items = [X]
+        result = function(X, items)
+        assert result is items
+        same(tuple(result), (X, X + 1, X + 2, X + 3))
+
+
 def test_side_effects_happen_in_order_around_a_break():
     def f(x, log):
         log.append("one")

@@ -55,6 +55,7 @@ PINNED: Final = (
 )
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method
+_FEW: Final = 8  # items of a container that are guarded one by one: better messages
 _SAID_ONCE: Final = frozenset(
     {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS}
 )
@@ -84,6 +85,10 @@ def is_constant(value: Any) -> bool:
     if kind is slice:
         return is_constant((value.start, value.stop, value.step))
     return kind in EQUAL_TYPES or isinstance(value, SINGLETONS)
+
+
+def _contents(container: Any) -> tuple[Any, ...]:
+    return tuple(container.items() if isinstance(container, dict) else container)
 
 
 @final
@@ -327,7 +332,11 @@ class World:
         self.register(source, raw, value)
         known = self.known[id(raw)]
         before: Any
-        if isinstance(raw, dict):
+        if kind in (list, dict) and len(raw) > _FEW and is_constant(_contents(raw)):
+            self.guard(GuardKind.EQUALS, source, kind(raw))  # one row says it all
+            (value.extend if kind is list else value.update)(raw)
+            before = kind(raw)
+        elif isinstance(raw, dict):
             self.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(raw)))
             if isinstance(raw, collections.defaultdict):
                 value.default_factory = self.attribute(
