@@ -9,6 +9,7 @@ graphs, and what two tensors share is decided by memory alone, as in eager.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final, final
 
 import torch
@@ -17,13 +18,15 @@ from torch.fx import Node
 from argand.autograd.geometry import (
     Geometry,
     Step,
-    as_strided_step,
     aten,
+    can_undo,
     dense_order,
+    extent_of,
     geometry_of,
     same_layout,
     undo_step,
 )
+from argand.autograd.outputs import Untraceable
 
 _CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
 
@@ -79,16 +82,34 @@ class Aliasing:
         geometry = geometry_of(tensor)
         region = memory.regions.get(geometry)
         if region is None:  # made behind the dispatcher's back: its geometry says it all
-            region = Region(memory, tensor, memory.root, as_strided_step(tensor))
-            memory.regions[geometry] = region
+            region = self._strided(memory, tensor)
         return region
 
-    def view(self, parent: Region, step: Step, fake: torch.Tensor) -> None:
+    def view(self, parent: Region, step: Step, fake: torch.Tensor) -> Region:
         """Register the result of a view op; nothing is recorded before somebody reads it."""
         regions = parent.memory.regions
         geometry = geometry_of(fake)
         if geometry not in regions:
             regions[geometry] = Region(parent.memory, fake, parent, step)
+        return regions[geometry]
+
+    def _strided(self, memory: Memory, fake: torch.Tensor) -> Region:
+        """A region known by its strides and offset alone, as a view of the root."""
+        root = memory.root
+        if (fake.dtype, fake.is_conj(), fake.is_neg()) != (root.fake.dtype, False, False):
+            raise Untraceable("a view of another dtype without a view op")
+        size, stride = list(fake.shape), list(fake.stride())
+        shift = fake.storage_offset() - root.fake.storage_offset()
+        func = aten.as_strided.default
+        if memory.source == "fresh":
+            return self.view(root, Step(func, (size, stride, shift), {}), fake)
+        # the storage offset of a real input is not known: it must not show in the graph
+        if shift:
+            end = shift + extent_of(fake)
+            flat = root.fake.detach().as_strided([end], [1])
+            root = self.view(root, Step(func, ([end], [1]), {}), flat)
+            root = self.view(root, Step(aten.slice.Tensor, (0, shift, end), {}), flat[shift:])
+        return self.view(root, Step(func, (size, stride), {}), fake)
 
     def read(self, region: Region) -> Node:
         """The node of a region's current value."""
@@ -106,37 +127,29 @@ class Aliasing:
         """Give a region a new value (of any strides and dtype; shapes must broadcast)."""
         memory = region.memory
         version = memory.version
-        path: list[tuple[Region, Node]] = []
-        node = self.fit(value, region.fake)
-        while region.parent is not None:
-            path.append((region, node))
-            parent = region.parent
-            node = self._undo(region, node, parent)
-            region = parent
-        path.append((region, node))
+        path = [(region, self.fit(value, region.fake))]
+        while (parent := path[-1][0].parent) is not None:
+            child, node = path[-1]
+            assert child.step is not None
+            if not can_undo(child.step, child.fake, parent.fake):
+                path = [path[0], (memory.root, self._scatter(*path[0]))]
+                break
+            read = functools.partial(self.read, parent)
+            result = undo_step(child.step, node, parent.fake, self.emit, read)
+            path.append((parent, self.fit(result, parent.fake)))
         memory.version = version + 1
         for passed, current in path:
             passed.node, passed.version = current, version + 1
 
-    def _undo(self, region: Region, node: Node, parent: Region) -> Node:
-        assert region.step is not None
-
-        def read_parent() -> Node:
-            return self.read(parent)
-
-        try:
-            result = undo_step(region.step, node, parent.fake, self.emit, read_parent)
-        except NotImplementedError:  # a view without an inverse op: by geometry
-            root = parent.memory.root
-            offset = region.fake.storage_offset() - root.fake.storage_offset()
-            tail = (list(region.fake.shape), list(region.fake.stride()), offset)
-            owned = self.emit(aten.clone.default, (self.read(root),))
-            whole = self.emit(aten.as_strided_scatter.default, (owned, node, *tail))
-            if parent.step is None:
-                return whole
-            view = as_strided_step(parent.fake)
-            return self.emit(view.func, (whole, *view.tail))
-        return self.fit(result, parent.fake)
+    def _scatter(self, region: Region, node: Node) -> Node:
+        """The whole memory after a write to a region, by geometry alone."""
+        root = region.memory.root
+        whole = self.read(root)
+        if whole.op != "call_function":
+            whole = self.restride(whole, root.fake)  # at offset zero of memory of its own
+        shift = region.fake.storage_offset() - root.fake.storage_offset()
+        place = (list(region.fake.shape), list(region.fake.stride()), shift)
+        return self.emit(aten.as_strided_scatter.default, (whole, node, *place))
 
     def fit(self, node: Node, like: torch.Tensor) -> Node:
         """A node with the dtype, shape and strides of ``like``, as a write into it leaves them."""

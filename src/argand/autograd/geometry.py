@@ -70,10 +70,25 @@ def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: in
     return [Step(func, tail, kwargs)]
 
 
-def as_strided_step(view: torch.Tensor) -> Step:
-    """The view of any base on the same storage, by geometry alone."""
-    tail = (list(view.shape), list(view.stride()), view.storage_offset())
-    return Step(aten.as_strided.default, tail, {})
+def shifted_view(
+    tensor: torch.Tensor, size: list[int], stride: list[int], shift: int
+) -> torch.Tensor:
+    """as_strided with an offset relative to the tensor's own; for replay on real tensors."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + shift)
+
+
+def extent_of(tensor: torch.Tensor) -> int:
+    """Elements of storage from the first to the last one of a tensor."""
+    if 0 in tensor.shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def can_undo(step: Step, view: torch.Tensor, parent: torch.Tensor) -> bool:
+    """Whether a write through this view has an inverse op."""
+    if step.func is aten.expand.default:
+        return view.numel() == parent.numel()  # else elements of the view share memory
+    return step.func in _UNDO
 
 
 def _slices(tensor: torch.Tensor, sizes: list[int], dim: int) -> list[Step]:
@@ -114,10 +129,7 @@ def undo_step(
     step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]
 ) -> Any:
     """Node of the parent after its view got the value ``child``; ``old`` is a fake of the parent."""
-    rule = _UNDO.get(step.func)
-    if rule is None:
-        raise NotImplementedError(f"write through the view {step.func}")
-    return rule(step, child, old, emit, parent)
+    return _UNDO[step.func](step, child, old, emit, parent)
 
 
 def _by_view(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
@@ -151,15 +163,6 @@ def _by_identity(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: 
     return child
 
 
-def _by_expand(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
-    if child.meta["val"].numel() != old.numel():
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            "single memory location. Please clone() the tensor before performing the operation."
-        )
-    return _by_view(step, child, old, emit, parent)
-
-
 def _by_func(func: Any) -> Callable[..., Any]:
     def undo(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
         return emit(func, (child,))
@@ -179,7 +182,7 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     aten.squeeze.dim: _by_view,
     aten.squeeze.dims: _by_view,
     aten.unsqueeze.default: _by_view,
-    aten.expand.default: _by_expand,
+    aten.expand.default: _by_view,
     aten.t.default: _by_same,
     aten.transpose.int: _by_same,
     aten.permute.default: _by_permute,

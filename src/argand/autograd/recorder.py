@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from argand.autograd.aliasing import Aliasing, Region
 from argand.autograd.functional import Action, Copied, Recipe, complete, is_random, recipe_of
-from argand.autograd.geometry import as_strided_step, aten, dense_order, steps_of
+from argand.autograd.geometry import aten, dense_order, steps_of
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
@@ -105,6 +105,9 @@ class Recorder(FakeMode):
         base = args[0]
         parent = self.region_of(base)
         result = func(*args, **kwargs)
+        if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
+            self.aliasing.find(result)
+            return result
         results = result if isinstance(result, list | tuple) else (result,)
         for step, view in zip(steps_of(func, args, kwargs, len(results)), results, strict=True):
             self.aliasing.view(parent, step, view)
@@ -200,7 +203,7 @@ class Recorder(FakeMode):
                 region.fake = held
             if region.node is not None and region.node.meta["val"] is target:
                 region.node.meta["val"] = held
-        self.aliasing.view(parent, as_strided_step(target), target.detach())
+        self.aliasing.find(target.detach())
         return result
 
     # -- values ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.geometry import Step, as_strided_step, aten, dense_order, geometry_of
+from argand.autograd.geometry import Step, aten, dense_order, geometry_of, shifted_view
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
@@ -373,7 +373,8 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     steps: list[Step] = []
     while region is not start:
         if region.parent is None or region.step is None:
-            return (as_strided_step(view),)
+            shift = view.storage_offset() - base.storage_offset()
+            return (Step(shifted_view, (list(view.shape), list(view.stride()), shift), {}),)
         steps.append(region.step)
         region = region.parent
     return tuple(reversed(steps))
