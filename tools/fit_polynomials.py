@@ -125,6 +125,12 @@ def _normal_weight(a: mpf) -> mpf:
     return max(mpf(2) ** _log2_normal(a), mpf("1e-4")) * max(min(a, mpf(1)), mpf("0.05"))
 
 
+def _erfcx(t: mpf) -> mpf:
+    """erfc(a) e^(a^2) in t = (a - 4) / (a + 4), for a from 0.9 to 6."""
+    a = 4 * (1 + t) / (1 - t)
+    return mp.erfc(a) * mp.exp(a * a)
+
+
 def _mills(t: mpf) -> mpf:
     """erfc(a) e^(a^2) (1 + 2a) in t = (a - 4) / (a + 4)."""
     a = 4 * (1 + t) / (1 - t)
@@ -149,6 +155,7 @@ FITS: dict[str, Polynomial | Weighted] = {
     "ERF_F32": Weighted(_even(mp.erf), 1e-9, 0.9**2, 5, lambda s: 1 / _even(mp.erf)(s)),
     "LOG2_ERFC_F32": Weighted(lambda a: mp.log(mp.erfc(a), 2), 0.9, 3.95, 6, mp.erfc),
     "ERF_F64": Polynomial(_even(mp.erf), "1e-12", "1", 13, lambda s: mpf(1), 64),
+    "ERFCX_F64": Polynomial(_erfcx, "-0.634", "0.201", 16, lambda t: mpf(1), 64),
     "MILLS_F32": Polynomial(_mills, "-1", "0.45", 10, lambda t: mpf(1), 64),
     "MILLS_F64": Polynomial(_mills, "-1", "0.75", 24, lambda t: mpf(1), 64),
     "LOG2_NORMAL_F32": Weighted(_log2_normal, 0.0, 5.6, 9, _normal_weight),

@@ -6,7 +6,7 @@ import math
 
 from argand.native.codegen.math import coefficients as table
 from argand.native.codegen.math.builder import Body, Value
-from argand.native.codegen.math.exponential import exp2_bounded
+from argand.native.codegen.math.exponential import exp2_bounded, exp_clamped
 from argand.native.codegen.math.power import exp2_double
 
 
@@ -17,7 +17,9 @@ def erf(body: Body, x: Value) -> Value:
         bounded = body.at_most(magnitude, 3.95)
         far = 1.0 - exp2_bounded(body, body.polynomial(bounded, table.LOG2_ERFC_F32))
     else:
-        far = 1.0 - _erfc_of_magnitude(body, body.at_most(magnitude, 6.0))
+        bounded = body.at_most(body.at_least(magnitude, 0.9), 6.0)
+        scaled = body.polynomial((bounded - 4.0) / (bounded + 4.0), table.ERFCX_F64)
+        far = 1.0 - scaled * exp_clamped(body, -(bounded * bounded))
     first, *rest = table.ERF_F32 if body.element == "float" else table.ERF_F64
     near = body.fma(body.polynomial(x * x, [first - 1, *rest]), magnitude, magnitude)
     return body.with_sign(body.select(magnitude < 0.9, near, far), x)
