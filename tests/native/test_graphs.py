@@ -222,3 +222,24 @@ def test_results_share_memory_only_where_eager_does():
     pointers = {t.untyped_storage().data_ptr() for t in (x, a, b, c, e)}
     assert len(pointers) == 5
     assert d.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def test_writes_to_inputs_come_last():
+    def program(x, y):
+        z = x * 2
+        x.copy_(y.exp())
+        return z, y + 1
+
+    from argand.native.compile import compile_graph
+    from tests.native.tracing import aten_graph
+
+    x, y = R(5, 6), R(5, 6)
+    compiled = compile_graph(aten_graph(program, x.clone(), y), [x, y])
+    mine, theirs = x.clone(), x.clone()
+    got, expected = compiled([mine, y]), program(theirs, y)
+    assert all(torch.equal(a, b) for a, b in zip(got, expected))
+    torch.testing.assert_close(mine, theirs)
+
+
+def test_graphs_that_write_to_intermediates_are_interpreted():
+    check(lambda x: F.pad(x, (1, 1), mode="circular"), R(2, 3, 4))

@@ -22,7 +22,7 @@ from argand.native.ir.loops import Constant, Kernel, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor_text import print_graph
 from argand.native.ir.verify import verify_kernel
-from argand.native.lower.importer import import_graph
+from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import run_passes
 from argand.native.plan import KernelCall, PlanData, Work, link, make_plan
 from argand.native.schedule.demand import find_demand
@@ -60,10 +60,28 @@ class BoxedGraph:
         return self.plan(inputs)
 
 
+@final
+class Interpreted:
+    """Runs a graph that writes to intermediate values op by op: out of our contract, but right."""
+
+    _boxed_call = True
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self.interpreter = torch.fx.Interpreter(module)
+
+    def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """Run."""
+        with torch.no_grad():
+            return tuple(self.interpreter.run(*inputs))
+
+
 def compile_graph(
     module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None
 ) -> Any:
     """Compile an aten graph to machine code."""
+    if not is_functional(module):
+        events.count("native.not_functional")
+        return Interpreted(module)
     compiled = build(module, example_inputs, options or Options())
     with events.stage("native.load"):
         return load(compiled)

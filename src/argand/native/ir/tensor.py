@@ -140,6 +140,7 @@ class ExternCall:
     layouts: tuple[Shape, ...]  # strides each tensor input must have
     outputs: tuple[TensorSpec | None, ...]
     single: bool  # the op returns one tensor, no tuple
+    writes: bool = False  # changes an input of the graph: runs after everything else
 
 
 @final
@@ -212,8 +213,19 @@ class Graph:
         layouts: Mapping[Node, Shape] | None = None,
     ) -> Graph:
         """A graph with exactly the nodes its effects and outputs need, in topological order."""
-        roots = [*effects, *(o.node for o in outputs if isinstance(o, Output))]
-        return Graph(inputs, outputs, effects, layouts or {}, topological(roots))
+        nodes = topological(roots_of(effects, outputs))
+        return Graph(inputs, outputs, effects, layouts or {}, nodes)
+
+
+def roots_of(effects: Iterable[Node], results: Iterable[object]) -> list[Node]:
+    """What a graph runs for: draws in their order, results, and last what writes to inputs."""
+    drawn: list[Node] = []
+    written: list[Node] = []
+    for node in effects:
+        writes = isinstance(node.attribute, ExternCall) and node.attribute.writes
+        (written if writes else drawn).append(node)
+    nodes = [r.node if isinstance(r, Output) else r for r in results]
+    return [*drawn, *(n for n in nodes if isinstance(n, Node)), *written]
 
 
 def topological(roots: Iterable[Node]) -> tuple[Node, ...]:

@@ -180,7 +180,8 @@ class _Importer:
         single = not isinstance(result, list | tuple)
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r) for r in results)
-        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single)
+        writes = _writes(node.target)
+        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node.target):
             self.effects.append(extern)
@@ -202,4 +203,17 @@ def _has_effect(target: Any) -> bool:
     """Ops that draw random numbers or write to an argument keep their order and always run."""
     if not isinstance(target, torch._ops.OpOverload):
         return True
-    return torch.Tag.nondeterministic_seeded in target.tags or target._schema.is_mutable
+    return torch.Tag.nondeterministic_seeded in target.tags or _writes(target)
+
+
+def _writes(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+
+
+def is_functional(module: torch.fx.GraphModule) -> bool:
+    """Whether nothing but inputs of the graph is written to, by ops that come last."""
+    return all(
+        isinstance(node.args[0], torch.fx.Node) and node.args[0].op == "placeholder"
+        for node in module.graph.nodes
+        if node.op == "call_function" and _writes(node.target)
+    )

@@ -12,9 +12,15 @@ from argand.native.lower.context import Lowering
 # sum of the parts (gelu), or the whole saves less for the backward pass (dropout's mask is bool).
 KEPT: Final = frozenset(
     f"aten.{name}.default"
-    for name in (
-        "gelu gelu_backward silu silu_backward softplus native_dropout native_dropout_backward"
-    ).split()
+    for name in [
+        "gelu",
+        "gelu_backward",
+        "silu",
+        "silu_backward",
+        "softplus",
+        "native_dropout",
+        "native_dropout_backward",
+    ]
 )
 
 TABLE: Final[Mapping[str, Lowering]] = {

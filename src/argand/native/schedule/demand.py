@@ -13,7 +13,7 @@ from typing import Any, final
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output
+from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, roots_of
 from argand.native.ir.types import Shape, contiguous_strides
 from argand.native.schedule.strides import dense, same_layout, strided
 
@@ -74,8 +74,7 @@ def find_demand(graph: Graph) -> Demand:
         elif node.kind is Kind.REGION:
             _pieces(demand, node)
     demand.outputs = _outputs(demand, build)
-    roots = [*graph.effects, *(o for o in demand.outputs if isinstance(o, Node))]
-    demand.nodes = _order(demand, roots)
+    demand.nodes = _order(demand, roots_of(graph.effects, demand.outputs))
     return demand
 
 
