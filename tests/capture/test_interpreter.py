@@ -167,3 +167,44 @@ def test_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_checkpoint_marks_its_nodes():
+    from torch.utils.checkpoint import checkpoint
+
+    graphs = []
+
+    def keep(module, inputs):
+        graphs.append(module)
+        return module
+
+    def f(x):
+        y = checkpoint(lambda t: t.sin().cos(), x, use_reentrant=False)
+        return y + 1
+
+    x = torch.ones(2, requires_grad=True)
+    argand.compile(f, backend=keep, fullgraph=True)(x)
+    marks = {n.name: n.meta.get("checkpoint") for n in graphs[0].graph.nodes if "call" in n.op}
+    assert marks == {"sin": 0, "cos": 0, "add": None}
+
+
+def test_many_compiles_leave_nothing_behind():
+    def cycle():
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+
+        def f(x, items):
+            items.append(1)
+            y = net(x)
+            if y.sum() > 1e9:
+                y = y + 1
+            return y * 2
+
+        argand.compile(f, backend="eager")(torch.ones(1, 4), [])
+
+    counts = []
+    for _ in range(3):
+        for _ in range(8):
+            cycle()
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[2] - counts[1] < 8 * 5, counts

@@ -295,7 +295,12 @@ def call_native_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs
 def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     options = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state"}
     kept = {key: value for key, value in kwargs.items() if key not in options | {"early_stop"}}
-    return tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
+    recorder = tracer.recorder
+    outer, recorder.checkpoint = recorder.checkpoint, recorder.checkpoints
+    recorder.checkpoints += 1
+    result = tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
+    recorder.checkpoint = outer
+    return result
 
 
 def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:

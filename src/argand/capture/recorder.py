@@ -44,6 +44,9 @@ class Recorder:
         self.calls = 0
         self.keep: set[torch.fx.Node] = set()  # nodes with effects: never dead
         self.mutated_inputs = False
+        # number of the torch.utils.checkpoint region being traced: to be computed again in backward
+        self.checkpoint: int | None = None
+        self.checkpoints = 0
         self._place = place
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
@@ -159,6 +162,8 @@ class Recorder:
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = self._place()
+        if self.checkpoint is not None:
+            node.meta["checkpoint"] = self.checkpoint
         if self._first_call is None:
             self._first_call = node
         self.calls += 1
@@ -183,13 +188,15 @@ class Recorder:
             for key, item in result.items():
                 self._bind_item(item, node, key)
 
-    def _bind_item(self, item: Any, node: torch.fx.Node, key: Any) -> None:
+    def _bind_item(self, item: Any, node: torch.fx.Node, place: Any) -> None:
         if isinstance(item, torch.Tensor | tuple | list | dict):
             if isinstance(item, torch.Tensor) and id(item) in self.nodes:
                 return
-            part = self.graph.create_node("call_function", operator.getitem, (node, key))
+            part = self.graph.create_node("call_function", operator.getitem, (node, place))
             part.meta["example_value"] = item
-            part.meta["stack_trace"] = node.meta["stack_trace"]
+            for key in ("stack_trace", "checkpoint"):
+                if key in node.meta:
+                    part.meta[key] = node.meta[key]
             self._bind(item, part)
 
 

@@ -116,6 +116,16 @@ class Shadow:
     attributes: dict[str, Any] | None  # of an instance of a container's subclass
 
 
+def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
+    """The same with a history. `clone` keeps the strides of a dense tensor only."""
+    made = fake.clone()
+    if made.stride() == fake.stride():
+        return made
+    last = sum((n - 1) * stride for n, stride in zip(fake.shape, fake.stride(), strict=True))
+    flat = fake.detach().as_strided((last + 1,), (1,)).requires_grad_().clone()
+    return flat.as_strided(fake.shape, fake.stride())
+
+
 class World:
     """Everything a trace knows about the outside."""
 
@@ -271,7 +281,7 @@ class World:
         self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
         fake = fake_of(raw)
         if raw.requires_grad and not raw.is_leaf:
-            fake = fake.clone()  # not a leaf: in-place operators are allowed on it
+            fake = _not_a_leaf(fake)  # in-place operators are allowed on it
         if type(raw) is torch.nn.Parameter:
             fake = torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
         self.register(source, raw, fake)
