@@ -84,6 +84,7 @@ def _clone(value: Any) -> Any:
     return value
 
 
+_COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 _REFUSED: Final = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_", "aten::set_data"})
 _SDPA_DROPOUT: Final = 3  # position of dropout_p in torch's attention ops
 
@@ -99,13 +100,13 @@ def recipe_of(func: Any) -> Recipe:
         return Recipe(Action.RESHAPE)
     if func.is_view and func.namespace == "aten":
         # composites such as `to` are views only at times
-        composite = func not in KNOWN_VIEWS and func._can_decompose()
+        composite = func not in KNOWN_VIEWS and is_composite(func)
         return Recipe(Action.COMPOSITE if composite else Action.VIEW)
     if not schema.is_mutable and not _gives_tensors(schema):
         return Recipe(Action.QUESTION)
     if not schema.is_mutable and _reads_data(func):
         return Recipe(Action.DEPENDENT)
-    if func.namespace == "aten" and func._can_decompose():
+    if func.namespace == "aten" and is_composite(func):
         return Recipe(Action.COMPOSITE)
     if not schema.is_mutable:
         return Recipe(Action.PURE, random=random)
@@ -117,6 +118,16 @@ def recipe_of(func: Any) -> Recipe:
     pure = sum(1 for r in schema.returns if r.alias_info is None)
     twin = _functional_twin(func, len(written) + pure)
     return Recipe(Action.WRITE, twin or Copied(func, written), written, pure, random)
+
+
+def is_composite(func: OpOverload) -> bool:
+    """Whether torch computes this op by others, in C++ (its Python kernels import sympy)."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE.name)
+
+
+def run_composite(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a composite op; a mode around it sees the ops it is made of."""
+    return func._op_dk(_COMPOSITE, *args, **kwargs)
 
 
 def is_random(func: Any, args: tuple[Any, ...]) -> bool:

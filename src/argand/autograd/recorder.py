@@ -16,7 +16,16 @@ from torch.fx import Graph, Node
 from typing_extensions import override
 
 from argand.autograd.aliasing import Aliasing, Region
-from argand.autograd.functional import Action, Copied, Recipe, complete, is_random, recipe_of
+from argand.autograd.functional import (
+    Action,
+    Copied,
+    Recipe,
+    complete,
+    is_composite,
+    is_random,
+    recipe_of,
+    run_composite,
+)
 from argand.autograd.geometry import aten, dense_order, steps_of
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Untraceable
@@ -72,7 +81,7 @@ class Recorder(FakeMode):
                 return self._write(func, recipe, args, kwargs)
             case Action.COMPOSITE:
                 with self:
-                    return func.decompose(*args, **kwargs)
+                    return run_composite(func, args, kwargs)
             case Action.RESHAPE:
                 return self._reshape(func, args, kwargs)
             case Action.DEPENDENT:
@@ -125,7 +134,7 @@ class Recorder(FakeMode):
         args = complete(func, twin, args, inputs)
         if isinstance(twin, Copied):
             results = self._record_copied(func, twin, recipe, args, kwargs, targets)
-        elif twin in self.decompositions or twin._can_decompose():
+        elif twin in self.decompositions or is_composite(twin):
             with self:
                 results = twin(*args, **inputs)
         else:
