@@ -428,6 +428,26 @@ def test_a_list_that_is_also_read_elsewhere():
         same(tuple(result), (X, X + 1, X + 2, X + 3))
 
 
+def test_strides_of_a_tensor_with_history_survive_a_break():
+    weight = torch.ones(3, requires_grad=True)
+
+    def f(x):
+        wide = (weight * x).expand(2, 3)
+        print("break", file=OUT)
+        return wide.stride(), wide * 2
+
+    check(f, X)
+
+    def writes(x):
+        wide = (weight * x).expand(2, 3)
+        print("break", file=OUT)
+        wide[..., 0] = 3.0
+
+    for function in (writes, Recorded(writes)):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            function(X)
+
+
 def test_side_effects_happen_in_order_around_a_break():
     def f(x, log):
         log.append("one")

@@ -119,7 +119,7 @@ class Shadow:
 def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
     """The same with a history. `clone` keeps the strides of a dense tensor only."""
     made = fake.clone()
-    if made.stride() == fake.stride():
+    if made.stride() == fake.stride() or not fake.numel():
         return made
     last = sum((n - 1) * stride for n, stride in zip(fake.shape, fake.stride(), strict=True))
     flat = fake.detach().as_strided((last + 1,), (1,)).requires_grad_().clone()
