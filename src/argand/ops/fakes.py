@@ -19,11 +19,12 @@ from typing_extensions import override
 from argand.ops.fallback import eager_error, infer_by_torch
 from argand.ops.layout import DataDependent
 from argand.ops.rows import row_of
-from argand.ops.table import Kind, Rule
+from argand.ops.table import Kind
 
 __all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
 
-Handler = Callable[["FakeMode", tuple[Any, ...], dict[str, Any]], Any]
+# Takes the mode it runs under (None: called by hand), args and kwargs.
+Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
 # Answer with Python values that depend on data; torch does not tag all of them.
@@ -46,7 +47,7 @@ def fake_of(real: torch.Tensor) -> torch.Tensor:
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Result(s) of one non-view aten op as fresh fakes; raises what eager raises for wrong shapes."""
-    return _rule(func)(*args, **kwargs)
+    return _functional(func)(None, args, kwargs)
 
 
 class FakeMode(TorchDispatchMode):
@@ -63,16 +64,16 @@ class FakeMode(TorchDispatchMode):
 
 
 @cache
-def _rule(func: Any) -> Rule:
+def _functional(func: Any) -> Handler:
     """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
     row = row_of(func)
     if row is None:
-        return lambda *args, **kwargs: infer_by_torch(func, args, kwargs)
-    own = row.infer
+        return lambda _mode, args, kwargs: infer_by_torch(func, args, kwargs)
+    rule = row.infer
 
-    def rule(*args: Any, **kwargs: Any) -> Any:
+    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return own(*args, **kwargs)
+            return rule(*args, **kwargs)
         except DataDependent:
             raise
         except Exception:
@@ -80,7 +81,7 @@ def _rule(func: Any) -> Rule:
             # knows best, or a case the rule does not know, and then eager's answer is right.
             return eager_error(func, args, kwargs)
 
-    return rule
+    return answer
 
 
 @cache
@@ -119,7 +120,7 @@ def _handler(func: Any) -> Handler:
 
 
 def _data_dependent(func: Any) -> Handler:
-    def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise DataDependent(str(func))
 
     return answer
@@ -129,20 +130,15 @@ def _real(func: Any) -> Handler:
     return lambda _mode, args, kwargs: func(*args, **kwargs)
 
 
-def _functional(func: Any) -> Handler:
-    rule = _rule(func)
-    return lambda _mode, args, kwargs: rule(*args, **kwargs)
-
-
 def _factory(func: Any) -> Handler:
     """Like any functional op, but tensors asked for on the meta device are made there."""
-    rule = _rule(func)
+    made_here = _functional(func)
 
-    def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         device = kwargs.get("device")
         if device is not None and device.type != "cpu":
             return func(*args, **kwargs)
-        return rule(*args, **kwargs)
+        return made_here(mode, args, kwargs)
 
     return answer
 
@@ -150,7 +146,7 @@ def _factory(func: Any) -> Handler:
 def _composite(func: Any) -> Handler:
     """Composite ops reach a mode only where autograd is out of the way (inference mode)."""
 
-    def answer(mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with mode:
             # Not func.decompose: for some ops that is torch's Python decomposition (sympy).
             return func._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
@@ -188,22 +184,20 @@ def _mutating(func: Any) -> Handler:
     is_out = any(argument.is_out for argument in schema.arguments)
     pair = functional_pair(func)
     pair_row = None if pair is None else row_of(pair)
-    check: Rule | None = None
-    if is_out and pair is not None:
-        check = _rule(pair)
-    elif pair_row is not None and pair_row.kind is Kind.POINTWISE:
-        check = pair_row.infer
+    check: Handler | None = None
+    if pair is not None and (is_out or (pair_row is not None and pair_row.kind is Kind.POINTWISE)):
+        check = _functional(pair)
     names = frozenset(name for _, name in written) if is_out else frozenset()
     results = len(schema.returns)
 
-    def answer(_mode: FakeMode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
         if any(map(_overlaps, targets)):
             eager_error(func, args, kwargs)
         elif check is not None:
             inputs = {key: value for key, value in kwargs.items() if key not in names}
             try:
-                fits = _fits(targets, check(*args, **inputs), is_out)
+                fits = _fits(targets, check(None, args, inputs), is_out)
             except Exception:
                 fits = False
             if not fits:
