@@ -298,6 +298,37 @@ def test_calls_traced_by_fx_and_jit_are_plain(backend):
     assert "argand" not in str(traced.graph) and "eval_with_key" not in str(traced.graph)
 
 
+def test_calls_inside_torch_func_and_modes_are_plain(backend):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    compiled = argand.compile(plain, backend=backend)
+    assert torch.equal(torch.func.vmap(compiled)(X), plain(X))
+    assert torch.equal(torch.func.grad(lambda x: compiled(x).sum())(X), 2.0 * (X > 0))
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, kinds, args=(), kwargs=None):
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        compiled(X)
+    assert seen == ["aten.relu.default", "aten.mul.Tensor"]
+    assert not backend.graphs
+    compiled(X)
+    seen.clear()
+    with Watch():
+        compiled(X)
+    assert len(seen) == 2 and len(backend.graphs) == 1
+
+
+def test_default_device(backend):
+    compiled = argand.compile(lambda x: x + torch.ones(3), backend=backend)
+    with torch.device("cpu"):
+        assert torch.equal(compiled(X), X + 1)
+    assert len(backend.graphs) == 1
+
+
 # ---- recompilation ----
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 NULL: Final[object]
 SKIP: Final[str]
+OFF: Final[str]
 
 class FrameView:
     def __init__(self, fields: tuple[Any, ...], /) -> None: ...

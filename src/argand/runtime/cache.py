@@ -2,7 +2,7 @@
 
 A ``CodeCache`` is the Python half of a region: the C half keeps the entries of each code object and
 asks here on a miss. In: the view of a frame no entry fits. Out: a new entry; None, the frame runs
-as it is this once; or SKIP, it always does. Policy: the stance, the recompile limit with its one
+as it is this once; OFF, so does all it calls; or SKIP, it always does. Policy: the stance, the recompile limit with its one
 warning, one compilation at a time, and eager execution when the compiler itself fails.
 """
 
@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol, final
 
 import torch
 
-from argand.runtime import _native, skips, stance, tracebacks
-from argand.runtime._native import SKIP, Entry, FrameView, Region, release_arenas
+from argand.runtime import _native, skips, stance, state, tracebacks
+from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
 from argand.runtime.programs import compile_guards
@@ -100,8 +100,8 @@ class CodeCache:
     def on_miss(self, view: FrameView) -> Entry | str | None:
         """Answer the hook: no entry fits this frame."""
         region = self._region() if self._region is not None else None
-        if region is None or _is_being_traced(view):
-            return None
+        if region is None or _is_watched(view):
+            return OFF
         with _process.lock:
             found = region.find(view)
             if found is not None:
@@ -222,11 +222,9 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _is_being_traced(view: FrameView) -> bool:
-    """Whether torch.fx or torch.jit trace this call; compiled code has no place in their graphs."""
-    if torch._C._get_tracing_state() is not None:
-        return True
-    return any(isinstance(value, torch.fx.Proxy) for value in view.localsplus)
+def _is_watched(view: FrameView) -> bool:
+    """Whether somebody else follows what this call does: compiled code would hide it from them."""
+    return state.is_watched() or any(isinstance(v, torch.fx.Proxy) for v in view.localsplus)
 
 
 def reset() -> None:

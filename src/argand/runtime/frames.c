@@ -32,6 +32,7 @@ static _PyFrameEvalFunction previous = NULL;
 static Py_ssize_t extra_index = -1;
 static PyObject *skip_rule = NULL;
 static PyObject *error_trimmer = NULL; /* called with an exception that leaves a compiled frame */
+static PyObject *off_answer = NULL;  /* OFF: run this frame and all it calls with the hook off */
 static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questions about a code */
 
 static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing);
@@ -168,7 +169,8 @@ static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject
     return 1;
 }
 
-/* Asks the callback. 1: an entry was added. 0: run the frame. -1: an exception is set. */
+/* Asks the callback. 1: an entry was added. 0: run the frame. 2: run it with the hook off.
+ * -1: an exception is set. */
 static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
     PyObject *view = view_of(frame);
     if (view == NULL) return -1;
@@ -179,10 +181,11 @@ static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
     if (answer == NULL) return -1;
     int status = 0;
     if (answer == skip_answer) status = argand_region_skip(region, frame->f_code);
+    else if (answer == off_answer) status = 2;
     else if (Py_IS_TYPE(answer, &ArgandEntry_Type))
         status = argand_region_add(region, frame->f_code, (ArgandEntry *)answer) < 0 ? -1 : 1;
     else if (answer != Py_None) {
-        PyErr_Format(PyExc_TypeError, "a region's callback returns Entry, SKIP or None, not %R",
+        PyErr_Format(PyExc_TypeError, "a region's callback returns Entry, SKIP, OFF or None, not %R",
                      answer);
         status = -1;
     }
@@ -203,7 +206,12 @@ static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     int status = call_entry(region, frame, &result);
     if (status == 0 && !closed) {
         status = ask_callback(region, frame);
-        if (status > 0) status = call_entry(region, frame, &result);
+        if (status == 1) status = call_entry(region, frame, &result);
+        else if (status == 2) {
+            current = NULL;
+            result = hand_on(thread, frame, throwing);
+            current = region;
+        }
     }
     Py_DECREF(region);
     if (status < 0) return NULL;
@@ -383,6 +391,8 @@ int argand_add_frames(PyObject *module) {
     }
     skip_answer = PyUnicode_InternFromString("argand.SKIP");
     if (skip_answer == NULL || PyModule_AddObjectRef(module, "SKIP", skip_answer) < 0) return -1;
+    off_answer = PyUnicode_InternFromString("argand.OFF");
+    if (off_answer == NULL || PyModule_AddObjectRef(module, "OFF", off_answer) < 0) return -1;
     if (PyModule_AddObjectRef(module, "Switch", (PyObject *)&Switch_Type) < 0) return -1;
     return PyModule_AddFunctions(module, functions);
 }

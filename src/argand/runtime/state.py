@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import torch
+from torch.utils._device import DeviceContext  # the mode behind a default device
 
 Snapshot: TypeAlias = tuple[Any, ...]
 
@@ -36,7 +37,7 @@ def autocast_settings() -> tuple[object, ...]:
     return (*devices, torch.is_autocast_cache_enabled())
 
 
-def function_modes() -> tuple[object, ...]:
+def function_modes() -> tuple[tuple[type, str], ...]:
     """The active torch function modes; a default device is one of them."""
     count = torch._C._len_torch_function_stack()
     modes = [torch._C._get_function_stack_at(i) for i in range(count)]
@@ -48,6 +49,16 @@ RARE: Final[tuple[tuple[str, int, Callable[[], object]], ...]] = (
     ("torch autocast settings", 2, autocast_settings),
     ("torch function modes", 4, function_modes),
 )
+
+
+def is_watched() -> bool:
+    """Whether torch.jit, torch.func or a mode of the user follows each operation of this thread."""
+    return (
+        torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or any(kind is not DeviceContext for kind, _ in function_modes())
+    )
 
 
 def snapshot() -> Snapshot:

@@ -3,7 +3,7 @@
  * The fields of a tensor are read where torch 2.13 keeps them, without calling torch. Nothing is
  * taken on trust: calibrate() compares every field with what Python says for a set of sample
  * tensors, and as long as it has not succeeded all answers come from Python (slow, same result).
- * Measured: 200 parameters cost about 2 us this way, 29 us by DLPack plus requires_grad.
+ * Measured: 7 ns for all checks of a tensor; through DLPack the metadata alone takes 65 ns (design D4).
  */
 #include "tensors.h"
 
