@@ -29,6 +29,7 @@ from argand.runtime.guards import (
     Attr,
     Const,
     DictAttr,
+    DictOf,
     Guard,
     GuardKind,
     Item,
@@ -329,7 +330,7 @@ class World:
         return self.register(source, raw, value)
 
     def _copy_attributes(self, source: Source, raw: Any, value: Any) -> dict[str, Any]:
-        self.guard(GuardKind.DICT_KEYS, self.child(Attr, source, "__dict__"), tuple(raw.__dict__))
+        self.guard(GuardKind.DICT_KEYS, self.child(DictOf, source, None), tuple(raw.__dict__))
         attributes = {
             name: self.dict_attribute(source, name, item) for name, item in raw.__dict__.items()
         }
@@ -376,7 +377,9 @@ class World:
                 for i, item in enumerate(list.__iter__(raw)):
                     list.append(value, self.item(source, i, item))
             before = list(value)
-        attributes = self._copy_attributes(source, raw, value) if hasattr(raw, "__dict__") else None
+        attributes = None
+        if kind.__flags__ & HEAP_TYPE and hasattr(raw, "__dict__"):
+            attributes = self._copy_attributes(source, raw, value)
         self.shadows.append(Shadow(known, before, attributes))
         return value
 
