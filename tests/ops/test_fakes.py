@@ -69,6 +69,9 @@ WRONG_CALLS: list[Callable[[torch.Tensor], Any]] = [
     lambda x: torch.zeros(3).expand(2, 3).__setitem__((..., 0), 3.0),
     lambda x: torch.zeros(2, 1).expand(2, 3).uniform_(),
     lambda x: torch.zeros(3).expand(2, 3).copy_(torch.zeros(3)),
+    lambda x: x.add_(x.reshape(-1)[0]),
+    lambda x: x[:2].mul_(x[1:]),
+    lambda x: x[:, :3].contiguous()[:, :3].add_(torch.zeros(9)),
     lambda x: torch.cat([x, x[0]]),
     lambda x: torch.cat([x, x[:, :2]]),
     lambda x: x.sum(dim=7),
@@ -110,6 +113,15 @@ def test_errors_are_eagers_word_for_word(number: int) -> None:
         call(fake_of(torch.ones(3, 4)))
     assert type(ours.value) is type(eager.value)
     assert str(ours.value) == str(eager.value)
+
+
+def test_operands_that_cover_the_target_whole_or_not_at_all_are_fine() -> None:
+    def run(x: torch.Tensor) -> None:
+        x.add_(x), x.add_(x.view(3, 4)), x[0].mul_(x[1]), x[:, :2].add_(x[:, 2:])
+
+    run(torch.ones(3, 4))
+    with FakeMode():
+        run(fake_of(torch.ones(3, 4)))
 
 
 def test_random_ops_draw_nothing() -> None:

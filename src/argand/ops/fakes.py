@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from argand.ops.fallback import eager_error, infer_by_torch
-from argand.ops.layout import DataDependent
+from argand.ops.layout import DataDependent, is_dense
 from argand.ops.rows import row_of
 from argand.ops.table import Kind
 
@@ -30,6 +30,10 @@ _NO_KWARGS: Final[dict[str, Any]] = {}
 # Answer with Python values that depend on data; torch does not tag all of them.
 _DATA_DEPENDENT: Final = frozenset(
     {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item", "_pack_padded_sequence"}
+)
+_HALF_COVERED: Final = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+    "single memory location. Please clone() the tensor before performing the operation."
 )
 # They change the metadata of their argument: done for real on the fake.
 _METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fresh"})
@@ -202,6 +206,8 @@ def _mutating(func: Any) -> Handler:
                 fits = False
             if not fits:
                 eager_error(func, args, kwargs)
+            if not is_out and any(_half_covers(targets[0], value) for value in args[1:]):
+                raise RuntimeError(_HALF_COVERED)
         if results == 0:
             return None
         return targets[0] if results == 1 else tuple(targets[:results])
@@ -225,6 +231,22 @@ def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
             if not result.is_contiguous():
                 target.as_strided_(result.shape, result.stride())
     return True
+
+
+def _half_covers(target: Any, value: Any) -> bool:
+    """Whether an operand lies in part over the tensor to be written, as eager's iterator sees it."""
+    if not isinstance(value, torch.Tensor) or value is target or not _is_dense(value):
+        return False
+    begin, other = target.data_ptr(), value.data_ptr()
+    end, other_end = begin + target.nbytes, other + value.nbytes
+    if (begin, end) == (other, other_end):
+        return target.stride() != value.stride() and _is_dense(target)
+    return begin < other_end and other < end and _is_dense(target)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor fill one block of memory."""
+    return is_dense(tensor.shape, tensor.stride())
 
 
 def _overlaps(target: Any) -> bool:

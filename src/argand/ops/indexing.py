@@ -162,7 +162,9 @@ def _is_legacy_empty(tensor: Tensor) -> bool:
 
 def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     joined = [tensor for tensor in tensors if not _is_legacy_empty(tensor)]
-    dtype = promote(*tensors)
+    dtype = tensors[0].dtype
+    if any(tensor.dtype is not dtype for tensor in tensors):
+        dtype = promote(*tensors)
     if not joined:
         return dense((0,), dtype)
     shape = list(joined[0].shape)
