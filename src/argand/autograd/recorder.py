@@ -27,7 +27,7 @@ from argand.autograd.functional import (
     run_composite,
 )
 from argand.autograd.geometry import aten, dense_order, steps_of
-from argand.autograd.graphs import add_node
+from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
 
@@ -370,8 +370,8 @@ def _copy(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     region = recorder.region_of(target)
     node = aliasing.read(recorder.region_of(source))
     fitted = aliasing.fit(node, target)
-    if fitted is node or fitted.target is aten.expand.default:
-        fitted = aliasing.restride(fitted, target)  # new memory: it may be written or returned
+    if fitted.op != "call_function" or is_view(fitted):
+        fitted = aliasing.restride(fitted, target)  # a memory's value starts at offset zero
     aliasing.write(region, fitted)
     return target
 
