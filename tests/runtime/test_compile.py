@@ -177,7 +177,7 @@ def test_a_compiled_module_is_the_module(backend):
     )
     assert repr(compiled) == repr(net)
     assert [id(p) for p in compiled.parameters()] == [id(p) for p in net.parameters()]
-    assert Net.made == []
+    assert Net.made == [Rich]
 
 
 def test_attributes_flags_and_state_are_shared(backend):
@@ -383,6 +383,100 @@ def test_shapes_dtypes_and_grad_mode(backend):
     with torch.no_grad():
         assert not compiled(inputs[-1]).requires_grad
     assert compiled(inputs[-1]).requires_grad
+
+
+class Rich(Net):
+    """A module that reads state of every kind."""
+
+    factor = 3.0
+
+    def __init__(self):
+        super().__init__()
+        self.table = {"a": [1.0, 2.0], "b": {"c": (3.0,)}}
+        self.maybe = None
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.ReLU()])
+        self.order = {"one": 1.0, "two": 2.0}
+
+    def forward(self, x):
+        y = self.fc(x) * self.scale + self.shift
+        for layer in self.layers:
+            y = layer(y)
+        for i, (name, value) in enumerate(self.order.items()):
+            y = y + value * i + len(name)
+        if self.maybe is not None:
+            y = y * self.maybe
+        if self.training:
+            y = y + 1
+        if hasattr(self, "extra"):
+            y = y - 5
+        return y * self.factor + self.table["a"][0] + self.table["b"]["c"][0] + OFFSET
+
+
+OFFSET = 1.0
+
+
+def swap_order(net):
+    net.order = dict(reversed(net.order.items()))
+
+
+def reorder_in_place(net):
+    net.order["one"] = net.order.pop("one")
+
+
+CHANGES = {
+    "attribute": lambda net: setattr(net, "scale", 3.0),
+    "type of an attribute": lambda net: setattr(net, "scale", 2),
+    "attribute from None": lambda net: setattr(net, "maybe", 2.0),
+    "attribute appears": lambda net: setattr(net, "extra", 1),
+    "attribute over a class attribute": lambda net: setattr(net, "factor", 4.0),
+    "training": lambda net: net.train(),
+    "list in a dict": lambda net: net.table["a"].__setitem__(0, 7.0),
+    "nested dict": lambda net: net.table["b"].update(c=(8.0,)),
+    "dict replaced": lambda net: setattr(net, "table", {"a": [5.0], "b": {"c": (0.0,)}}),
+    "order of a dict": swap_order,
+    "order of a dict in place": reorder_in_place,
+    "key added": lambda net: net.order.update(three=3.0),
+    "layer appended": lambda net: net.layers.append(torch.nn.Tanh()),
+    "layer replaced": lambda net: net.layers.__setitem__(1, torch.nn.Sigmoid()),
+    "layer replaced by one of its kind": lambda net: setattr(net, "fc", torch.nn.Linear(3, 3)),
+    "parameter replaced": lambda net: setattr(
+        net.fc, "weight", torch.nn.Parameter(torch.ones(3, 3))
+    ),
+    "parameter removed": lambda net: setattr(net.fc, "bias", None),
+    "parameter frozen": lambda net: net.fc.weight.requires_grad_(False),
+    "data of a parameter": lambda net: setattr(net.fc.weight, "data", torch.ones(3, 3)),
+    "values in place": lambda net: net.fc.weight.data.fill_(2.0),
+    "buffer replaced": lambda net: setattr(net, "shift", torch.zeros(3)),
+    "buffer of another shape": lambda net: setattr(net, "shift", torch.zeros(1)),
+    "hook": lambda net: net.fc.register_forward_hook(lambda m, a, out: out * 2),
+    "hook before": lambda net: net.layers[0].register_forward_pre_hook(lambda m, a: (a[0] * 2,)),
+    "forward on an instance": lambda net: setattr(net.fc, "forward", lambda x: x),
+    "class of a child": lambda net: setattr(net.layers[1], "__class__", torch.nn.Identity),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_after_a_change_the_next_call_is_right(name, backend):
+    net = Rich().eval()
+    compiled = argand.compile(net, backend=backend)
+    for _ in range(3):
+        assert torch.equal(compiled(X), net(X))
+    CHANGES[name](net)
+    for _ in range(2):
+        result, expected = compiled(X), net(X)
+        assert torch.equal(result, expected) and result.dtype == expected.dtype
+        assert result.requires_grad == expected.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"), [("module", "OFFSET", 9.0), ("class", "factor", 9.0)]
+)
+def test_after_a_change_of_a_global_or_a_class(place, name, value, backend, monkeypatch):
+    net = Rich().eval()
+    compiled = argand.compile(net, backend=backend)
+    assert torch.equal(compiled(X), net(X)) and torch.equal(compiled(X), net(X))
+    monkeypatch.setattr(sys.modules[__name__] if place == "module" else Rich, name, value)
+    assert torch.equal(compiled(X), net(X))
 
 
 def test_reset(backend):
