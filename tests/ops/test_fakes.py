@@ -158,6 +158,17 @@ def test_set_data_and_metadata_changes() -> None:
         assert meta.device.type == "meta"
 
 
+def test_the_fast_path_of_transformer_layers() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    x = torch.zeros(3, 5, 16).transpose(0, 1).contiguous().transpose(0, 1)
+    with torch.no_grad():
+        eager = layer(x), *layer.self_attn(x, x, x, average_attn_weights=False)
+        with FakeMode():
+            ours = layer(x), *layer.self_attn(x, x, x, average_attn_weights=False)
+    for fake, real in zip(ours, eager):
+        assert (fake.shape, fake.stride()) == (real.shape, real.stride())
+
+
 def test_infer_is_the_rule_of_one_op() -> None:
     x = fake_of(torch.zeros(3, 4))
     result = infer(torch.ops.aten.var_mean.correction, (x, [1]), {"keepdim": True})

@@ -306,6 +306,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="unfold_backward", kind=_S, infer=_unfold_backward),
     OpDef(name="cat", kind=_G, infer=_cat, cheap=True),
     *rows(_G, _stack, "stack _stack", cheap=True),
+    *rows(Kind.POINTWISE, _like_self, "fill.Scalar fill.Tensor zero", cheap=True),
     OpDef(name="repeat", kind=_G, infer=_repeat, cheap=True),
     *rows(_G, _like_self, "flip", cheap=True),
     *rows(_G, _roll, "roll", cheap=True),

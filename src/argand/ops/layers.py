@@ -129,12 +129,41 @@ def _cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     return dense(shape, self.dtype)
 
 
+def _attention_layer(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    if query.dim() != 3 or query.is_nested:
+        refuse("not (batch, length, size)")
+    batch, length, _ = query.shape
+    heads = () if average_attn_weights else (num_head,)
+    weights = dense((batch, *heads, length, key.shape[1]), query.dtype) if need_weights else None
+    return like_dense(query), weights
+
+
+def _encoder_layer(src: Tensor, *_: Any) -> Tensor:
+    return like_dense(src) if not src.is_nested else refuse("nested")
+
+
 _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="mkldnn_rnn_layer", kind=_O, infer=_recurrent),
     OpDef(name="mkldnn_rnn_layer_backward", kind=_O, infer=_recurrent_backward),
     OpDef(name="_thnn_fused_lstm_cell", kind=_O, infer=_lstm_cell),
+    OpDef(name="_native_multi_head_attention", kind=Kind.MATMUL, infer=_attention_layer),
+    OpDef(name="_transformer_encoder_layer_fwd", kind=Kind.MATMUL, infer=_encoder_layer),
     OpDef(name="_grouped_mm", kind=Kind.MATMUL, infer=_grouped_mm),
     OpDef(name="histc", kind=_O, infer=_histc),
     OpDef(name="_cdist_forward", kind=_O, infer=_cdist),
