@@ -243,3 +243,18 @@ def test_writes_to_inputs_come_last():
 
 def test_graphs_that_write_to_intermediates_are_interpreted():
     check(lambda x: F.pad(x, (1, 1), mode="circular"), R(2, 3, 4))
+
+
+def test_heads_reach_the_product_without_copies():
+    def attention(x, w):
+        q = (x @ w).view(2, 9, 3, 8).transpose(1, 2)
+        k = x.view(2, 9, 3, 8).transpose(1, 2)
+        scores = torch.matmul(q, k.transpose(-1, -2))
+        return torch.matmul(scores.softmax(-1), q), torch.mm(x[0].t().contiguous(), x[1])
+
+    from argand.support import events
+
+    x, w = R(2, 9, 24), R(24, 24)
+    with events.collect() as heard:
+        check(attention, x, w, rtol=1e-4, atol=1e-4)
+    assert len(heard.texts("schedule")) == 1  # the softmax; no kernel copies heads

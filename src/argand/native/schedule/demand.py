@@ -11,12 +11,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, final
 
+import torch
+
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, roots_of
-from argand.native.ir.types import Shape, contiguous_strides
+from argand.native.ir.types import DType, Shape, contiguous_strides
 from argand.native.schedule.strides import dense, same_layout, strided
 
+aten = torch.ops.aten
+PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS
 COMPUTED = (Kind.POINTWISE, Kind.REDUCE, Kind.GATHER)
 
 
@@ -64,8 +68,11 @@ def find_demand(graph: Graph) -> Demand:
     for node in graph.nodes:
         if node.op == "extern":
             call: Any = node.attribute
+            product = call.target in PRODUCTS
             demand.operands[node] = tuple(
-                _in_memory(demand, build, value, strides)
+                (_factor(demand, value) if product else None)
+                or _uncopied(demand, build, value, strides)
+                or _in_memory(demand, build, value, strides)
                 for value, strides in zip(node.inputs, call.layouts, strict=True)
             )
         elif node.op == "gather":
@@ -76,6 +83,29 @@ def find_demand(graph: Graph) -> Demand:
     demand.outputs = _outputs(demand, build)
     demand.nodes = _order(demand, roots_of(graph.effects, demand.outputs))
     return demand
+
+
+def _factor(demand: Demand, node: Node) -> Node | None:
+    """An operand of a matrix product without the copies before it: BLAS reads most strides.
+
+    Batches that were merged from two dimensions are taken apart again.
+    """
+    inner = node
+    if node.op == "reshape" and len(node.shape) == 3:
+        split = node.inputs[0]
+        if len(split.shape) == 4 and split.shape[2:] == node.shape[1:]:
+            inner = split
+    while inner.op == "copy":
+        inner = inner.inputs[0]
+    place = strided(inner, demand.strides)
+    if inner is node or place is None or node.dtype not in (DType.F32, DType.F64):
+        return None
+    (rows, columns), (down, along) = inner.shape[-2:], place.strides[-2:]
+    if not (along == 1 and down >= columns) and not (down == 1 and along >= rows):
+        return None
+    if place.leaf.kind in COMPUTED:
+        demand.required.add(place.leaf)
+    return inner
 
 
 def _leaf_layout(demand: Demand, node: Node) -> None:
@@ -145,6 +175,26 @@ def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None
     demand.layouts.setdefault(copy, wanted)
     demand.required.add(copy)
     return copy
+
+
+def _uncopied(demand: Demand, build: Builder, node: Node, strides: Shape) -> Node | None:
+    """What a copy was made of, when that has the memory an extern wants."""
+    bare = _without_copies(build, node)
+    if bare is node:
+        return None
+    place = strided(bare, demand.strides)
+    fits = place is not None and same_layout(node.shape, place.strides, strides)
+    return bare if fits and place and place.leaf.kind not in COMPUTED else None
+
+
+def _without_copies(build: Builder, node: Node) -> Node:
+    """The same value as views of what was copied."""
+    if node.op == "copy":
+        return _without_copies(build, node.inputs[0])
+    if node.kind is not Kind.VIEW:
+        return node
+    below = _without_copies(build, node.inputs[0])
+    return node if below is node.inputs[0] else build.rebuild(node, (below,))
 
 
 def _expanded(shape: Shape, strides: Shape) -> bool:

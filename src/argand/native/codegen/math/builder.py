@@ -218,7 +218,16 @@ class Body:
         return self.select(bound > value, bound, value)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's rule, lowest coefficient first."""
+        """Horner's rule, lowest coefficient first.
+
+        The high terms of a long one are two chains, even and odd powers: a chain of dependent
+        instructions is what a core cannot overlap. The two low terms decide the error.
+        """
+        if len(coefficients) > 8:
+            square, high = x * x, coefficients[2:]
+            even = self.polynomial(square, high[::2])
+            result = self.fma(self.polynomial(square, high[1::2]), x, even)
+            return self.fma(self.fma(result, x, coefficients[1]), x, coefficients[0])
         result = self.constant(coefficients[-1], x.element)
         for coefficient in reversed(coefficients[:-1]):
             result = self.fma(result, x, coefficient)
