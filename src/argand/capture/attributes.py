@@ -18,7 +18,7 @@ from argand.capture.journal import DELETED
 from argand.capture.markers import MISSING
 from argand.capture.operate import PLAIN, lookup
 from argand.capture.world import World
-from argand.runtime.guards import Attr, DictAttr, DictOf, GuardKind, Item, Source, TypeAttr
+from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item, Source, TypeAttr
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -447,8 +447,3 @@ def delete(tracer: Tracer, owner: Any, name: str) -> None:
             tracer.journal.write_attribute(owner, name, DELETED)
     else:
         native.apply(delattr, owner, name)
-
-
-def has_source_attribute(tracer: Tracer, source: Source, name: str) -> Source:
-    """The source of `source.name` by getattr."""
-    return tracer.world.child(Attr, source, name)

@@ -22,7 +22,7 @@ from argand.capture.builtin_rules import (
 )
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
-from argand.capture.operate import PLAIN, lookup
+from argand.capture.operate import lookup
 from argand.customops.definition import CustomOp
 from argand.runtime._native import Switch
 from argand.support.errors import Break, CaptureBreak
@@ -338,4 +338,3 @@ _BY_TYPE: Final[dict[type, Any]] = {
     Callback: call_native_object,
     Generator: call_native_object,
 }
-__all__ = ["PLAIN", "call"]

@@ -67,19 +67,6 @@ def reduce(function: Any, items: Any, *start: Any) -> Any:
     return value
 
 
-def next_or(iterator: Any, default: Any) -> Any:
-    """`next(iterator, default)` of an iterator of a Python class."""
-    try:
-        return iterator.__next__()
-    except StopIteration:
-        return default
-
-
-def run_with_hooks_free(module: Any, args: Any, kwargs: Any) -> Any:
-    """`module(*args, **kwargs)` of an nn.Module without hooks."""
-    return module.forward(*args, **kwargs)
-
-
 def checkpoint(function: Any, args: Any, kwargs: Any) -> Any:
     """`torch.utils.checkpoint.checkpoint`: same numbers, without its saving of memory."""
     return function(*args, **kwargs)

@@ -37,7 +37,6 @@ from argand.support.errors import (
     Break,
     CaptureBreak,
     CaptureError,
-    InternalError,
     Location,
 )
 from argand.support.options import Options
@@ -196,6 +195,3 @@ class _Attempt:
         events.artifact(
             "graph_breaks", lambda: f"user code raised {error!r}: eager raises it again"
         )
-
-
-__all__ = ["SKIP", "Captured", "InternalError", "capture_frame"]

@@ -18,7 +18,6 @@ from argand.capture.arguments import bind
 from argand.capture.frame import Frame
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
-from argand.capture.markers import MISSING
 from argand.capture.recorder import Recorder
 from argand.capture.world import World
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
@@ -201,6 +200,3 @@ class Tracer:
             raise CaptureBreak(Break.B013, None, what="warnings.catch_warnings")
         self.journal.deferred.append(Deferred(function, args, kwargs))
         return None
-
-
-__all__ = ["MISSING", "Tracer"]
