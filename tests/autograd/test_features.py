@@ -4,6 +4,7 @@ import copy
 import gc
 import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -550,6 +551,42 @@ def test_training_loop_with_optimizer_and_accumulation():
             optimizer.step()
         losses.append(run(*tensors, data))
     torch.testing.assert_close(losses[1], losses[0])
+
+
+def test_threads_compile_and_run_at_once():
+    inputs = [leaf(3, 4), leaf(4, 4)]
+
+    def f(x, w):
+        return F.dropout(torch.tanh(x @ w), 0.0).sum()
+
+    expected = torch.autograd.grad(f(*inputs), inputs)
+
+    def work(_):
+        run = aot_eager(f, inputs, partition_fn=min_cut_partition)
+        return [torch.autograd.grad(run(*inputs), inputs) for _ in range(3)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for results in pool.map(work, range(8)):
+            for result in results:
+                torch.testing.assert_close(result, expected)
+
+
+def test_gradient_scaler_and_no_grad_evaluation():
+    model = nn.Linear(4, 2)
+    function, tensors = as_function(model, lambda m, x: m(x))
+    x = torch.randn(3, 4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = aot_eager(function, [*tensors, x])
+    before = model.weight.detach().clone()
+    scaler.scale(run(*tensors, x).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    torch.testing.assert_close(model.weight.detach(), before - 0.1 * x.sum(0).expand(2, 4))
+    with torch.no_grad():
+        evaluated = run(*tensors, x)
+    assert not evaluated.requires_grad
+    torch.testing.assert_close(evaluated, model(x).detach())
 
 
 def test_ints_and_nones_in_outputs():
