@@ -511,6 +511,22 @@ def test_nothing_stays_alive():
     assert [r() for r in references] == [None] * 3
 
 
+def test_backward_releases_the_inputs():
+    w = leaf(3)
+    x = w * 2
+    y = aot_eager(lambda x: x.sin(), [x])(x)
+    held = weakref.ref(x)
+    del x
+    y.sum().backward(retain_graph=True)
+    assert held() is not None
+    torch.autograd.grad(y.sum(), w, create_graph=True)
+    y.sum().backward()
+    gc.collect()
+    assert held() is None
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y.sum(), w, create_graph=True)
+
+
 def test_boxed_compilers_get_a_list():
     lists = []
 

@@ -276,7 +276,7 @@ def _make_function(
                 return places.scatter(_differentiate(ctx, tangents, checked, again), present)
             values = [*ctx.saved_tensors, *tangents]
             tangents.clear()
-            ctx.maybe_clear_saved_tensors()
+            _release(ctx)
             return places.scatter(backward()(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
@@ -318,10 +318,20 @@ class _Places:
         return tuple(answer)
 
 
+def _release(ctx: Any) -> None:
+    """Let go of saved tensors and inputs before the backward runs, unless the graph is retained."""
+    ctx.maybe_clear_saved_tensors()
+    try:
+        _ = ctx._raw_saved_tensors
+    except RuntimeError:  # they are gone
+        ctx.primals = None
+
+
 def _differentiate(
     ctx: Any, tangents: list[Any], checked: Sequence[int], again: Differentiable
 ) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
+    _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
     primals = ctx.primals
     if [primals[k]._version for k in checked] != ctx.versions:
         raise RuntimeError(
