@@ -207,6 +207,15 @@ resnet = nn.Sequential(
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 10),
 )
 lstm = nn.LSTM(8, 16, 2)
+
+@torch.library.custom_op("ops_test::scale", mutates_args=())
+def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
+    raise AssertionError("a user's kernel ran at trace time")
+
+@scale.register_fake
+def _(x, factor):
+    return torch.empty_like(x)
+
 with FakeMode():
     tokens = torch.zeros(2, 16, dtype=torch.int64)
     loss = F.cross_entropy(bert(tokens).flatten(0, 1), tokens.flatten())
@@ -218,6 +227,7 @@ with FakeMode():
     F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
     with torch.inference_mode():
         bert.eval()(tokens), resnet.eval()(torch.zeros(2, 3, 64, 64)), q.detach() @ q.detach().mT
+    assert scale(q, 2.0).shape == q.shape
     big = torch.zeros(2048, 2048)
     try:
         big @ big[:7]

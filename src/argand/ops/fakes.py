@@ -72,7 +72,7 @@ def _functional(func: Any) -> Handler:
     """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
     row = row_of(func)
     if row is None:
-        return lambda _mode, args, kwargs: infer_by_torch(func, args, kwargs)
+        return _rowless(func)
     rule = row.infer
 
     def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,6 +85,24 @@ def _functional(func: Any) -> Handler:
             # knows best, or a case the rule does not know, and then eager's answer is right.
             return eager_error(func, args, kwargs)
 
+    return answer
+
+
+def _rowless(func: Any) -> Handler:
+    """An op we have no row for; one from ``torch.library`` may bring its own fake kernel."""
+    registry = torch._library.simple_registry.singleton
+
+    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Asked at each call: a kernel may be registered late. Through the dispatcher's meta key
+        # the same kernel would cost an import of sympy.
+        kernel = registry.find(func.name()).fake_impl.kernel
+        if kernel is None:
+            return infer_by_torch(func, args, kwargs)
+        with FakeMode():  # not the caller's: what a fake kernel calls is no part of the program
+            return kernel.func(*args, **kwargs)
+
+    if func.namespace == "aten":
+        return lambda _mode, args, kwargs: infer_by_torch(func, args, kwargs)
     return answer
 
 
