@@ -406,6 +406,22 @@ def test_a_loop_that_collects_results_compiles_once(form):
     assert len(compiled.graphs) <= 2
 
 
+def test_a_comprehension_with_breaks_is_read_by_its_frame():
+    """Fuzzer, seed 5214: the loop ran over what was appended after the last break only."""
+
+    def f(x, seen):
+        for t in [describe(x) for _ in range(3)]:
+            seen.append(t.dim())
+            x = x + t
+        return x
+
+    compiled = Recorded(f)
+    for _ in range(2):
+        seen, expected = [], []
+        same(compiled(X, seen), f(X, expected))
+        assert seen == expected
+
+
 def test_a_list_that_is_also_read_elsewhere():
     """The list is appended to here and read there: both see all of it."""
 

@@ -19,7 +19,7 @@ from argand.capture.frame import Frame
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
 from argand.capture.recorder import Recorder
-from argand.capture.world import World
+from argand.capture.world import ReadWhole, World
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.support.errors import Break, CaptureBreak, Location
 from argand.support.options import Options
@@ -122,6 +122,11 @@ class Tracer:
             made_at = self.frames[-1].count if self.frames else 0
             return Generator(frame, function, args, kwargs, made_at)
         frame.run()
+        known = self.world.known.get(id(frame.result))
+        if (
+            known is not None and known.partial
+        ):  # the caller may read what this frame only appended to
+            raise ReadWhole
         return frame.result
 
     def _frame(self, function: types.FunctionType, code: types.CodeType) -> Frame:
