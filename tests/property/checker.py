@@ -8,6 +8,7 @@ the aliasing of objects; numbers bit for bit if the backend runs the graph as it
 
 from __future__ import annotations
 
+import re
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -50,7 +51,10 @@ class Picture:
         if isinstance(value, set | frozenset):
             return ("set", sorted(map(repr, value)))
         if hasattr(value, "getvalue"):
-            return ("buffer", value.getvalue())
+            text = (
+                value.getvalue()
+            )  # a printed tensor names its history, which is the backend's own
+            return ("buffer", text if self.exact else re.sub(r"grad_fn=<\w+>", "grad_fn", text))
         if hasattr(value, "__dict__"):
             return (type(value).__name__, self.of(vars(value)))
         return (type(value).__name__, "opaque")
