@@ -258,3 +258,16 @@ def test_heads_reach_the_product_without_copies():
     with events.collect() as heard:
         check(attention, x, w, rtol=1e-4, atol=1e-4)
     assert len(heard.texts("schedule")) == 1  # the softmax; no kernel copies heads
+
+
+def test_index_out_of_range_is_an_error():
+    from argand.native.compile import compile_graph
+    from tests.native.tracing import aten_graph
+
+    w, i = R(10, 6), torch.tensor([1, 2, 9])
+    for program in (lambda w, i: F.embedding(i, w), lambda w, i: w[:, i % 6] + w[i].sum()):
+        compiled = compile_graph(aten_graph(program, w, i), [w, i])
+        torch.testing.assert_close(compiled([w, i])[0], program(w, i))
+        with pytest.raises(IndexError, match="out of range"):
+            compiled([w, torch.tensor([1, 10, 3])])
+        torch.testing.assert_close(compiled([w, i])[0], program(w, i))

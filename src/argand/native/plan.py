@@ -75,6 +75,7 @@ class _Planner:
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
+    flag: int = -1  # buffer kernels mark when an index is out of range
     seeds: int = -1  # buffer of the seeds of this call
     drawn: dict[Node, int] = field(default_factory=dict)  # random op's seed -> its place there
     returned: set[Node] = field(default_factory=set)
@@ -99,7 +100,8 @@ class _Planner:
         self._free(steps, inputs)
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
-        flat = (*first, *(step for group in steps for step in group))
+        last = [launch.Call(_check_flag, (launch.Ref(self.flag),))] if self.flag >= 0 else []
+        flat = (*first, *(step for group in steps for step in group), *last)
         return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
 
     # --- buffers -----------------------------------------------------------------------------
@@ -125,6 +127,8 @@ class _Planner:
             return self.ids[node]
         if node.op == "input":
             number = int(node.attribute)  # type: ignore[arg-type]
+        elif node.op == "flag":
+            number = self.flag = self._new(launch.Constant(torch.zeros(1, dtype=torch.int64)))
         elif node.op == "seed":
             number = self._new(launch.View(self.seeds, (1,), (1,), self.drawn[node]))
         elif node.op == "tensor":
@@ -266,6 +270,13 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
     spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
     assert spec is not None
     return spec.torch_dtype
+
+
+def _check_flag(flag: torch.Tensor) -> None:
+    """Raise as eager does when a kernel met an index out of range."""
+    if flag.item():
+        flag.zero_()
+        raise IndexError("index out of range in self")
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:

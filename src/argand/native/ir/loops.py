@@ -40,13 +40,18 @@ class Coordinate:
 @final
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read one element; ``indirect`` adds value * stride, the value checked against a bound."""
+    """Read one element; ``indirect`` adds value * stride.
+
+    A value outside 0 .. bound - 1 is kept inside and marked in the buffer ``flag``; with a bound of 0
+    it is known to be right.
+    """
 
     result: ValueId
     dtype: DType
     buffer: int
     index: Affine
     indirect: tuple[tuple[ValueId, int, int], ...] = ()  # (value, stride, bound)
+    flag: int = -1
 
 
 @final

@@ -56,9 +56,10 @@ def _statement(statement: Statement) -> str:
             return f"v{result} = constant {dtype.value} {value!r}"
         case Coordinate(result, index):
             return f"v{result} = coordinate [{index}]"
-        case Load(result, dtype, buffer, index, indirect):
+        case Load(result, dtype, buffer, index, indirect, flag):
             extra = "".join(f" + v{v}*{stride}<{bound}" for v, stride, bound in indirect)
-            return f"v{result} = load {dtype.value} b{buffer}[{index}]{extra}"
+            mark = f" flag b{flag}" if flag >= 0 else ""
+            return f"v{result} = load {dtype.value} b{buffer}[{index}]{extra}{mark}"
         case Compute(result, dtype, op, arguments, operand):
             listed = ", ".join(f"v{a}" for a in arguments)
             return f"v{result} = {op} {dtype.value} {operand.value}({listed})"
@@ -132,7 +133,9 @@ def _made(name: str, *parts: str) -> Statement:
         extra = re.findall(r"\+ v(\d+)\*(-?\d+)<(\d+)", parts[4])
         indirect = tuple((int(v), int(stride), int(bound)) for v, stride, bound in extra)
         index = parse_affine(parts[3])
-        return Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect)
+        flag = re.search(r"flag b(\d+)", parts[4])
+        number = -1 if flag is None else int(flag[1])
+        return Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number)
     if name == "store":
         return Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
     if name == "accumulate":

@@ -84,6 +84,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "constant": OpRow(Kind.LEAF, 0, "free"),  # attribute: the value, of every element
     "iota": OpRow(Kind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
     "seed": OpRow(Kind.LEAF, 0, "free"),  # attribute: which seed of the call, for one random op
+    "flag": OpRow(Kind.LEAF, 0, "free"),  # memory a kernel marks when an index is out of range
     "tensor": OpRow(Kind.LEAF, 0, "free"),  # attribute: Baked, a torch tensor of the graph
     "view": OpRow(Kind.VIEW, 1),  # attribute: an Affine per input dimension
     "reshape": OpRow(Kind.VIEW, 1),

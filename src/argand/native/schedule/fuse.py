@@ -15,7 +15,7 @@ from typing import final
 
 from argand.native.ir.affine import Affine, NotAffine
 from argand.native.ir.tensor import OPS, Kind, Node
-from argand.native.ir.types import numel
+from argand.native.ir.types import DType, numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Group, unify, variables_of
 from argand.native.schedule.mapping import (
@@ -41,6 +41,7 @@ class Schedule:
     group_of: dict[Node, Group] = field(default_factory=dict)
     order: tuple[Group, ...] = ()
     in_memory: set[Node] = field(default_factory=set)
+    flag: Node = field(default_factory=lambda: Node("flag", (), (), DType.I64))
     decisions: list[str] = field(default_factory=list)
 
 

@@ -300,7 +300,8 @@ class _Nest:
             else:
                 index = index + form.substitute(dict(enumerate(coordinates))).scale(stride)
         buffer = self._buffer(place.leaf)
-        load = Load(self._fresh(), _known(node), buffer, index, tuple(indirect))
+        flag = self._buffer(self.schedule.flag)
+        load = Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag)
         return self._emit(stage, load)
 
     def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
@@ -319,7 +320,7 @@ class _Nest:
             by = self._emit(stage, Constant(self._fresh(), i64, size))
             digit = self._emit(stage, Compute(self._fresh(), i64, "irem", (rest, by), i64))
             rest = self._emit(stage, Compute(self._fresh(), i64, "idiv", (rest, by), i64))
-            indirect.append((digit, stride, size))
+            indirect.append((digit, stride, 0))
         buffer = self._buffer(place.leaf)
         index = Affine(place.offset)
         return self._emit(stage, Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))

@@ -402,6 +402,7 @@ class _Emitter:
         base = self._base(load, scope)
         scattered = [o for o in offsets if o[0].lanes > 1]
         for value, stride, bound in offsets:
+            self._mark(load, value, bound)
             if value.lanes == 1:
                 base = self._add_indirect(base, value.name, stride, bound)
         lanes = scope.lanes if step or scattered else 1
@@ -413,9 +414,26 @@ class _Emitter:
             name = self.text.value(f"load {kind}, ptr {address}, align {align}")
         return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
 
+    def _mark(self, load: Load, value: Value, bound: int) -> None:
+        """Set the flag when some lane's index is out of range; the caller raises IndexError."""
+        if not bound or load.flag < 0:
+            return
+        text, lanes = self.text, value.lanes
+        limit = splat("i64", lanes, bound - 1)
+        bad = text.value(f"icmp ugt {vector('i64', lanes)} {value.name}, {limit}")
+        if lanes > 1:
+            bits = text.value(f"bitcast <{lanes} x i1> {bad} to i{lanes}")
+            bad = text.value(f"icmp ne i{lanes} {bits}, 0")
+        mark, go = text.label("mark"), text.label("go")
+        text.line(f"br i1 {bad}, label %{mark}, label %{go}")
+        text.begin_block(mark)
+        text.line(f"store i64 1, ptr {self.pointers[load.flag]}")
+        text.line(f"br label %{go}")
+        text.begin_block(go)
+
     def _add_indirect(self, base: str, value: str, stride: int, bound: int) -> str:
         """base + value * stride, the value kept inside its dimension."""
-        safe = self.text.intrinsic("umin", "i64", [value, str(bound - 1)])
+        safe = self.text.intrinsic("umin", "i64", [value, str(bound - 1)]) if bound else value
         scaled = self.text.value(f"mul i64 {safe}, {stride}")
         return self.text.value(f"add i64 {base}, {scaled}")
 
