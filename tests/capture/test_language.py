@@ -526,6 +526,38 @@ def recursion(x):
     return power(4)
 
 
+class Tagged(type):
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.tag = "tagged"
+        return made
+
+
+class WithTag(metaclass=Tagged):
+    def __init__(self, x):
+        self.x = x
+
+
+@case
+def metaclasses_and_local_classes(x):
+    @dataclasses.dataclass(frozen=True)
+    class Local:
+        a: torch.Tensor
+        b: int = 2
+
+        @functools.cached_property
+        def both(self):
+            return self.a * self.b + x
+
+    local, tagged = Local(x), WithTag(x + 1)
+    return local.a, tagged.x, tagged.tag, dataclasses.replace(local, b=3).a
+
+
+@case
+def one_hot(x):
+    return F.one_hot(x.long(), 9), F.one_hot(x.long(), num_classes=10)
+
+
 @case
 def asserts(x):
     assert x.shape[0] == 3, "three"

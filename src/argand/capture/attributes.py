@@ -39,6 +39,7 @@ _METADATA: Final = frozenset(
     | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
 )
 _TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_MODULE_SETTER: Final = torch.nn.Module.__setattr__
 _STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
 
 
@@ -414,7 +415,9 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         else:
             tracer.journal.write_attribute(owner, name, value)
     else:
-        native.apply(setattr, owner, name, value)
+        setter = lookup(tracer, type(owner), "__setattr__")
+        interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
+        native.apply(object.__setattr__ if interpreted else setattr, owner, name, value)
 
 
 def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:

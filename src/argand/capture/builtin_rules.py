@@ -73,7 +73,9 @@ _HARMLESS_MODULES: Final = frozenset(
     }
 )
 # Reads nothing of its arguments but their identity or type, or only stores them.
-_HOLDERS: Final = (list, dict, set, frozenset, tuple, collections.deque, str)
+_HOLDERS: Final = (
+    *(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),
+)
 _KEEPS_TENSORS: Final = frozenset(
     {isinstance, issubclass, type, id, callable, zip, enumerate, list, tuple, set, dict, frozenset}
     | {range, slice, functools.partial, itertools.chain, itertools.islice, itertools.cycle, repr}
@@ -332,6 +334,13 @@ def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return native.apply(id, *args)
 
 
+def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """With a given number of classes the result has a fixed size; torch still reads the data to check."""
+    if kwargs.get("num_classes", args[1] if len(args) > 1 else -1) < 0:
+        raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
+    return tracer.call(tracer.polyfill("one_hot"), args, kwargs)
+
+
 def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return dict(tracer.frames[-1].locals)
@@ -356,7 +365,7 @@ def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     made = tracer.mark_made(native.call(__build_class__, args, kwargs))
     for value in vars(made).values():
         parts = [value, getattr(value, "__func__", None)]
-        parts += [getattr(value, name, None) for name in ("fget", "fset", "fdel")]
+        parts += [getattr(value, name, None) for name in ("fget", "fset", "fdel", "func")]
         for part in parts:
             if isinstance(part, types.FunctionType):
                 tracer.mark_made(part)
@@ -398,6 +407,7 @@ RULES: Final[dict[Any, Any]] = {
     repr: _str("repr"),
     format: _format,
     id: _id,
+    torch._C._nn.one_hot: _one_hot,
     vars: _vars,
     locals: _locals,
     globals: _globals,

@@ -234,20 +234,22 @@ def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -
     if args and name == "__delattr__":
         attributes.delete(tracer, args[0], args[1])
         return None
-    if name == "__init__" and args and function is object.__init__:
+    if function is object.__init__:
         return None
+    if function is type.__call__:
+        return call_class(tracer, args[0], args[1:], kwargs, plain=True)
     return call_harmless(tracer, function, args, kwargs)
 
 
-def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Make an instance."""
+def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: bool = False) -> Any:
+    """Make an instance; `plain`: as `type.__call__` does, whatever the metaclass says."""
     rule = CLASS_RULES.get(kind)
     if rule is not None:
         return _ruled(tracer, kind, rule, args, kwargs)
     if issubclass(kind, torch.Tensor):
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
     meta = lookup(tracer, type(kind), "__call__")
-    if type(meta) is types.FunctionType:
+    if type(meta) is types.FunctionType and not plain:
         if meta.__module__ == "enum":
             return native.call(kind, args, kwargs)
         return call_function(tracer, meta, (kind, *args), kwargs)

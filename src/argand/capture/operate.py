@@ -6,7 +6,6 @@ Python method for the operator has it interpreted; everything else is Python's o
 
 from __future__ import annotations
 
-import collections
 import operator
 import types
 from collections.abc import Callable
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 
 # Types whose operators never call Python code for themselves.
 PLAIN: Final = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), tuple, list, dict, set, frozenset, range}
-    | {slice, torch.Size, torch.dtype, torch.device, collections.deque, type(...), bytearray}
+    {int, float, bool, str, bytes, complex, type(None), tuple, list, dict, range, slice, torch.Size}
+    | {torch.dtype, torch.device, type(...)}  # sets and deques of objects may be opaque
 )
 _SYMBOLS: Final = {
     "+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod",
