@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import warnings
 import weakref
 
 import pytest
@@ -208,3 +209,24 @@ def test_many_compiles_leave_nothing_behind():
         gc.collect()
         counts.append(len(gc.get_objects()))
     assert counts[2] - counts[1] < 8 * 5, counts
+
+
+def test_our_own_bug_is_eager_with_one_warning(monkeypatch):
+    from argand.capture.recorder import Recorder
+
+    monkeypatch.setattr(Recorder, "argument", None)
+
+    def f(x):
+        try:
+            return x + 1
+        except TypeError:
+            return None  # not the user's exception: must not be caught here
+
+    run = argand.compile(f, backend="eager")
+    with pytest.warns(RuntimeWarning, match="fell back to eager"):
+        assert run(torch.ones(1)).item() == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run(torch.ones(1)).item() == 2
+    with pytest.raises(argand.InternalError):
+        argand.compile(f, backend="eager", options={"strict": True})(torch.ones(1))
