@@ -453,6 +453,40 @@ def test_gradients_of_unused_outputs_are_none():
     torch.testing.assert_close(gx, x.cos())
 
 
+@PARTITIONS
+def test_unused_outputs_cost_nothing(partition):
+    graphs = []
+
+    def compiler(gm, examples):
+        graphs.append([n.target._opname for n in gm.graph.nodes if n.op == "call_function"])
+        return gm
+
+    def f(x, w):
+        h = torch.tanh(x @ w)
+        return h.sin(), (h @ w).exp(), w.cos()
+
+    inputs = [leaf(3, 3), leaf(3, 3)]
+    run = compile_with_autograd(
+        graph_of(f, 2),
+        inputs,
+        fw_compiler=compiler,
+        partition_fn=partition,
+        options=Options(strict=True),
+    )
+    for used in ([0], [1], [0, 2], [0, 1, 2], [2]):
+        results = []
+        for function in (f, run):
+            outputs = function(*inputs)
+            chosen = [outputs[k].sum() for k in used]
+            results.append(torch.autograd.grad(chosen, inputs, allow_unused=True))
+        expected, actual = results
+        assert [a is None for a in actual] == [b is None for b in expected]
+        for a, b in zip(actual, expected, strict=True):
+            if b is not None:
+                torch.testing.assert_close(a, b)
+    assert graphs[1].count("mm") < graphs[4].count("mm")
+
+
 def test_backward_is_compiled_at_first_use():
     compiled = []
 
@@ -482,6 +516,35 @@ def test_saved_tensor_modified_is_an_error():
         y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+def test_inputs_and_results_may_be_written_where_eager_saves_others():
+    def f(x, w):
+        h = x + 1
+        return h, torch.tanh(h * w)
+
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        leaf_x, w = leaf(3), leaf(3)
+        x = leaf_x * 1.0
+        run = aot_eager(f, [x, w], partition_fn=min_cut_partition) if compiled else f
+        h, z = run(x, w)
+        with torch.no_grad():
+            x.add_(5)
+        z.sum().backward()
+        results.append((leaf_x.grad, w.grad))
+    torch.testing.assert_close(results[1], results[0])
+
+    def g(x):
+        h = x * 2
+        return h, torch.exp(h)
+
+    x = leaf(3)
+    h, z = aot_eager(g, [x], partition_fn=min_cut_partition)(x)
+    h.detach().add_(1)
+    z.sum().backward()
+    torch.testing.assert_close(x.grad, 2 * torch.exp(2 * x))
 
 
 def test_saved_tensor_hooks_see_what_is_saved():

@@ -35,12 +35,13 @@ _CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
 class Region:
     """One geometry in a memory."""
 
-    __slots__ = ("fake", "memory", "node", "parent", "step", "version")
+    __slots__ = ("fake", "memory", "node", "origin", "parent", "step", "version")
 
     def __init__(
         self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None
     ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
+        self.origin = (parent, step)  # the view as the program made it, for replay on real tensors
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
 

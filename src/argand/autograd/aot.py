@@ -16,14 +16,15 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
-from argand.autograd.graphs import flat_outputs, make_module, readable
+from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.outputs import Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
-from argand.autograd.trace import Program, Traced, run_graph, trace
+from argand.autograd.trace import Program, Traced, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
 from argand.support import events
+from argand.support.errors import InternalError
 from argand.support.options import Options
 
 Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -72,11 +73,13 @@ def compile_with_autograd(
     return rebuild(compile_traced(program, traced, compilers))
 
 
-def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers) -> Traced | None:
+def _try_trace(
+    program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1
+) -> Traced | None:
     """The traced program; None, with a count of why, when only eager is right for it."""
     try:
         with events.stage("autograd.trace"):
-            return trace(program, inputs, compilers.decompositions)
+            return trace(program, inputs, compilers.decompositions, only)
     except Exception as reason:
         # what eager alone can do right is no failure
         if compilers.options.strict and not isinstance(reason, Untraceable | DataDependent):
@@ -122,7 +125,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     return run_training(
         traced,
         run_forward,
-        _compile_later(backward, compilers.backward),
+        _compile_later(program, traced, backward, compilers),
         _differentiate_later(program, traced, compilers),
     )
 
@@ -162,20 +165,66 @@ def _partition(
     return compilers.partition(joint, inputs, num_fwd_outputs=traced.results, **extra)
 
 
-def _compile_later(module: GraphModule, compiler: Compiler) -> Callable[[], Boxed]:
-    """The backward, compiled when it first runs."""
-    lock = threading.Lock()
-    done: list[Boxed] = []
+def _compile_later(
+    program: Program, traced: Traced, module: GraphModule, compilers: Compilers
+) -> Callable[[int, Sequence[Any]], Boxed | None]:
+    """The backward for the tangents that are there (as bits), compiled when it first runs.
 
-    def get() -> Boxed:
-        if not done:
+    None when there is no special one: then the full backward takes zeros for what is missing.
+    """
+    lock = threading.Lock()
+    known: dict[int, Boxed | None] = {}
+    every = (1 << len(traced.tangents)) - 1
+
+    def get(present: int, primals: Sequence[Any]) -> Boxed | None:
+        if present not in known:
             with lock:
-                if not done:
-                    fakes = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
-                    done.append(boxed(compiler(module, fakes)))
-        return done[0]
+                if present not in known:
+                    full = present == every
+                    chosen = (
+                        module
+                        if full
+                        else _part(program, traced, module, compilers, present, primals)
+                    )
+                    known[present] = chosen and _compile_backward(chosen, compilers)
+        return known[present]
 
     return get
+
+
+def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
+    fakes = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    return boxed(compilers.backward(module, fakes))
+
+
+def _part(
+    program: Program,
+    traced: Traced,
+    module: GraphModule,
+    compilers: Compilers,
+    present: int,
+    primals: Sequence[Any],
+) -> GraphModule | None:
+    """The backward of some of the results, from what the forward has saved for all of them.
+
+    The forward half of a second trace has the node names of the first, so what was saved is known
+    by name.
+    """
+    with torch.enable_grad(), ambient_autocast(traced.autocast):
+        part = _try_trace(program, primals, compilers, present)
+    if part is None:
+        return None
+    nodes = {node.name: node for node in part.graph.nodes}
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    saved = [nodes.get(n.name, n) for n in places if not str(n.target).startswith("tangents")]
+    tangents = [node for name, node in nodes.items() if name.startswith("tangents")]
+    backward = [node for node in part.graph.nodes if node.meta.get("is_backward")]
+    gradients = flat_outputs(part.graph)[part.results :]
+    try:
+        graph = extract(backward, [*saved, *tangents], gradients, draws=False)
+    except InternalError:  # it needs something the full backward does without
+        return None
+    return make_module(graph, part.constants, "PartialBackward")
 
 
 def _differentiate_later(

@@ -96,6 +96,12 @@ class Split:
             self.forward.setdefault(node)
         self.results = {node for node in outputs[:count] if isinstance(node, Node)}
         self.read = [node for node in self.forward if self._is_read(node, gradients)]
+        # The caller may write to inputs and results before the backward. Eager's derivatives read
+        # (themselves or through a view) what eager saves, so saving those fails when eager fails.
+        self.safe = set(self.read)
+        for node in reversed(self.forward):
+            if node in self.safe and is_view(node):
+                self.safe.update(node.all_input_nodes)
 
     def _is_read(self, node: Node, gradients: set[Node]) -> bool:
         if node.op == "get_attr" or is_tuple(node):
@@ -137,10 +143,10 @@ class Split:
         if is_tuple(node) or is_view(node) or node.op == "get_attr":
             return INFINITE
         size = bytes_of(node)
-        if node.op == "placeholder":  # parameters are alive anyway, other inputs may be
-            return 1 + (size // 1024 if node.meta.get("parameter", True) else size // 2)
-        if node in self.results:
-            return 1 + size // 2  # made anyway, and often kept by the caller
+        if node.op == "placeholder" and node.meta.get("parameter", True):
+            return 1 + size // 1024  # alive anyway
+        if node.op == "placeholder" or node in self.results:  # made anyway, and often kept
+            return 1 + size // 2 if node in self.safe else INFINITE
         materialised = is_heavy(node) or any(is_heavy(user) for user in node.users)
         return 1 + (size if materialised else 2 * size)
 

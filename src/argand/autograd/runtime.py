@@ -18,7 +18,9 @@ from argand.autograd.outputs import Mutation, Row
 from argand.autograd.trace import Traced
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
-# (primals, tangents, state of the generator) -> gradients that can be differentiated again
+# (bits of the tangents that are there, primals) -> the backward for them
+Backward = Callable[[int, Sequence[Any]], Boxed | None]
+# (primals, tangents) -> gradients that can be differentiated again
 Differentiable = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
@@ -194,7 +196,7 @@ def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) ->
 
 
 def run_training(
-    traced: Traced, forward: Boxed, backward: Callable[[], Boxed], again: Differentiable
+    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
 ) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
@@ -228,10 +230,8 @@ def run_training(
     return run
 
 
-def _fit_tangent(tangent: torch.Tensor | None, fake: torch.Tensor) -> torch.Tensor:
-    """The tangent the graph was traced with: no None, and the strides it expects."""
-    if tangent is None:
-        return torch.zeros_like(fake)
+def _fit_tangent(tangent: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    """The tangent with the strides the graph was traced with."""
     stride = tangent.stride()
     if stride == fake.stride() or same_layout(fake.shape, stride, fake.stride()):
         return tangent
@@ -240,7 +240,7 @@ def _fit_tangent(tangent: torch.Tensor | None, fake: torch.Tensor) -> torch.Tens
 
 
 def _make_function(
-    traced: Traced, forward: Boxed, backward: Callable[[], Boxed], again: Differentiable
+    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
 ) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
     results, random = traced.results, traced.random
@@ -273,11 +273,17 @@ def _make_function(
             if not present:
                 return (None,) * places.inputs
             if torch.is_grad_enabled():
+                tangents = places.fill(tangents, present)
                 return places.scatter(_differentiate(ctx, tangents, checked, again), present)
+            run = backward(present, ctx.primals)
+            if run is None:
+                run = backward(places.every, ctx.primals)
+                tangents = places.fill(tangents, present)
+            assert run is not None
             values = [*ctx.saved_tensors, *tangents]
             tangents.clear()
             _release(ctx)
-            return places.scatter(backward()(values), present)
+            return places.scatter(run(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
     return super(torch.autograd.Function, CompiledFunction).apply
@@ -290,6 +296,7 @@ class _Places:
     def __init__(self, traced: Traced) -> None:
         self.inputs = len(traced.inputs)
         self.tangents = tuple(zip(traced.tangents, traced.tangent_fakes, strict=True))
+        self.every = (1 << len(self.tangents)) - 1
         self.constant = [k for k in range(traced.results) if k not in set(traced.tangents)]
         self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
@@ -300,14 +307,21 @@ class _Places:
         ]
 
     def gather(self, grads: Sequence[Any]) -> tuple[int, list[torch.Tensor]]:
-        """(bits of the tangents that are there, tangents as the graph wants them)."""
-        present = 0
-        for bit, (place, _) in enumerate(self.tangents):
+        """(bits of the tangents that are there, those tangents as the graph wants them)."""
+        present, found = 0, []
+        for bit, (place, fake) in enumerate(self.tangents):
             if grads[place] is not None:
                 present |= 1 << bit
-        if not present:
-            return 0, []
-        return present, [_fit_tangent(grads[place], fake) for place, fake in self.tangents]
+                found.append(_fit_tangent(grads[place], fake))
+        return present, found
+
+    def fill(self, tangents: Sequence[torch.Tensor], present: int) -> list[torch.Tensor]:
+        """All tangents, with zeros for those that are not there."""
+        given = iter(tangents)
+        return [
+            next(given) if present >> bit & 1 else torch.zeros_like(fake)
+            for bit, (_, fake) in enumerate(self.tangents)
+        ]
 
     def scatter(self, gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
         """One gradient per input; None where only absent tangents could have given one."""

@@ -231,15 +231,21 @@ def trace(
     program: Program,
     examples: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
+    only: int = -1,
 ) -> Traced:
-    """Trace a program, with its backward if its results need one."""
+    """Trace a program, with its backward if its results need one.
+
+    ``only`` has a bit for each tangent that will be there; the backward is that of their results.
+    """
     if torch.is_inference_mode_enabled():  # its tensors have no versions to read
         with torch.inference_mode(False), torch.no_grad():
             return _trace(program, examples, decompositions)
     accumulate = sealed = False
     while True:
         try:
-            return _trace(program, examples, decompositions, accumulate=accumulate, sealed=sealed)
+            return _trace(
+                program, examples, decompositions, accumulate=accumulate, sealed=sealed, only=only
+            )
         except DataDependent:
             if sealed:
                 raise
@@ -257,6 +263,7 @@ def _trace(
     *,
     accumulate: bool = False,
     sealed: bool = False,
+    only: int = -1,
 ) -> Traced:
     recorder = Recorder(decompositions)
     leaves, inputs, plain = _make_fakes(recorder, examples)
@@ -282,7 +289,8 @@ def _trace(
             raise Untraceable("an input that shares memory with another input is written to")
         results = effects.results(inputs)
         values = _own_memory(recorder, results)
-        tangents = tangent_indices(effects, results)
+        every = tangent_indices(effects, results)
+        tangents = [k for bit, k in enumerate(every) if only >> bit & 1]
         differentiable = leaf_indices(leaves) if tangents else []
         wanted = [leaves[index] for index in differentiable]
         gradients, fakes = _backward(recorder, results, tangents, wanted, accumulate)
@@ -372,11 +380,12 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     start, region = recorder.region_of(base), recorder.region_of(view)
     steps: list[Step] = []
     while region is not start:
-        if region.parent is None or region.step is None:
+        parent, step = region.origin
+        if parent is None or step is None:
             shift = view.storage_offset() - base.storage_offset()
             return (Step(shifted_view, (list(view.shape), list(view.stride()), shift), {}),)
-        steps.append(region.step)
-        region = region.parent
+        steps.append(step)
+        region = parent
     return tuple(reversed(steps))
 
 
