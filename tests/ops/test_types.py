@@ -27,6 +27,7 @@ def test_rules_agree_with_eager(dtypes: list[str], layouts: list[str], limit: in
         for (_, args, kwargs), guess, actual in cases
     ]
     assert not wrong, "\n".join(wrong)
-    # A mask as index, and empty uint8 indices of gather, are the only calls rules leave to torch.
-    assert set(mode.refused) <= {"index.Tensor", "gather"}
+    # Results that depend on data, and odd empty inputs, are the only calls rules leave to torch.
+    left = {"index.Tensor", "repeat_interleave.Tensor", "gather", "pixel_unshuffle"}
+    assert set(mode.refused) <= left
     assert sum(mode.right.values()) > 1000

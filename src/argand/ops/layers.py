@@ -94,8 +94,8 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
 
 def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
     *batch, channels, height, width = self.shape
-    if height % downscale_factor or width % downscale_factor:
-        refuse("sizes do not divide")
+    if not self.numel() or height % downscale_factor or width % downscale_factor:
+        refuse("nothing, or sizes do not divide")
     shape = (
         *batch,
         channels * downscale_factor**2,
