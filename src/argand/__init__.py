@@ -6,6 +6,7 @@ does not even import torch.
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any, Final
 
@@ -67,7 +68,14 @@ def __getattr__(name: str) -> Any:
     place = _PLACE.get(name)
     if place is None:
         raise AttributeError(f"module 'argand' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"argand.{place}"), name)
+    # Modules stay: looking for garbage while they load, among all objects of torch, is time lost.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        value = getattr(importlib.import_module(f"argand.{place}"), name)
+    finally:
+        if collects:
+            gc.enable()
     globals()[name] = value
     return value
 

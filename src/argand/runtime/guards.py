@@ -21,192 +21,169 @@ from argand.support.errors import Location
 _MODULE_DICTS = frozenset({"_parameters", "_buffers", "_modules"})
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Local:
-    """A local variable or argument of the frame."""
+class _Place:
+    """Base of sources: plain classes of slots, because capture makes thousands of them.
 
-    name: str
+    Two are equal when they are of one class and have equal fields. They are never changed.
+    """
 
-    @override
-    def __str__(self) -> str:
-        return self.name
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The contents of a cell or free variable of the frame."""
-
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return self.name
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Global:
-    """A global of the frame's module; missing when the name is not in ``f_globals``."""
-
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return self.name
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Builtin:
-    """A name of the frame's builtins."""
-
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return self.name
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Const:
-    """An object the guard program holds strongly: modules, classes, functions. Equal by identity."""
-
-    value: Any
+    __slots__ = ()
 
     @override
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and other.value is self.value
+        return type(other) is type(self) and self._key() == other._key()
 
     @override
     def __hash__(self) -> int:
-        return id(self.value)
+        return hash(self._key())
 
     @override
-    def __str__(self) -> str:
-        return str(
-            getattr(self.value, "__qualname__", None)
-            or getattr(self.value, "__name__", repr(self.value))
-        )
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self._key()}"
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Attr:
-    """``getattr(base, name)``: generic, may run descriptors, so it is the dear road."""
+class _Named(_Place):
+    __slots__ = ("name",)
+    __match_args__ = ("name",)
 
-    base: Source
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.{self.name}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class DictAttr:
-    """``base.__dict__[name]``: no descriptors. On a class: its own dict, not its bases'."""
-
-    base: Source
-    name: str
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     @override
-    def __str__(self) -> str:
-        return f"{self.base}.{self.name}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Item:
-    """``base[key]`` of a list or tuple (int key) or a dict (constant key), by exact C access."""
-
-    base: Source
-    key: Any
-
-    @override
-    def __str__(self) -> str:
-        if isinstance(self.base, DictAttr) and self.base.name in _MODULE_DICTS:
-            key = str(self.key)
-            owner = str(self.base.base)
-            return f"{owner}[{key}]" if key.isdigit() else f"{owner}.{key}"
-        return f"{self.base}[{self.key!r}]"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FrameFunction:
-    """The function whose frame this is."""
-
-    name: str = "this function"
+    def _key(self) -> tuple[Any, ...]:
+        return (type(self), self.name)
 
     @override
     def __str__(self) -> str:
         return self.name
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ClosureCell:
-    """``base.__closure__[index]`` of a function: the cell itself."""
+class _Under(_Place):
+    """What is found by a name under another source."""
 
-    base: Source
-    index: int
+    __slots__ = ("base", "name")
+    __match_args__ = ("base", "name")
+
+    def __init__(self, base: Source, name: str) -> None:
+        self.base, self.name = base, name
+
+    @override
+    def _key(self) -> tuple[Any, ...]:
+        return (self.base, self.name)
 
     @override
     def __str__(self) -> str:
-        return f"{self.base}.__closure__[{self.index}]"
+        return f"{self.base}.{self.name}"
+
+
+class _At(_Place):
+    """What is found at a position of another source."""
+
+    __slots__ = ("base", "index")
+    __match_args__ = ("base", "index")
+
+    def __init__(self, base: Source, index: int) -> None:
+        self.base, self.index = base, index
+
+
+class _Of(_Place):
+    """What belongs to another source."""
+
+    __slots__ = ("base",)
+    __match_args__ = ("base",)
+
+    def __init__(self, base: Source) -> None:
+        self.base = base
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """``base.cell_contents`` of a cell."""
+class Local(_Named):
+    """A local variable or argument of the frame."""
 
-    base: Source
-    name: str = ""  # the variable, for the user to read
+    __slots__ = ()
+
+
+@final
+class Cell(_Named):
+    """The contents of a cell or free variable of the frame."""
+
+    __slots__ = ()
+
+
+@final
+class Global(_Named):
+    """A global of the frame's module; missing when the name is not in ``f_globals``."""
+
+    __slots__ = ()
+
+
+@final
+class Builtin(_Named):
+    """A name of the frame's builtins."""
+
+    __slots__ = ()
+
+
+@final
+class FrameFunction(_Named):
+    """The function whose frame this is."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str = "this function") -> None:
+        super().__init__(name)
+
+
+@final
+class Const(_Place):
+    """An object the guard program holds strongly: modules, classes, functions. Equal by identity."""
+
+    __slots__ = ("value",)
+    __match_args__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @override
+    def _key(self) -> tuple[Any, ...]:
+        return (id(self.value),)
 
     @override
     def __str__(self) -> str:
-        return self.name or f"{self.base}.cell_contents"
+        value = self.value
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        return str(name or repr(value))
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Closure:
-    """``base.__closure__[index].cell_contents`` of a function."""
+class Attr(_Under):
+    """``getattr(base, name)``: generic, may run descriptors, so it is the dear road."""
 
-    base: Source
-    index: int
-    name: str = ""  # the free variable, for the user to read
-
-    @override
-    def __str__(self) -> str:
-        return self.name or f"{self.base}.__closure__[{self.index}].cell_contents"
+    __slots__ = ()
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """``base.__defaults__[index]`` of a function."""
+class DictAttr(_Under):
+    """``base.__dict__[name]``: no descriptors. On a class: its own dict, not its bases'."""
 
-    base: Source
-    index: int
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.__defaults__[{self.index}]"
+    __slots__ = ()
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class KwDefaults:
+class TypeAttr(_Under):
+    """What the class ``base`` or the first of its bases holds under ``name``, not bound."""
+
+    __slots__ = ()
+
+
+@final
+class KwDefaults(_Under):
     """``base.__kwdefaults__[name]`` of a function."""
 
-    base: Source
-    name: str
+    __slots__ = ()
 
     @override
     def __str__(self) -> str:
@@ -214,11 +191,86 @@ class KwDefaults:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class TypeOf:
+class Item(_Place):
+    """``base[key]`` of a list or tuple (int key) or a dict (constant key), by exact C access."""
+
+    __slots__ = ("base", "key")
+    __match_args__ = ("base", "key")
+
+    def __init__(self, base: Source, key: Any) -> None:
+        self.base, self.key = base, key
+
+    @override
+    def _key(self) -> tuple[Any, ...]:
+        return (self.base, self.key)
+
+    @override
+    def __str__(self) -> str:
+        if isinstance(self.base, DictAttr) and self.base.name in _MODULE_DICTS:
+            owner, key = str(self.base.base), str(self.key)
+            return f"{owner}[{key}]" if key.isdigit() else f"{owner}.{key}"
+        return f"{self.base}[{self.key!r}]"
+
+
+@final
+class ClosureCell(_At):
+    """``base.__closure__[index]`` of a function: the cell itself."""
+
+    __slots__ = ()
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.base}.__closure__[{self.index}]"
+
+
+@final
+class Closure(_Place):
+    """``base.__closure__[index].cell_contents`` of a function."""
+
+    __slots__ = ("base", "index", "name")
+    __match_args__ = ("base", "index", "name")
+
+    def __init__(self, base: Source, index: int, name: str = "") -> None:
+        self.base, self.index = base, index
+        self.name = name  # the free variable, for the user to read
+
+    @override
+    def __str__(self) -> str:
+        return self.name or f"{self.base}.__closure__[{self.index}].cell_contents"
+
+
+@final
+class Contents(_Place):
+    """``base.cell_contents`` of a cell."""
+
+    __slots__ = ("base", "name")
+    __match_args__ = ("base", "name")
+
+    def __init__(self, base: Source, name: str = "") -> None:
+        self.base = base
+        self.name = name  # the variable, for the user to read
+
+    @override
+    def __str__(self) -> str:
+        return self.name or f"{self.base}.cell_contents"
+
+
+@final
+class Defaults(_At):
+    """``base.__defaults__[index]`` of a function."""
+
+    __slots__ = ()
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.base}.__defaults__[{self.index}]"
+
+
+@final
+class TypeOf(_Of):
     """``type(base)``."""
 
-    base: Source
+    __slots__ = ()
 
     @override
     def __str__(self) -> str:
@@ -226,24 +278,10 @@ class TypeOf:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class TypeAttr:
-    """What the class ``base`` or the first of its bases holds under ``name``, not bound."""
-
-    base: Source
-    name: str
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.{self.name}"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class DictOf:
+class DictOf(_Of):
     """``base.__dict__`` itself (the real dict; a class has none)."""
 
-    base: Source
+    __slots__ = ()
 
     @override
     def __str__(self) -> str:
@@ -251,12 +289,14 @@ class DictOf:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SizeOf:
+class SizeOf(_Place):
     """``base.size(dim)`` of a tensor, as an int."""
 
-    base: Source
-    dim: int
+    __slots__ = ("base", "dim")
+    __match_args__ = ("base", "dim")
+
+    def __init__(self, base: Source, dim: int) -> None:
+        self.base, self.dim = base, dim
 
     @override
     def __str__(self) -> str:
