@@ -336,7 +336,8 @@ def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     """With a given number of classes the result has a fixed size; torch still reads the data to check."""
-    if kwargs.get("num_classes", args[1] if len(args) > 1 else -1) < 0:
+    count: Any = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+    if count < 0:
         raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
     return tracer.call(tracer.polyfill("one_hot"), args, kwargs)
 
