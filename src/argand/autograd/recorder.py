@@ -26,7 +26,7 @@ from argand.autograd.functional import (
     recipe_of,
     run_composite,
 )
-from argand.autograd.geometry import Step, aten, dense_order, steps_of
+from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
@@ -115,9 +115,8 @@ class Recorder(FakeMode):
         parent = self.region_of(base)
         result = func(*args, **kwargs)
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
-            region = self.region_of(result)
-            if region.fake is result and region is not parent:
-                region.origin = (parent, Step(func, args[1:], kwargs))
+            if geometry_of(result) not in parent.memory.regions:
+                self.region_of(result).origin = (parent, Step(func, args[1:], kwargs))
             return result
         results = result if isinstance(result, list | tuple) else (result,)
         for step, view in zip(steps_of(func, args, kwargs, len(results)), results, strict=True):
