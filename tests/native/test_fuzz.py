@@ -10,3 +10,9 @@ def test_random_programs(seed):
     for offset in range(10):
         reason = check(seed + offset)
         assert reason is None, f"seed {seed + offset}: {reason}"
+
+
+@pytest.mark.parametrize("seed", [5016])  # a short row kept for a loop over a longer one
+def test_programs_that_failed_once(seed):
+    reason = check(seed)
+    assert reason is None, reason

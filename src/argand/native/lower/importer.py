@@ -211,7 +211,13 @@ def _writes(target: Any) -> bool:
 
 
 def is_functional(module: torch.fx.GraphModule) -> bool:
-    """Whether nothing but inputs of the graph is written to, by ops that come last."""
+    """Whether nothing but inputs of the graph is written to, and all tensors are dense on the CPU."""
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and (
+            value.layout is not torch.strided or value.device.type not in ("cpu", "meta")
+        ):
+            return False
     return all(
         isinstance(node.args[0], torch.fx.Node) and node.args[0].op == "placeholder"
         for node in module.graph.nodes

@@ -82,7 +82,7 @@ class _Nest:
         for node in stored:
             self._store(node)
         rows = [s for s in self.stages.values() if not s.inner]
-        loops = [s for s in self.stages.values() if s.inner]
+        loops = [s for s in self.stages.values() if s.inner and s.statements]
         dtypes = tuple(_known(node) for node in self.buffers)
         kernel = arrange(
             dtypes,
@@ -229,15 +229,16 @@ class _Nest:
             return self._emit(stage, load)
         if node not in self.cached and not self._keep_row(node):
             return None
-        earlier = self._stage(depth, stage.inner | self.outer)
+        inner = variables_of(coordinates) - self.outer  # maybe less than the stage's
+        earlier = self._stage(depth, inner | self.outer)
         if node not in self.cached:
             value = self._pull(node, coordinates, earlier)
             self.cached[node] = len(self.scratch)
-            self.scratch.append((_computed_type(node), self._row_length(stage.inner)))
-            index = self._row_index(stage.inner)
+            self.scratch.append((_computed_type(node), self._row_length(inner)))
+            index = self._row_index(inner)
             number = -1 - self.cached[node]
             earlier.statements.append(Store(_computed_type(node), number, index, value))
-        index = self._row_index(stage.inner)
+        index = self._row_index(inner)
         number = -1 - self.cached[node]
         load = Load(self._fresh(), _computed_type(node), number, index)
         return self._emit(stage, load)

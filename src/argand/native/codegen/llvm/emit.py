@@ -89,10 +89,10 @@ def emit_kernel(
     return _Emitter(name, kernel, target, declarations).run()
 
 
-def vector_lanes(kernel: Kernel, target: Target) -> tuple[int, int]:
-    """Lanes of a full register of the narrowest type computed with, and of the vector loops."""
+def vector_lanes(block: Block, target: Target) -> tuple[int, int]:
+    """Lanes of a full register of the narrowest type computed with, and of a vector loop."""
     sizes, cost, reduces = [], 0, False
-    for statement in walk(kernel.body):
+    for statement in walk(block):
         if isinstance(statement, Load | Store | Compute | Accumulate):
             compute = DType.F32 if statement.dtype.is_half else statement.dtype
             if compute is not DType.BOOL:
@@ -100,8 +100,7 @@ def vector_lanes(kernel: Kernel, target: Target) -> tuple[int, int]:
         if isinstance(statement, Compute):
             cost += OPS[statement.op].cost
         reduces = reduces or isinstance(statement, Accumulate)
-    narrow = max(min(sizes, default=1), 2)
-    lanes = target.vector_bytes // narrow
+    lanes = target.vector_bytes // max(min(sizes, default=1), 2)
     if reduces:
         return lanes, lanes * (4 if cost <= 6 else 2 if cost <= 30 else 1)  # several chains of sums
     return lanes, lanes * (2 if cost <= 10 else 1)
@@ -114,7 +113,8 @@ class _Emitter:
     ) -> None:
         self.name, self.kernel = name, kernel
         self.text = Text(declarations)
-        self.width, self.lanes = vector_lanes(kernel, target)
+        self.target = target
+        _, self.lanes = vector_lanes(kernel.body, target)
         self.pointers: dict[int, str] = {}
 
     def run(self) -> Emitted:
@@ -183,7 +183,7 @@ class _Emitter:
             else:
                 extent = dict(self.kernel.outer)[self.kernel.vector]
                 loop = Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
-                self._vector_loop(loop, inner, "0", str(extent), extent)
+                self._vector_loop(loop, inner, "0", str(extent))
 
         self._counted("%begin", "%end", 1, body)
         return total
@@ -195,7 +195,7 @@ class _Emitter:
         extent = dict(self.kernel.outer)[var]
         low, high, total = self._block_range(extent, self.lanes)
         loop = Loop(var, extent, self.kernel.body, vector=True)
-        self._vector_loop(loop, scope, low, high, extent)
+        self._vector_loop(loop, scope, low, high)
         return total
 
     @staticmethod
@@ -212,7 +212,7 @@ class _Emitter:
         self._block(self.kernel.body[:-1], scope)
         low, high, total = self._block_range(loop.extent, BLOCK)
         if loop.vector:
-            self._vector_loop(loop, scope, low, high, loop.extent)
+            self._vector_loop(loop, scope, low, high)
         else:
             self._counted(low, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         return total
@@ -247,30 +247,30 @@ class _Emitter:
         text.begin_block(done)
         return slot
 
-    def _vector_loop(self, loop: Loop, scope: Scope, low: str, high: str, extent: int) -> None:
-        lanes = self._fitting(extent)
+    def _vector_loop(self, loop: Loop, scope: Scope, low: str, high: str) -> None:
+        lanes = self._fitting(loop)
         slot = ""
         if lanes > 1:
             slot = self._counted(
                 low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes))
             )
-            if extent % lanes == 0:
+            if loop.extent % lanes == 0:
                 return
         one = "" if slot else low
         self._counted(
             one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot
         )
 
-    def _fitting(self, extent: int) -> int:
+    def _fitting(self, loop: Loop) -> int:
         """Lanes of a vector loop: no more than its extent."""
-        lanes = self.lanes
-        while lanes > max(extent, 1):
+        width, lanes = vector_lanes(loop.body, self.target)
+        while lanes > max(loop.extent, 1):
             lanes //= 2
         shorter = lanes
-        while extent % shorter and shorter > self.width:
+        while loop.extent % shorter and shorter > width:
             shorter //= 2
         # No rest means half the code; else the longer vectors are worth it.
-        return shorter if extent % shorter == 0 else lanes
+        return shorter if loop.extent % shorter == 0 else lanes
 
     def _loop(self, loop: Loop, scope: Scope) -> None:
         text = self.text
@@ -280,12 +280,12 @@ class _Emitter:
             nested = [s for s in (loop, *walk(loop.body)) if isinstance(s, Loop) and s.vector]
             lanes = scope.lanes
             if nested and scope.vector is None:
-                lanes = self._fitting(nested[-1].extent)
+                lanes = self._fitting(nested[-1])
             for statement in found:
                 accumulator = Accumulator(text, statement, lanes, scope.lanes)
                 scope.accumulators[statement.result] = accumulator
         if loop.vector and scope.vector is None:
-            self._vector_loop(loop, scope, "0", str(loop.extent), loop.extent)
+            self._vector_loop(loop, scope, "0", str(loop.extent))
         else:
             self._counted(
                 "0",
