@@ -16,6 +16,7 @@ runs in a region, every Python frame goes through these stages, in this order:
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, overload
 
@@ -29,7 +30,7 @@ from argand.capture.finish import Captured
 from argand.capture.trace import capture_frame
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
-from argand.runtime.cache import CodeCache, Compiled
+from argand.runtime.cache import ArgandWarning, CodeCache, Compiled
 from argand.runtime.cache import reset as reset_code
 from argand.support import events, logs
 from argand.support.options import MODES, Options, make_options, read_environment
@@ -132,6 +133,9 @@ def _make_region(
     record: Callable[[Captured], None] | None = None,
 ) -> Region:
     logs.start_from_environment()
+    if dynamic:
+        text = "dynamic=True is not built yet (decision 0010): each new size is compiled on its own"
+        warnings.warn(text, ArgandWarning, stacklevel=4)
     chosen_backend = get_default_backend() if backend is None else backend
     given = dict(options or {})
     ours = {name: value for name, value in given.items() if name in _OURS}

@@ -192,7 +192,7 @@ def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str
         return _was(f"{name}.dim()", len(spec.sizes), len(found.sizes)), "pass one rank"
     for dim, (wanted, size) in enumerate(zip(spec.sizes, found.sizes, strict=True)):
         if wanted is not None and wanted != size:
-            hint = f"argand.mark_dynamic({name}, {dim}) or argand.compile(..., dynamic=True)"
+            hint = "pad to a few sizes, or raise options={'recompile_limit': ...}"
             return _was(f"{name}.shape[{dim}]", wanted, size), hint
     if found.strides != spec.strides:
         return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
