@@ -398,6 +398,43 @@ def test_checkpoint_recomputes():
 
 
 @PARTITIONS
+def test_regions_marked_by_capture_are_recomputed(partition):
+    """Capture inlines checkpoints and marks their nodes."""
+
+    def block(x, w):
+        return F.dropout(torch.tanh(x @ w).exp() @ w, 0.5)
+
+    graph = torch.fx.Graph()
+    x, w = graph.placeholder("x"), graph.placeholder("w")
+    h = graph.call_function(block, (x, w))
+    h.meta["checkpoint"] = 0
+    k = graph.call_function(block, (h, w))
+    k.meta["checkpoint"] = 1
+    graph.output((graph.call_function(torch.sin, (k,)),))
+    module = torch.fx.GraphModule({}, graph)
+    inputs, graphs = [leaf(3, 4), leaf(4, 4)], []
+
+    def compiler(gm, examples):
+        graphs.append(gm)
+        return gm
+
+    run = compile_with_autograd(
+        module, inputs, fw_compiler=compiler, partition_fn=partition, options=Options(strict=True)
+    )
+    results = []
+    for function in (lambda *v: (block(block(*v), v[1]).sin(),), run):
+        torch.manual_seed(5)
+        results.append(torch.autograd.grad(function(*inputs)[0].sum(), inputs))
+    torch.testing.assert_close(results[1], results[0])
+    names = [n.target._opname for n in graphs[1].graph.nodes if n.op == "call_function"]
+    assert names.count("tanh") == 2 and names.count("exp") == 2 and "bernoulli" not in names
+    saved = {
+        n.target._opname for n in graphs[0].graph.output_node().args[0][1:] if n.op != "placeholder"
+    }
+    assert not saved & {"tanh", "exp", "mm"}
+
+
+@PARTITIONS
 def test_autocast_inside_and_around(partition):
     torch.set_default_dtype(torch.float32)
 

@@ -41,9 +41,17 @@ class Region:
         self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None
     ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
-        self.origin = (parent, step)  # the view as the program made it, for replay on real tensors
+        self.origin = (parent, step, 0)  # the view as the program made it, and when
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
+
+    def made_by(self) -> tuple[Region | None, Step | None]:
+        """How to replay the view on real tensors, with the history eager gives it.
+
+        After a write to the memory eager derives the history of old views anew, from the base.
+        """
+        parent, step, version = self.origin
+        return (parent, step) if version == self.memory.version else (self.parent, self.step)
 
 
 @final

@@ -29,8 +29,11 @@ _FUSIBLE: Final = frozenset({Kind.POINTWISE, Kind.FACTORY, Kind.VIEW})
 def default_partition(
     joint_module: GraphModule, _joint_inputs: Sequence[Any], *, num_fwd_outputs: int, **_: Any
 ) -> tuple[GraphModule, GraphModule]:
-    """Save everything of the forward that the backward reads; recompute nothing."""
-    return cut(joint_module, Split(joint_module, num_fwd_outputs).read, num_fwd_outputs)
+    """Save everything of the forward that the backward reads; recompute checkpoints only."""
+    split = Split(joint_module, num_fwd_outputs)
+    checkpoints = any("checkpoint" in node.meta for node in split.forward)
+    saved = split.min_cut(fuse=False) if checkpoints else split.read
+    return cut(joint_module, saved, num_fwd_outputs)
 
 
 def min_cut_partition(
@@ -47,7 +50,7 @@ def min_cut_partition(
     ops are computed again, random ones never.
     """
     split = Split(joint_module, num_fwd_outputs)
-    saved = split.min_cut(lifted=frozenset())
+    saved = split.min_cut()
     if memory_budget < 1.0:
         saved = _within_budget(split, saved, memory_budget)
     return cut(joint_module, saved, num_fwd_outputs)
@@ -100,7 +103,7 @@ class Split:
         # (themselves or through a view) what eager saves, so saving those fails when eager fails.
         self.safe = set(self.read)
         for node in reversed(self.forward):
-            if node in self.safe and is_view(node):
+            if is_checkpointed(node) or (node in self.safe and is_view(node)):
                 self.safe.update(node.all_input_nodes)
 
     def _is_read(self, node: Node, gradients: set[Node]) -> bool:
@@ -110,8 +113,11 @@ class Split:
             return True
         return any(user not in self.forward and user.op != "output" for user in node.users)
 
-    def min_cut(self, lifted: frozenset[Node]) -> list[Node]:
-        """What to save; ``lifted`` are heavy ops that may run again."""
+    def min_cut(self, lifted: frozenset[Node] = frozenset(), *, fuse: bool = True) -> list[Node]:
+        """What to save.
+
+        ``lifted`` are heavy ops that may run again; without ``fuse`` only checkpoints do.
+        """
         network = Network()
         inner: dict[Node, int] = {}  # node -> vertex where it is computed; +1 where it is known
         pending: list[Node] = []
@@ -129,7 +135,9 @@ class Split:
             node = pending.pop()
             computed = inner[node]
             network.edge(computed, computed + 1, self._price(node))
-            if node.op == "placeholder" or (node not in lifted and is_heavy(node)):
+            heavy = is_heavy(node) if fuse else not is_view(node) and not is_item(node)
+            again = node in lifted or is_checkpointed(node) or not heavy
+            if node.op == "placeholder" or not again:
                 network.edge(0, computed, INFINITE)
             else:
                 for source in node.all_input_nodes:
@@ -138,9 +146,20 @@ class Split:
         chosen = {n for n, v in inner.items() if not beyond[v] and beyond[v + 1]}
         return [node for node in self.forward if node in chosen]
 
+    def _is_inside(self, node: Node) -> bool:
+        """Whether only its own checkpoint region and the backward read a node."""
+        region = node.meta.get("checkpoint")
+        return (
+            is_checkpointed(node)
+            and node not in self.results
+            and all(
+                user.meta.get("checkpoint") == region for user in node.users if user in self.forward
+            )
+        )
+
     def _price(self, node: Node) -> int:
         """Bytes kept alive by saving a node; views and tuples are never saved themselves."""
-        if is_tuple(node) or is_view(node) or node.op == "get_attr":
+        if is_tuple(node) or is_view(node) or node.op == "get_attr" or self._is_inside(node):
             return INFINITE
         size = bytes_of(node)
         if node.op == "placeholder" and node.meta.get("parameter", True):
@@ -164,11 +183,22 @@ def is_tuple(node: Node) -> bool:
     return isinstance(node.meta.get("val"), tuple | list)
 
 
+def is_item(node: Node) -> bool:
+    """Whether a node picks one of several results."""
+    return node.target is operator.getitem
+
+
+def is_checkpointed(node: Node) -> bool:
+    """Whether the user wants a node computed again in the backward (draws never are)."""
+    source = node.all_input_nodes[0] if is_item(node) else node
+    return "checkpoint" in node.meta and not _must_save(source)
+
+
 def is_heavy(node: Node) -> bool:
     """Whether a node's value is worth keeping: it costs more than the memory traffic of a fusion."""
     target = node.target
     if not isinstance(target, OpOverload):
-        return node.op == "call_function" and target is not operator.getitem
+        return node.op == "call_function" and not is_item(node)
     if target.is_view:
         return False
     row = row_of(target)

@@ -52,6 +52,7 @@ class Recorder(FakeMode):
         self.draws = 0
         self.last_placeholder: Node | None = None
         self.line_book: Any = None
+        self.checkpoint: int | None = None  # the checkpoint region the program is in
 
     # -- dispatch ----------------------------------------------------------------------------
 
@@ -116,7 +117,8 @@ class Recorder(FakeMode):
         result = func(*args, **kwargs)
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
             if geometry_of(result) not in parent.memory.regions:
-                self.region_of(result).origin = (parent, Step(func, args[1:], kwargs))
+                made = (parent, Step(func, args[1:], kwargs), parent.memory.version)
+                self.region_of(result).origin = made
             return result
         results = result if isinstance(result, list | tuple) else (result,)
         for step, view in zip(steps_of(func, args, kwargs, len(results)), results, strict=True):
@@ -290,6 +292,8 @@ class Recorder(FakeMode):
         meta["stack_trace"] = self.lines() if self.lines is not None else self.stack_trace
         if self.backward:
             meta["is_backward"] = True
+        elif self.checkpoint is not None:
+            meta["checkpoint"] = self.checkpoint
         if scope:
             meta["recompute"] = scope
         if key is not None:

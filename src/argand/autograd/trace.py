@@ -93,6 +93,7 @@ def run_graph(module: GraphModule) -> Program:
             args = torch.fx.node.map_arg(node.args, lookup)
             kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
             lines.enter(node.meta.get("stack_trace"))
+            recorder.checkpoint = node.meta.get("checkpoint")
             match node.op:
                 case "call_function":
                     values[node] = node.target(*args, **kwargs)
@@ -104,7 +105,7 @@ def run_graph(module: GraphModule) -> Program:
                     values[node] = _attribute(module, node.target)
                 case _:
                     result = args[0]
-        recorder.stack_trace = None
+        recorder.stack_trace = recorder.checkpoint = None
         return result
 
     return program
@@ -380,7 +381,7 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     start, region = recorder.region_of(base), recorder.region_of(view)
     steps: list[Step] = []
     while region is not start:
-        parent, step = region.origin
+        parent, step = region.made_by()
         if parent is None or step is None:
             shift = view.storage_offset() - base.storage_offset()
             return (Step(shifted_view, (list(view.shape), list(view.stride()), shift), {}),)
