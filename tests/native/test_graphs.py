@@ -271,3 +271,9 @@ def test_index_out_of_range_is_an_error():
         with pytest.raises(IndexError, match="out of range"):
             compiled([w, torch.tensor([1, 10, 3])])
         torch.testing.assert_close(compiled([w, i])[0], program(w, i))
+
+
+def test_transposes_in_strips():
+    x = R(48, 64, 3)
+    check(lambda x: (x[..., 0].t().contiguous() + 1, x.permute(1, 0, 2).contiguous()), x)
+    check(lambda x: x.reshape(48, 192).t().contiguous() * 2 + torch.arange(48), x)

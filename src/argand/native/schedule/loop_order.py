@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.loops import (
@@ -28,6 +28,7 @@ from argand.native.schedule.groups import Group, Variables
 
 Row: TypeAlias = tuple[int, Block]
 Stage: TypeAlias = tuple[int, Variables, Block]
+TILE: Final = 8  # lines that still fit one set of a cache when rows are a power of two apart
 Scratch: TypeAlias = tuple[tuple[DType, int], ...]
 
 
@@ -70,8 +71,38 @@ def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) 
     block = _drop(block, dropped)
     best = _most_contiguous(order, [block])
     order = [*(v for v in order if v != best), best]
+    if _crosses(best, order, block) and sizes[best] % TILE == 0 and sizes[best] > TILE:
+        return _tiled(buffers, order, block, sizes)
     body = _nest([best], block, sizes, vectorize=True)
     return Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
+
+
+def _crosses(best: Var, order: Sequence[Var], block: Block) -> bool:
+    """Whether some memory is walked across its contiguous direction: a transpose."""
+    return any(
+        abs(index.coefficient(best)) > 1 and any(index.coefficient(v) == 1 for v in order)
+        for index, _ in _memory([block])
+    )
+
+
+def _tiled(
+    buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: dict[Var, int]
+) -> Kernel:
+    """Run over strips of few elements, so that the cache lines of a strip serve the next rows."""
+    *rest, best = order
+    strip = max(sizes) + 1
+    values = {best: Affine.of(strip).scale(TILE) + Affine.of(best)}
+    cut = tuple(_substitute_statement(s, values) for s in block)
+    outer = [*rest[:-1], strip, *rest[-1:]]
+    sizes = {**sizes, strip: sizes[best] // TILE, best: TILE}
+    body = _nest([best], cut, sizes, vectorize=True)
+    return Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
+
+
+def _substitute_statement(statement: Statement, values: Mapping[Var, Affine]) -> Statement:
+    if isinstance(statement, Load | Store | Coordinate):
+        return dataclasses.replace(statement, index=statement.index.substitute(values))
+    return statement
 
 
 def _blocks(places: Iterable[Row | Stage]) -> list[Block]:
