@@ -214,6 +214,8 @@ def is_functional(module: torch.fx.GraphModule) -> bool:
     """Whether nothing but inputs of the graph is written to, and all tensors are dense on the CPU."""
     for node in module.graph.nodes:
         value = node.meta.get("val")
+        if node.op == "call_function" and node.users and value is None:
+            return False  # nothing is known about a result somebody uses
         if isinstance(value, torch.Tensor) and (
             value.layout is not torch.strided or value.device.type not in ("cpu", "meta")
         ):
