@@ -130,7 +130,7 @@ class Tracer:
         return frame.result
 
     def _frame(self, function: types.FunctionType, code: types.CodeType) -> Frame:
-        frame = Frame(self, function, code, function.__globals__, function.__builtins__)  # type: ignore[attr-defined]
+        frame = Frame(self, function, code, function.__globals__, function.__builtins__)  # type: ignore[attr-defined, unused-ignore]
         made = id(function) in self.world.made
         if self.root is None or function.__globals__ is not self.root.globals:
             frame.globals_source = self.world.const(function.__globals__)
