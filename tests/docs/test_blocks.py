@@ -24,3 +24,9 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 
 def test_there_are_pages():
     assert PAGES
+
+
+def test_breaks_page_is_up_to_date():
+    from tools import breaks
+
+    assert breaks.PAGE.read_text() == breaks.render()
