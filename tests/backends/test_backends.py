@@ -273,3 +273,18 @@ def test_package_with_an_entry_point_is_found(tmp_path):
         """
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("mode", ["default", "fast-compile", "max-performance", "reduce-overhead"])
+def test_every_mode_equals_eager(mode):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 16), nn.GELU(), nn.LayerNorm(16), nn.Softmax(-1))
+    x = torch.randn(5, 10)
+    model(x).square().sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    result = argand.compile(model, mode=mode)(x)
+    result.square().sum().backward()
+    assert torch.allclose(result, model(x), atol=1e-5)
+    for gradient, parameter in zip(expected, model.parameters(), strict=True):
+        assert torch.allclose(gradient, parameter.grad, atol=1e-5)

@@ -32,20 +32,15 @@ class Options:
     fusion: bool = True  # off: one kernel per op, to find a guilty fusion
     max_fusion: int = 64  # ops per kernel; more only adds register pressure
     opt_level: int = 2  # LLVM -O level of kernels; fast-compile uses 1
-    never_slower: bool = True  # time a region against torch's kernels on the first calls
     fallback_random: bool = False  # draw random numbers exactly as eager would
     memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
-    prepack: bool = True  # with gradients off: pack weights, fold batch norm, under a guard
     cache: bool = True  # read and write the disk cache
     cache_dir: str = ""  # empty: the XDG cache directory of the user
-    debug_dir: str = ""  # not empty: write the text of every stage there
-    threads: int = 0  # 0: as many as torch uses
-    emulate_precision_casts: bool = False  # round half types between fused ops as eager does
 
 
 MODES: Final[Mapping[str, Mapping[str, object]]] = {
     "default": {},
-    "fast-compile": {"opt_level": 1, "max_fusion": 32, "never_slower": False},
+    "fast-compile": {"opt_level": 1, "max_fusion": 32},
     "max-performance": {"opt_level": 3},
     # names of the peer, so that `torch.compile` can be dropped without editing the call
     "reduce-overhead": {},
