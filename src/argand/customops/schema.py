@@ -17,7 +17,7 @@ import torch
 from torch.types import Number
 
 from argand.customops.errors import SchemaError
-from argand.support.errors import Location
+from argand.customops.registry import location_of
 
 _SCALARS: Final[Mapping[object, str]] = {
     torch.Tensor: "Tensor",
@@ -42,13 +42,6 @@ SUPPORTED: Final = (
     "list/Sequence of Tensor, int, float, bool, Number, Optional[Tensor]; Optional list of numbers"
 )
 SUPPORTED_RETURNS: Final = "Tensor, list[Tensor], int, float, bool, Number, a tuple of these, None"
-
-
-def _location(function: Callable[..., Any]) -> Location:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return Location("<unknown>", 0)
-    return Location(code.co_filename, code.co_firstlineno, function.__name__)
 
 
 def _split_optional(annotation: object) -> tuple[object, bool]:
@@ -86,7 +79,7 @@ def _parameter_type(annotation: object) -> str | None:
     return None
 
 
-def _default_text(value: object, annotation: object) -> str | None:
+def _default_text(value: object) -> str | None:
     """`` =value`` in schema syntax, None if it cannot be written."""
     if value is None or isinstance(value, bool | int | float):
         return str(value)
@@ -103,7 +96,7 @@ def _resolve(function: Callable[..., Any]) -> dict[str, object]:
     except Exception as error:
         raise SchemaError(
             f"an annotation of {function.__name__} cannot be read: {error}",
-            where=_location(function),
+            where=location_of(function),
             hint="import the names at module level; `from __future__ import annotations` makes "
             "every annotation a string that is looked up in the function's globals",
         ) from error
@@ -118,7 +111,7 @@ class _Writer:
         self.positions = {name: i for i, name in enumerate(inspect.signature(function).parameters)}
 
     def fail(self, what: str, hint: str = "") -> SchemaError:
-        return SchemaError(what, where=_location(self.function), hint=hint)
+        return SchemaError(what, where=location_of(self.function), hint=hint)
 
     def parameter(self, parameter: inspect.Parameter) -> str:
         name = parameter.name
@@ -142,7 +135,7 @@ class _Writer:
         word = self._mark_mutated(name, word)
         if parameter.default is inspect.Parameter.empty:
             return f"{word} {name}"
-        default = _default_text(parameter.default, annotation)
+        default = _default_text(parameter.default)
         if default is None:
             raise self.fail(
                 f"the default {parameter.default!r} of {name!r} cannot be written in a schema",
@@ -189,7 +182,7 @@ def infer_schema(
     if isinstance(mutates_args, str) and mutates_args != "unknown":
         raise SchemaError(
             f"mutates_args is the string {mutates_args!r}",
-            where=_location(function),
+            where=location_of(function),
             hint='give a list of names, or "unknown"',
         )
     mutates = None if isinstance(mutates_args, str) else frozenset(mutates_args)
@@ -224,6 +217,6 @@ def check_same_parameters(function: Callable[..., Any], schema: Any) -> None:
     if variadic or ours != theirs:
         raise SchemaError(
             f"the function takes ({', '.join(ours)}), the schema ({', '.join(theirs)})",
-            where=_location(function),
+            where=location_of(function),
             hint="use the same names in the same order",
         )
