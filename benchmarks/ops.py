@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from argand.support import events
 from benchmarks.compare import difference, tensors
 from benchmarks.engines import NotAvailable, argand_compile
 from benchmarks.sweep import Row, Sweep, one_line
@@ -40,6 +41,13 @@ DEFAULT_LIMIT = 2e-5
 GRADIENT_FACTOR = 10
 # What these return was never written, or lies outside the memory of a copied argument.
 UNWRITTEN = ("empty", "new_empty", "resize_", "as_strided")
+FALLBACKS = ("autograd.fallback", "capture.breaks", "capture.raised")
+STATES = {
+    "equal": "compiled and equal",
+    "fell back": "equal, but eager ran it or a part of it (counted, with the reason)",
+    "differs": "wrong",
+    "error": "raised where eager does not",
+}
 EAGER_CRASHES = ("_chunk_cat", "nn.functional.pdist")  # on zero-size or 0-d inputs, in 2.13
 
 
@@ -173,8 +181,20 @@ def mismatch(actual: list[Any], expected: list[Any], random: bool) -> str:
     return ""
 
 
+def fallback(collector: events.Collector) -> str:
+    """Why a sample was not compiled as a whole, or an empty text."""
+    notes = [(e.counter, e.detail) for e in collector.events if isinstance(e, events.Count)]
+    reasons = [f"{name}: {why}" for name, why in notes if name in FALLBACKS]
+    if reasons or not notes:
+        return next(iter(reasons), "")
+    return "" if collector.total("capture.graphs") else "no graph was made"
+
+
 def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any]) -> tuple[str, str]:
-    """('equal' | 'differs' | 'error' | 'left out', cause) of one sample."""
+    """('equal' | 'fell back' | 'differs' | 'error' | 'left out', cause) of one sample.
+
+    Equal means compiled and equal; a sample that fell back (to eager, with a count) is equal too.
+    """
     function = op.op
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -185,19 +205,21 @@ def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any]) -> 
         again = evaluate(call, sample, order)
     except Exception:
         if order:
-            return check(
-                op, sample, order - 1, compile_
-            )  # forward may work where backward does not
+            # forward may work where backward does not
+            return check(op, sample, order - 1, compile_)
         return "left out", ""
     torch.manual_seed(7)
     random = op.name.startswith(UNWRITTEN) or _draws(call, sample)
     random = random or bool(mismatch(again, expected, False))
     try:
-        actual = evaluate(compile_(call), sample, order)
+        with events.collect() as collector:
+            actual = evaluate(compile_(call), sample, order)
     except Exception as error:
         return "error", one_line(error)
-    cause = mismatch(actual, expected, random)
-    return ("differs", cause) if cause else ("equal", "")
+    if cause := mismatch(actual, expected, random):
+        return "differs", cause
+    cause = fallback(collector)
+    return ("fell back", cause) if cause else ("equal", "")
 
 
 def _draws(call: Callable[..., Any], sample: Sample) -> bool:
@@ -225,12 +247,16 @@ def examine(op: Any, settings: Settings) -> Row:
             state, cause = check(op, sample, order, compile_)
             counts[state] += 1
             if cause:
-                failures.append({"dtype": name, "sample": sample.label, "cause": cause})
+                note = {"state": state, "dtype": name, "sample": sample.label, "cause": cause}
+                failures.append(note)
     bad = counts["differs"] + counts["error"]
-    row: Row = {"status": "wrong" if bad else "ok", "counts": dict(counts), "failures": failures}
-    return row | (
-        {"cause": f"{bad} of {sum(counts.values())}: {failures[0]['cause']}"} if bad else {}
-    )
+    status = "wrong" if bad else "fell back" if counts["fell back"] else "ok"
+    row: Row = {"status": status, "counts": dict(counts), "failures": failures}
+    if status == "ok":
+        return row
+    first = next(f for f in failures if not bad or f["state"] != "fell back")
+    number = bad or counts["fell back"]
+    return row | {"cause": f"{number} of {sum(counts.values())}: {first['cause']}"}
 
 
 def _compiler(settings: Settings) -> Callable[..., Any]:
@@ -256,18 +282,19 @@ def summarize(rows: list[Row], backend: str) -> str:
     causes: Counter[str] = Counter()
     for row in rows:
         totals.update(row.get("counts", {}))
-        causes.update(failure["cause"][:110] for failure in row.get("failures", ()))
+        causes.update(f"{f['state']}: {f['cause']}"[:120] for f in row.get("failures", ()))
         if row["status"] in ("crash", "timeout", "error"):
-            causes[f"{row['status']}: {row['cause']}"[:110]] += 1
-    tried = totals["equal"] + totals["differs"] + totals["error"]
-    good = sum(row["status"] == "ok" for row in rows)
+            causes[f"{row['status']}: {row['cause']}"[:120]] += 1
+    tried = sum(totals.values()) - totals["left out"]
     states = Counter(row["status"] for row in rows)
     lines = [
-        f"ops: backend {backend}: {good} of {len(rows)} operators all equal {dict(states)}",
-        f"  samples equal {totals['equal']} of {tried} ({totals['equal'] / max(tried, 1):.2%}), "
-        f"{totals['left out']} left out because eager refuses them",
+        f"ops: backend {backend}: {states['ok']} of {len(rows)} operators compiled and equal in "
+        f"all samples {dict(states)}",
+        f"  {tried} samples, and {totals['left out']} left out because eager refuses them",
     ]
-    lines += [f"  {count:5} x {cause}" for cause, count in causes.most_common(20)]
+    for state, words in STATES.items():
+        lines.append(f"  {totals[state]:6} ({totals[state] / max(tried, 1):7.2%})  {words}")
+    lines += [f"  {count:5} x {cause}" for cause, count in causes.most_common(30)]
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import copy
+import functools
 import importlib.util
 import os
 import random
@@ -174,12 +175,15 @@ def attempt(
 def fullgraph_row(settings: Settings, model: nn.Module, args: Any, kwargs: Any) -> Row:
     """Whether the forward pass is captured in one graph."""
     capture_only = Settings("eager", settings.mode, False, settings.strict, settings.threads)
-    try:
-        import argand
+    import argand
 
-        argand.reset()
-        module = copy.deepcopy(model)
-        compiled = compiler(capture_only, [], fullgraph=True)(module)
+    argand.reset()
+    return _one_graph(compiler(capture_only, [], fullgraph=True), model, args, kwargs, settings)
+
+
+def _one_graph(make: Any, model: nn.Module, args: Any, kwargs: Any, settings: Settings) -> Row:
+    try:
+        compiled = make(copy.deepcopy(model))
         with torch.set_grad_enabled(settings.mode == "train"):
             compiled(*args, **kwargs)
     except Exception as error:
@@ -204,7 +208,11 @@ def rival_row(settings: Settings, model: nn.Module, args: Any, kwargs: Any, expe
             expected,
             settings.mode,
         )
-    return {f"rival_{key}": value for key, value in row.items()} | {"rival_graphs": len(sizes)}
+        row["graphs"] = len(sizes)
+        torch._dynamo.reset()
+        make = functools.partial(torch.compile, backend="eager", fullgraph=True)
+        row |= _one_graph(make, model, args, kwargs, settings)
+    return {f"rival_{key}": value for key, value in row.items()}
 
 
 def examine(zoo: ModuleType, name: str, settings: Settings) -> Row:
@@ -271,9 +279,10 @@ def _rival_lines(rows: list[Row]) -> list[str]:
         return []
     ours, theirs = sum(a for a, _ in pairs), sum(b for _, b in pairs)
     ok = sum(row.get("rival_status") == "ok" for row in rows)
+    single = sum(bool(row.get("rival_fullgraph")) for row in rows)
     return [
         f"  first call on {len(pairs)} models: {ours:.1f} s, torch.compile {theirs:.1f} s "
-        f"({theirs / ours:.1f} x); torch.compile captured {ok}"
+        f"({theirs / ours:.1f} x); torch.compile captured {ok}, fullgraph {single}"
     ]
 
 
