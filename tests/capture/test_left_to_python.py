@@ -235,6 +235,17 @@ def state_of_other_libraries(x):
     return x + next(counter)
 
 
+@case
+def guard_objects_of_torch(x):
+    guard = torch._C._DisableTorchDispatch()
+    state = torch.get_rng_state()
+    del guard
+    torch.manual_seed(3)
+    y = x + torch.rand_like(x)
+    torch.set_rng_state(state)
+    return y
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_left_to_python(name, capsys):
     function = CASES[name]

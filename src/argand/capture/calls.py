@@ -262,6 +262,9 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
         return tracer.call(tracer.polyfill("instantiate_plain"), (kind, args, kwargs), {})
     if python_start or type(make) is types.FunctionType:
         return tracer.call(tracer.polyfill("instantiate"), (kind, args, kwargs), {})
+    if kind.__module__.startswith("torch._C"):
+        # most are guards: while one lives, torch dispatches in another way, also in this trace
+        raise CaptureBreak(Break.B002, None, function=kind.__name__)
     if kind.__module__.startswith("torch"):
         return torch_rules.call_native(tracer, kind, args, kwargs)
     return call_harmless(tracer, kind, args, kwargs)

@@ -12,6 +12,8 @@ import types
 import warnings
 from typing import Any, Final
 
+import torch
+
 from argand.capture.breaks import is_entered, write_break
 from argand.capture.bytecode import append_only, used_names
 from argand.capture.finish import (
@@ -62,6 +64,8 @@ def capture_frame(
         if options.fullgraph:
             raise CaptureError(CaptureBreak(Break.B015, where, kind="generator and async"))
         return SKIP
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
+        return None  # somebody turned dispatch modes off: fakes would be computed with
     forced: dict[int, CaptureBreak] = {}
     whole = False
     with events.stage("capture", str(where)):
