@@ -12,6 +12,8 @@ from typing import TypeAlias, final
 
 from typing_extensions import override
 
+from argand.native.ir.types import at_least, divides
+
 Var: TypeAlias = int
 
 
@@ -85,11 +87,11 @@ class Affine:
         quotient: list[tuple[Var, int]] = []
         rest: list[tuple[Var, int]] = []
         for var, coefficient in self.terms:
-            (rest if coefficient % divisor else quotient).append((var, coefficient))
+            (quotient if divides(divisor, coefficient) else rest).append((var, coefficient))
         constant = self.constant % divisor
         highest = constant + sum(c * (extents[v] - 1) for v, c in rest if c > 0)
         lowest = constant + sum(c * (extents[v] - 1) for v, c in rest if c < 0)
-        if lowest < 0 or highest >= divisor:
+        if not at_least(lowest, 0) or not at_least(divisor - 1, highest):
             raise _split_for(rest, divisor, extents)
         whole = Affine(self.constant // divisor, tuple((v, c // divisor) for v, c in quotient))
         return whole, Affine(constant, tuple(rest))
@@ -104,7 +106,8 @@ class Affine:
 
 def _split_for(rest: list[tuple[Var, int]], divisor: int, extents: Mapping[Var, int]) -> NotAffine:
     for var, coefficient in sorted(rest, key=lambda term: -term[1]):
-        inner = divisor // coefficient if coefficient > 0 and divisor % coefficient == 0 else 0
-        if 1 < inner < extents[var] and extents[var] % inner == 0:
+        whole = coefficient > 0 and divides(coefficient, divisor)
+        inner = divisor // coefficient if whole else 0
+        if 1 < inner < extents[var] and divides(inner, extents[var]):
             return NotAffine(var, inner)
     return NotAffine(-1, 0)

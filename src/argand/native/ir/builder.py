@@ -13,6 +13,7 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.tensor import OPS, Attribute, Baked, ExternCall, Kind, Node
 from argand.native.ir.types import DType, Shape, numel
 from argand.support.errors import InternalError
+from argand.support.symbols import SizeInt
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -69,6 +70,10 @@ class Builder:
 
     def constant(self, value: bool | int | float, dtype: DType, shape: Shape = ()) -> Node:
         """A value of every element; the value is converted to the type."""
+        if isinstance(value, SizeInt):
+            return self.expand(
+                self.cast(self.node("size", (), (), DType.I64, (value,)), dtype), shape
+            )
         kind: type = float if dtype.is_float else bool if dtype is DType.BOOL else int
         return self.node("constant", (), shape, dtype, kind(value))
 

@@ -82,6 +82,7 @@ MATHS: Final = [
 OPS: Final[Mapping[str, OpRow]] = {
     "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
     "constant": OpRow(Kind.LEAF, 0, "free"),  # attribute: the value, of every element
+    "size": OpRow(Kind.LEAF, 0, "free"),  # attribute: (a size known at run time,)
     "iota": OpRow(Kind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
     "seed": OpRow(Kind.LEAF, 0, "free"),  # attribute: which seed of the call, for one random op
     "flag": OpRow(Kind.LEAF, 0, "free"),  # memory a kernel marks when an index is out of range
@@ -198,9 +199,9 @@ class Output:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Inputs by position (None: not a tensor), outputs (others are Python values handed through)."""
+    """Inputs by position (sizes and tensors; None: other), outputs (others are handed through)."""
 
-    inputs: tuple[TensorSpec | None, ...]
+    inputs: tuple[TensorSpec | int | None, ...]
     outputs: tuple[Output | object, ...]
     effects: tuple[Node, ...]  # externs that run whether or not a result is used, in this order
     layouts: Mapping[Node, Shape]  # strides eager gives a value, for when it gets memory
@@ -208,7 +209,7 @@ class Graph:
 
     @staticmethod
     def of(
-        inputs: tuple[TensorSpec | None, ...],
+        inputs: tuple[TensorSpec | int | None, ...],
         outputs: tuple[Output | object, ...],
         effects: tuple[Node, ...] = (),
         layouts: Mapping[Node, Shape] | None = None,

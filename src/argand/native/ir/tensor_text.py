@@ -41,7 +41,9 @@ def print_type(shape: Shape, dtype: DType | None) -> str:
 def print_graph(graph: Graph) -> str:
     """The graph as text."""
     names = {node: f"%{k}" for k, node in enumerate(graph.nodes)}
-    inputs = ["none" if s is None else print_type(s.shape, s.dtype) for s in graph.inputs]
+    inputs = [
+        print_type(s.shape, s.dtype) if isinstance(s, TensorSpec) else "none" for s in graph.inputs
+    ]
     lines = [f"graph({', '.join(inputs)})"]
     for node in graph.nodes:
         attribute = print_attribute(node)

@@ -12,7 +12,9 @@ from typing import Final, TypeAlias, final
 
 import torch
 
-Size: TypeAlias = int  # becomes an expression over symbols with dynamic shapes
+from argand.support.symbols import SizeInt, compare
+
+Size: TypeAlias = int  # a SizeInt where it is known only at run time: its value is but a sample
 Shape: TypeAlias = tuple[Size, ...]
 
 
@@ -86,6 +88,19 @@ def contiguous_strides(shape: Shape) -> Shape:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def divides(by: Size, size: Size) -> bool:
+    """Whether a size is a multiple of another, whatever its value will be."""
+    rest = size % by
+    return rest == 0 and type(rest) is int
+
+
+def at_least(size: Size, other: Size) -> bool:
+    """Whether a size is not below another, whatever their values will be."""
+    if isinstance(size, SizeInt) or isinstance(other, SizeInt):
+        return compare(">=", size, other) is True
+    return size >= other
 
 
 def numel(shape: Shape) -> Size:

@@ -38,6 +38,7 @@ class Context:
     arguments: tuple[Any, ...]  # the fakes and scalars of the call
     options: Options
     compute: DType | None = None  # the type to compute in, when it is not the result's
+    express: Callable[[Sequence[int]], Shape] = tuple  # sizes of fakes as sizes of the program
 
     @property
     def dtype(self) -> DType:
@@ -51,7 +52,7 @@ class Context:
     def shape(self) -> Shape:
         """Shape of the (first) result."""
         first = self.result[0] if isinstance(self.result, tuple | list) else self.result
-        return tuple(first.shape)
+        return self.express(first.shape)
 
     def promoted(self) -> DType:
         """The type eager computes a comparison of the arguments in."""

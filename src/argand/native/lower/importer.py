@@ -7,7 +7,7 @@ arguments its row does not cover, becomes a call of torch's kernel; nothing is r
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
@@ -20,15 +20,18 @@ from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
 from argand.support import events
 from argand.support.options import Options
+from argand.support.symbols import SizeInt
 
 
-def spec_of(value: Any) -> TensorSpec | None:
+def spec_of(
+    value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
+) -> TensorSpec | None:
     """Metadata of a fake or real tensor; None for anything else."""
     if not isinstance(value, torch.Tensor):
         return None
     plain = value.layout is torch.strided and value.device.type == "cpu"
     dtype = FROM_TORCH.get(value.dtype) if plain else None
-    return TensorSpec(tuple(value.shape), tuple(value.stride()), value.dtype, dtype)
+    return TensorSpec(express(value.shape), express(value.stride()), value.dtype, dtype)
 
 
 def import_graph(
@@ -42,6 +45,10 @@ def import_graph(
 class _Importer:
     def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
         self.module, self.options = module, options
+        table = module.meta.get("sizes")
+        self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
+        if table is not None:
+            self.express = lambda sizes: tuple(map(table.express, sizes))
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.effects: list[Node] = []
@@ -49,15 +56,16 @@ class _Importer:
         self.layouts: dict[Node, tuple[int, ...]] = {}
 
     def run(self, example_inputs: list[Any]) -> Graph:
-        inputs: list[TensorSpec | None] = []
+        inputs: list[TensorSpec | int | None] = []
         outputs: tuple[Any, ...] = ()
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
-                spec = spec_of(node.meta.get("val", None))
+                spec = spec_of(node.meta.get("val", None), self.express)
                 if spec is None and len(inputs) < len(example_inputs):
                     spec = spec_of(example_inputs[len(inputs)])
                 self.values[node] = self._leaf("input", len(inputs), spec, node.meta.get("val"))
-                inputs.append(spec)
+                value = node.meta.get("val")
+                inputs.append(value if isinstance(value, SizeInt) else spec)
                 self.memory[node] = -len(inputs)
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
@@ -97,7 +105,7 @@ class _Importer:
         for result in listed:
             value = self.values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, Node):
-                spec = spec_of(result.meta["val"])
+                spec = spec_of(result.meta["val"], self.express)
                 assert spec is not None
                 outputs.append(Output(value, spec, self.memory[result]))
             else:
@@ -108,6 +116,8 @@ class _Importer:
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
         result = node.meta.get("val")
+        if isinstance(result, SizeInt):
+            return result
         args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
         row = TABLE.get(str(node.target))
@@ -116,7 +126,8 @@ class _Importer:
                 a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args
             )
             try:
-                lowered = row(Context(self.build, result, fakes, self.options), *args, **kwargs)
+                context = Context(self.build, result, fakes, self.options, express=self.express)
+                lowered = row(context, *args, **kwargs)
                 return self._typed(lowered, result)
             except NotLowered:
                 events.count("native.not_lowered", detail=str(node.target))
@@ -150,13 +161,13 @@ class _Importer:
             )
         if not isinstance(lowered, Node):
             if isinstance(result, torch.Tensor):
-                return self.build.constant(0, FROM_TORCH[result.dtype], tuple(result.shape))
+                return self.build.constant(0, FROM_TORCH[result.dtype], self.express(result.shape))
             return lowered
         node = self.build.cast(lowered, FROM_TORCH[result.dtype])
-        shape = tuple(result.shape)
+        shape = self.express(result.shape)
         if node.shape != shape and len(node.shape) <= len(shape):
             node = self.build.expand(node, shape)
-        self.layouts.setdefault(node, tuple(result.stride()))
+        self.layouts.setdefault(node, self.express(result.stride()))
         return node
 
     def _extern(self, node: torch.fx.Node, result: Any) -> Any:
@@ -171,7 +182,7 @@ class _Importer:
                 inputs.append(value)
                 fake = argument.meta.get("val")
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
-                layouts.append(tuple(strides) or contiguous_strides(value.shape))
+                layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return Slot(len(inputs) - 1)
             return argument
 
@@ -179,7 +190,7 @@ class _Importer:
         kwargs = {k: _map_nested(a, place) for k, a in node.kwargs.items()}
         single = not isinstance(result, list | tuple)
         results = (result,) if single else tuple(result)
-        specs = tuple(spec_of(r) for r in results)
+        specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
         call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes)
         extern = self.build.node("extern", tuple(inputs), (), None, call)

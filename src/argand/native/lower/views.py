@@ -59,14 +59,14 @@ def _slice(
 
 def _select(c: Context, x: Node, dim: int, index: int) -> Node:
     dim = _dim(dim, len(x.shape))
-    return c.build.select(x, dim, index % x.shape[dim])
+    return c.build.select(x, dim, index + x.shape[dim] if index < 0 else index)
 
 
 def _pieces(c: Context, x: Node, dim: int) -> tuple[Node, ...]:
     """The results of a split: consecutive pieces of one dimension, sizes from the fakes."""
     dim, begin, parts = _dim(dim, len(x.shape)), 0, []
     for piece in c.result:
-        length = piece.shape[dim]
+        length = c.express(piece.shape)[dim]
         parts.append(c.build.slice(x, dim, begin, length))
         begin += length
     return tuple(parts)
@@ -194,7 +194,7 @@ def _slice_scatter(
 
 def _select_forms(shape: Sequence[int], dim: int, index: int) -> list[Affine]:
     forms = [Affine.of(d if d < dim else d - 1) for d in range(len(shape))]
-    forms[dim] = Affine(index % shape[dim])
+    forms[dim] = Affine(index + shape[dim] if index < 0 else index)
     return forms
 
 

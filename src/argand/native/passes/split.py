@@ -13,7 +13,7 @@ from typing import Final
 
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node
-from argand.native.ir.types import numel
+from argand.native.ir.types import divides, numel
 from argand.native.passes.rewrite import rewrite
 
 FEW_RESULTS: Final = 16
@@ -35,7 +35,7 @@ def _split(build: Builder, node: Node) -> Node | None:
         return None
     dim = max(dims, key=lambda d: source.shape[d])
     size = source.shape[dim]
-    pieces = next((p for p in PIECES if size % p == 0 and size > p), None)
+    pieces = next((p for p in PIECES if divides(p, size) and size > p), None)
     if pieces is None:
         return None
     shape = (*source.shape[:dim], pieces, size // pieces, *source.shape[dim + 1 :])

@@ -15,8 +15,16 @@ import torch
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, roots_of
-from argand.native.ir.types import DType, Shape, contiguous_strides
+from argand.native.ir.tensor import (
+    ExternCall,
+    Graph,
+    Kind,
+    Node,
+    Output,
+    TensorSpec,
+    roots_of,
+)
+from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
 from argand.native.schedule.strides import dense, same_layout, strided
 
 aten = torch.ops.aten
@@ -53,7 +61,7 @@ class Demand:
 
     def strides(self, node: Node) -> Shape | None:
         """Strides of a node that has or may get memory of its own."""
-        if node.op in ("constant", "iota"):
+        if node.op in ("constant", "iota", "size"):
             return None
         return self.layouts.get(node) or contiguous_strides(node.shape)
 
@@ -101,7 +109,8 @@ def _factor(demand: Demand, node: Node) -> Node | None:
     if inner is node or place is None or node.dtype not in (DType.F32, DType.F64):
         return None
     (rows, columns), (down, along) = inner.shape[-2:], place.strides[-2:]
-    if not (along == 1 and down >= columns) and not (down == 1 and along >= rows):
+    across = along == 1 and at_least(down, columns)
+    if not across and not (down == 1 and at_least(along, rows)):
         return None
     if place.leaf.kind in COMPUTED:
         demand.required.add(place.leaf)
@@ -112,7 +121,7 @@ def _leaf_layout(demand: Demand, node: Node) -> None:
     if node.op == "input":
         position: Any = node.attribute
         spec = demand.graph.inputs[position]
-        assert spec is not None
+        assert isinstance(spec, TensorSpec)
         demand.layouts[node] = spec.strides
     elif node.op == "tensor":
         baked: Any = node.attribute

@@ -315,7 +315,7 @@ class _Fuser:
                 continue
             seen.add(current)
             if current.kind is not Kind.POINTWISE or current in self.demand.required:
-                memory = current.op not in ("constant", "iota")
+                memory = current.op not in ("constant", "iota", "size")
                 wide += memory and numel(current.shape) * 2 > numel(node.shape)
                 continue
             cost += OPS[current.op].cost

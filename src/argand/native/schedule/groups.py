@@ -11,6 +11,7 @@ from typing import final
 
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import Node
+from argand.native.ir.types import divides
 from argand.native.schedule.mapping import Coordinates, factors
 
 Variables = frozenset[Var]
@@ -110,9 +111,9 @@ def unify(
                     if binding.setdefault(p, u) != u:
                         return None
                     continue
-                if a > b and a % b == 0:
+                if a > b and divides(b, a):
                     producer.split(p, b, extents)
-                elif b > a and b % a == 0:
+                elif b > a and divides(a, b):
                     values = user.split(u, a, extents)
                     use = tuple(c.substitute(values) for c in use)
                 else:

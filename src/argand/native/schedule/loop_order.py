@@ -23,7 +23,7 @@ from argand.native.ir.loops import (
     indices_of,
     uses_of,
 )
-from argand.native.ir.types import DType
+from argand.native.ir.types import DType, divides
 from argand.native.schedule.groups import Group, Variables
 
 Row: TypeAlias = tuple[int, Block]
@@ -71,7 +71,7 @@ def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) 
     block = _drop(block, dropped)
     best = _most_contiguous(order, [block])
     order = [*(v for v in order if v != best), best]
-    if _crosses(best, order, block) and sizes[best] % TILE == 0 and sizes[best] > TILE:
+    if _crosses(best, order, block) and divides(TILE, sizes[best]) and sizes[best] > TILE:
         return _tiled(buffers, order, block, sizes)
     body = _nest([best], block, sizes, vectorize=True)
     return Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)

@@ -24,7 +24,7 @@ from argand.native.ir.loops import (
     ValueId,
 )
 from argand.native.ir.tensor import OPS, Kind, Node
-from argand.native.ir.types import DType, contiguous_strides
+from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.fuse import Schedule, reads
 from argand.native.schedule.groups import Group, Variables, variables_of
@@ -32,6 +32,7 @@ from argand.native.schedule.loop_order import arrange
 from argand.native.schedule.mapping import Coordinates, view_coordinates
 from argand.native.schedule.strides import strided
 from argand.support.errors import InternalError
+from argand.support.symbols import SizeInt
 
 StageKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
 SCRATCH_BYTES = 1 << 16  # stack a kernel may use for rows it needs twice
@@ -161,6 +162,9 @@ class _Nest:
     def _make(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
         if node.op == "constant":
             return self._emit(stage, Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
+        if node.op == "size":
+            (value,) = node.attribute  # type: ignore[misc]
+            return self._emit(stage, Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
         if node.op == "iota":
             (dim,) = node.attribute  # type: ignore[misc]
             return self._emit(stage, Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
@@ -247,7 +251,7 @@ class _Nest:
         """Worth a row of stack: dear to compute again, and the row fits."""
         inner = variables_of(self.group.members[node]) - self.outer
         used = sum(count * dtype.row.bytes for dtype, count in self.scratch)
-        fits = used + 8 * self._row_length(inner) <= SCRATCH_BYTES
+        fits = at_least(SCRATCH_BYTES, used + 8 * self._row_length(inner))
         return fits and _weight(self.schedule, node) >= 4
 
     def _row_length(self, inner: Variables) -> int:
@@ -318,7 +322,9 @@ class _Nest:
         rest = self._emit(stage, Coordinate(self._fresh(), linear))
         indirect: list[tuple[ValueId, int, int]] = []
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
-            by = self._emit(stage, Constant(self._fresh(), i64, size))
+            by = self._fresh()
+            opened = isinstance(size, SizeInt)
+            self._emit(stage, Coordinate(by, Affine(size)) if opened else Constant(by, i64, size))
             digit = self._emit(stage, Compute(self._fresh(), i64, "irem", (rest, by), i64))
             rest = self._emit(stage, Compute(self._fresh(), i64, "idiv", (rest, by), i64))
             indirect.append((digit, stride, 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from argand.native.ir.tensor import Kind, Node
-from argand.native.ir.types import Shape, contiguous_strides
+from argand.native.ir.types import Shape, contiguous_strides, divides
 
 
 @final
@@ -69,7 +69,7 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
             run *= old.pop()[0]
         left = run
         while left > 1 and dim >= 0:
-            if left % wanted[dim]:
+            if not divides(wanted[dim], left):
                 return None
             result[dim] = base
             base *= wanted[dim]

@@ -1,7 +1,7 @@
 """native.codegen.llvm.emit: one loop nest as an LLVM function.
 
-In: Kernel. Out: the text of ``void name(ptr buffers, ptr sizes, i64 begin, i64 end)`` and how many units
-its parallel range has. Vector loops run whole vectors, then the rest one by one; what does not
+In: Kernel. Out: the text of ``void name(ptr buffers, ptr sizes, i64 begin, i64 end)``, the sizes it wants
+(those known at run time only: it loads them at its entry) and how many units its parallel range has. Vector loops run whole vectors, then the rest one by one; what does not
 depend on the vector variable stays scalar. Any split of the range gives the same bits.
 """
 
@@ -30,7 +30,8 @@ from argand.native.ir.loops import (
     walk,
 )
 from argand.native.ir.tensor import OPS
-from argand.native.ir.types import DType
+from argand.native.ir.types import DType, divides
+from argand.support.symbols import SizeInt
 
 BLOCK = 1024  # elements per parallel unit of a flat loop
 
@@ -43,6 +44,7 @@ class Emitted:
     text: str
     total: int
     work: int
+    sizes: tuple[int, ...] = ()
 
 
 @final
@@ -116,6 +118,27 @@ class _Emitter:
         self.target = target
         _, self.lanes = vector_lanes(kernel.body, target)
         self.pointers: dict[int, str] = {}
+        self.sizes: dict[int, str] = {}  # sizes known at run time, where they are loaded to
+
+    def _size(self, size: int) -> str:
+        """A size as an operand."""
+        if not isinstance(size, SizeInt):
+            return str(size)
+        name = self.sizes.get(size)
+        if name is None:
+            position = len(self.sizes)
+            name = self.sizes[size] = f"%z{position}"
+            self.text.entry.append(
+                f"  %y{position} = getelementptr i64, ptr %sizes, i64 {position}"
+            )
+            self.text.entry.append(f"  {name} = load i64, ptr %y{position}")
+        return name
+
+    def _times(self, lane: int, step: int) -> str:
+        """``lane * step`` as an operand."""
+        if not isinstance(step, SizeInt):
+            return str(lane * step)
+        return self.text.value(f"mul nsw i64 {self._size(step)}, {lane}")
 
     def run(self) -> Emitted:
         text, kernel = self.text, self.kernel
@@ -141,7 +164,7 @@ class _Emitter:
             f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
         )
         lines = [head, *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
-        return Emitted("\n".join(lines), total, self._work(total))
+        return Emitted("\n".join(lines), total, self._work(total), tuple(self.sizes))
 
     def _work(self, total: int) -> int:
         """Rough count of vector instructions per unit."""
@@ -160,7 +183,7 @@ class _Emitter:
                     cost += 1
             return cost
 
-        return max(1, elements * inside(self.kernel.body) // max(total, 1) // 8)
+        return int(max(1, elements * inside(self.kernel.body) // max(total, 1) // 8))
 
     # --- the parallel range ------------------------------------------------------------------
 
@@ -176,14 +199,15 @@ class _Emitter:
                 if position == len(rows) - 1:
                     inner.variables[var] = rest
                 else:
-                    inner.variables[var] = self.text.value(f"urem i64 {rest}, {extent}")
-                    rest = self.text.value(f"udiv i64 {rest}, {extent}")
+                    size = self._size(extent)
+                    inner.variables[var] = self.text.value(f"urem i64 {rest}, {size}")
+                    rest = self.text.value(f"udiv i64 {rest}, {size}")
             if self.kernel.vector is None:
                 self._block(self.kernel.body, inner)
             else:
                 extent = dict(self.kernel.outer)[self.kernel.vector]
                 loop = Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
-                self._vector_loop(loop, inner, "0", str(extent))
+                self._vector_loop(loop, inner, "0", self._size(extent))
 
         self._counted("%begin", "%end", 1, body)
         return total
@@ -221,8 +245,9 @@ class _Emitter:
         text = self.text
         low = text.value(f"mul i64 %begin, {block}")
         wide = text.value(f"mul i64 %end, {block}")
-        past = text.value(f"icmp sgt i64 {wide}, {extent}")
-        high = text.value(f"select i1 {past}, i64 {extent}, i64 {wide}")
+        size = self._size(extent)
+        past = text.value(f"icmp sgt i64 {wide}, {size}")
+        high = text.value(f"select i1 {past}, i64 {size}, i64 {wide}")
         return low, high, -(-extent // block)
 
     # --- loops -------------------------------------------------------------------------------
@@ -254,7 +279,7 @@ class _Emitter:
             slot = self._counted(
                 low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes))
             )
-            if loop.extent % lanes == 0:
+            if divides(lanes, loop.extent):
                 return
         one = "" if slot else low
         self._counted(
@@ -267,10 +292,10 @@ class _Emitter:
         while lanes > max(loop.extent, 1):
             lanes //= 2
         shorter = lanes
-        while loop.extent % shorter and shorter > width:
+        while not divides(shorter, loop.extent) and shorter > width:
             shorter //= 2
         # No rest means half the code; else the longer vectors are worth it.
-        return shorter if loop.extent % shorter == 0 else lanes
+        return shorter if divides(shorter, loop.extent) else lanes
 
     def _loop(self, loop: Loop, scope: Scope) -> None:
         text = self.text
@@ -285,11 +310,11 @@ class _Emitter:
                 accumulator = Accumulator(text, statement, lanes, scope.lanes)
                 scope.accumulators[statement.result] = accumulator
         if loop.vector and scope.vector is None:
-            self._vector_loop(loop, scope, "0", str(loop.extent))
+            self._vector_loop(loop, scope, "0", self._size(loop.extent))
         else:
             self._counted(
                 "0",
-                str(loop.extent),
+                self._size(loop.extent),
                 1,
                 lambda i: self._block(loop.body, scope.inside(loop.var, i)),
             )
@@ -362,10 +387,10 @@ class _Emitter:
         for var, coefficient in index.terms:
             term = scope.variables[var]
             if coefficient != 1:
-                term = text.value(f"mul nsw i64 {term}, {coefficient}")
+                term = text.value(f"mul nsw i64 {term}, {self._size(coefficient)}")
             total = text.value(f"add nsw i64 {total}, {term}") if total else term
         if index.constant or not total:
-            total = text.value(f"add nsw i64 {total or 0}, {index.constant}")
+            total = text.value(f"add nsw i64 {total or 0}, {self._size(index.constant)}")
         scope.indices[index] = total
         return total
 
@@ -389,8 +414,12 @@ class _Emitter:
             return base, 1
         lanes = scope.lanes
         wide = self._splat("i64", base, lanes)
-        steps = ", ".join(f"i64 {lane * step}" for lane in range(lanes))
-        return self.text.value(f"add <{lanes} x i64> {wide}, <{steps}>"), lanes
+        known = 1 if isinstance(step, SizeInt) else step
+        steps = f"<{', '.join(f'i64 {lane * known}' for lane in range(lanes))}>"
+        if isinstance(step, SizeInt):
+            factor = self._splat("i64", self._size(step), lanes)
+            steps = self.text.value(f"mul <{lanes} x i64> {factor}, {steps}")
+        return self.text.value(f"add <{lanes} x i64> {wide}, {steps}"), lanes
 
     def _address(self, buffer: int, memory: str, index: str) -> str:
         return self.text.value(f"getelementptr {memory}, ptr {self.pointers[buffer]}, i64 {index}")
@@ -419,7 +448,7 @@ class _Emitter:
         if not bound or load.flag < 0:
             return
         text, lanes = self.text, value.lanes
-        limit = splat("i64", lanes, bound - 1)
+        limit = self._widen(self._limit(bound), lanes)
         bad = text.value(f"icmp ugt {vector('i64', lanes)} {value.name}, {limit}")
         if lanes > 1:
             bits = text.value(f"bitcast <{lanes} x i1> {bad} to i{lanes}")
@@ -431,10 +460,16 @@ class _Emitter:
         text.line(f"br label %{go}")
         text.begin_block(go)
 
+    def _limit(self, bound: int) -> Value:
+        """The last index below a bound."""
+        known = None if isinstance(bound, SizeInt) else bound - 1
+        return Value(DType.I64, self._size(bound - 1), 1, known)
+
     def _add_indirect(self, base: str, value: str, stride: int, bound: int) -> str:
         """base + value * stride, the value kept inside its dimension."""
-        safe = self.text.intrinsic("umin", "i64", [value, str(bound - 1)]) if bound else value
-        scaled = self.text.value(f"mul i64 {safe}, {stride}")
+        last = self._size(bound - 1)
+        safe = self.text.intrinsic("umin", "i64", [value, last]) if bound else value
+        scaled = self.text.value(f"mul i64 {safe}, {self._size(stride)}")
         return self.text.value(f"add i64 {base}, {scaled}")
 
     def _load_lanes(
@@ -444,7 +479,11 @@ class _Emitter:
         text, memory = self.text, load.dtype.row.memory
         kind, result = vector(memory, lanes), "poison"
         for lane in range(lanes):
-            at = text.value(f"add nsw i64 {base}, {lane * step}") if lane * step else base
+            at = (
+                text.value(f"add nsw i64 {base}, {self._times(lane, step)}")
+                if lane * step
+                else base
+            )
             for value, stride, bound in scattered:
                 one = text.value(f"extractelement <{lanes} x i64> {value.name}, i64 {lane}")
                 at = self._add_indirect(at, one, stride, bound)
@@ -476,7 +515,7 @@ class _Emitter:
             text.line(f"store {vector(memory, lanes)} {name}, ptr {address}, align {align}")
             return
         for lane in range(lanes):
-            at = text.value(f"add nsw i64 {base}, {lane * step}")
+            at = text.value(f"add nsw i64 {base}, {self._times(lane, step)}")
             address = self._address(store.buffer, memory, at)
             piece = text.value(f"extractelement {vector(memory, lanes)} {name}, i64 {lane}")
             text.line(f"store {memory} {piece}, ptr {address}, align {align}")

@@ -1,0 +1,85 @@
+"""native.numbers: sizes known at run time as numbers of a launch plan.
+
+In: the inputs of a graph, some of them sizes (``SizeInt``), and rows of ``runtime.launch`` with sizes in
+them. Out: the rows with a ``Sym`` for each size, and the ``Number`` rows that compute these from the inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+from argand.native.ir.tensor import TensorSpec
+from argand.runtime import launch
+from argand.support.errors import InternalError
+from argand.support.symbols import Apply, Atom, Expr, SizeInt, Symbol
+
+_KINDS: Final = {"//": "floordiv", "%": "mod", "min": "min", "max": "max"}
+
+
+@final
+class Numbers:
+    """The numbers of one plan; equal expressions are one number."""
+
+    def __init__(self, inputs: Sequence[TensorSpec | int | None]) -> None:
+        self.rows: list[launch.Number] = []
+        self._known: dict[launch.Number, launch.Sym] = {}
+        self._made: dict[Expr | Atom, launch.Size] = {}
+        self.sources: dict[Symbol, launch.Number] = {}
+        for position, given in enumerate(inputs):
+            listed = given.shape if isinstance(given, TensorSpec) else ()
+            for dim, size in enumerate(listed):
+                self._found(size, launch.Number("size", position, dim))
+        for position, given in enumerate(inputs):
+            if isinstance(given, int):
+                self._found(given, launch.Number("input", position))
+
+    def _found(self, size: int, row: launch.Number) -> None:
+        if isinstance(size, SizeInt) and len(size.expr.terms) == 1:
+            (product, factor), *_ = size.expr.terms
+            if factor == 1 and len(product) == 1 and isinstance(product[0], Symbol):
+                self.sources[product[0]] = row
+
+    def _row(self, row: launch.Number) -> launch.Sym:
+        if row not in self._known:
+            self._known[row] = launch.Sym(len(self.rows))
+            self.rows.append(row)
+        return self._known[row]
+
+    def of(self, size: int | Expr) -> launch.Size:
+        """An expression as a number."""
+        if type(size) is int:
+            return size
+        expr = Expr.of(size)
+        if expr not in self._made:
+            total: launch.Size = 0
+            for product, factor in expr.terms:
+                term: launch.Size = factor if factor != 1 or not product else 0
+                for atom in product:
+                    each = self._atom(atom)
+                    term = each if term == 0 else self._row(launch.Number("mul", each, term))
+                total = term if total == 0 else self._row(launch.Number("add", total, term))
+            self._made[expr] = total
+        return self._made[expr]
+
+    def _atom(self, atom: Atom) -> launch.Size:
+        if isinstance(atom, Apply):
+            sides = self.of(atom.left), self.of(atom.right)
+            return self._row(launch.Number(_KINDS[atom.name], *sides))
+        if atom not in self.sources:
+            raise InternalError("native.plan", f"no input tells the size {atom}")
+        return self._row(self.sources[atom])
+
+    def within(self, value: Any) -> Any:
+        """A row, or an argument, with numbers in the place of sizes."""
+        if isinstance(value, SizeInt):
+            return self.of(value)
+        if isinstance(value, list | tuple):
+            return type(value)([self.within(item) for item in value])
+        if isinstance(value, dict):
+            return {key: self.within(item) for key, item in value.items()}
+        if type(value).__module__ == launch.__name__:
+            names = [f.name for f in dataclasses.fields(value)]
+            return dataclasses.replace(value, **{n: self.within(getattr(value, n)) for n in names})
+        return value
