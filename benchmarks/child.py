@@ -1,7 +1,8 @@
 """benchmarks.child: what runs in a process of its own. In: a JSON request. Out: a JSON answer.
 
 ``first`` times the call that compiles (cold or warm: the parent chose the cache directories),
-``steady`` lets engines run in turns, ``overhead`` times a call whose graph costs nothing.
+``steady`` lets engines run in turns, ``overhead`` times a call whose graph costs nothing, ``front``
+times the front half of a compiler alone: capture, or capture and the joint graph.
 """
 
 from __future__ import annotations
@@ -197,7 +198,29 @@ def _seconds_of(graph: Callable[..., Any], inputs: int, calls: int = 2000) -> fl
     return (time.perf_counter() - begin) / calls
 
 
-ACTIONS: dict[str, Callable[..., Any]] = {"first": first, "steady": steady, "overhead": overhead}
+# Phases of a compiler's front half: backend that generates no code, mode of the program.
+FRONT = {"capture": ("eager", "infer"), "trace": ("aot_eager", "train")}
+
+
+def front(program: str, engine: str, phase: str) -> Answer:
+    """Seconds from the call of the compiler to the first result of a forward pass."""
+    target, args = OVERHEAD[program]()
+    backend, mode = FRONT[phase]
+    with torch.set_grad_enabled(mode == "train"):
+        eager = target(*args)
+        begin = time.perf_counter()
+        result = find(engine)(target, backend=backend)(*args)
+        seconds = time.perf_counter() - begin
+    bad = distance(result, eager) > RESULT_LIMIT or result.requires_grad != (mode == "train")
+    return {"status": "wrong" if bad else "ok", "seconds": [seconds]}
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "first": first,
+    "steady": steady,
+    "overhead": overhead,
+    "front": front,
+}
 
 
 def main() -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.child import OVERHEAD
+from benchmarks.child import FRONT, OVERHEAD
 from benchmarks.figures import ratio, spread
 from benchmarks.models import Case
 
 ROOT = Path(__file__).resolve().parent.parent
-PHASES = ("cold", "warm", "steady", "overhead")
+PHASES = ("cold", "warm", "steady", "overhead", *FRONT)
 Row = dict[str, Any]
 
 
@@ -96,7 +96,7 @@ def merge(answers: list[Row]) -> Row:
             return answer
     merged = dict(answers[0])
     merged["seconds"] = [s for answer in answers for s in answer["seconds"]]
-    for key in ("compile_mb", "run_mb"):
+    for key in {"compile_mb", "run_mb"} & merged.keys():
         merged[key] = max(answer[key] for answer in answers)
     return merged
 
@@ -131,6 +131,19 @@ def measure_together(settings: Settings, request: Row, phase: str) -> Iterator[R
     yield from finish(phase, name, request.get("mode", "infer"), settings.base(phase), answer)
 
 
+def measure_front(settings: Settings, phase: str) -> Iterator[Row]:
+    """Capture or joint trace of a 12-layer encoder, each time in a fresh process."""
+    runs: dict[str, list[Row]] = {e: [] for e in settings.engines if e != "eager"}
+    name = "bert_12_layers"
+    for _ in range(settings.cold_rounds):
+        for engine, found in runs.items():
+            request = {"action": "front", "program": name, "engine": engine, "phase": phase}
+            with tempfile.TemporaryDirectory() as caches:
+                found.append(ask(request, settings, Path(caches)))
+    answers = {engine: merge(found) for engine, found in runs.items()}
+    yield from finish(phase, name, FRONT[phase][1], settings.base(phase), answers)
+
+
 def measure(settings: Settings) -> Iterator[Row]:
     """All rows of a run, as they come."""
     for case in settings.cases:
@@ -143,3 +156,6 @@ def measure(settings: Settings) -> Iterator[Row]:
     if "overhead" in settings.phases:
         for program in OVERHEAD:
             yield from measure_together(settings, {"program": program}, "overhead")
+    for phase in FRONT:
+        if phase in settings.phases:
+            yield from measure_front(settings, phase)

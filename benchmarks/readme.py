@@ -20,6 +20,8 @@ HEADINGS = {
     "warm": "First result, filled caches",
     "steady": "One call, steady state",
     "overhead": "Overhead of a call",
+    "capture": "Capture alone (backend eager), fresh process",
+    "trace": "Capture and joint graph (backend aot_eager), fresh process",
 }
 Row = dict[str, Any]
 

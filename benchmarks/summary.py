@@ -75,6 +75,8 @@ TITLES = {
     "warm": "first result, fresh process, filled caches (memory: compiling / running)",
     "steady": "one call, interleaved rounds",
     "overhead": "a call on tiny tensors whose graphs return at once",
+    "capture": "first result, fresh process, backend eager",
+    "trace": "first forward result, fresh process, backend aot_eager",
 }
 
 
