@@ -2,8 +2,8 @@
 
 import pytest
 
-from argand.native.codegen.llvm.objects import object_code, object_key
-from argand.native.codegen.target import host_target
+from argand.native.codegen.llvm.objects import object_code
+from argand.native.codegen.target import host_target, machine_key
 from argand.runtime.disk.store import CacheWarning
 from argand.support import events
 from argand.support.options import Options
@@ -13,7 +13,7 @@ TEXT = "define i32 @seven() {\n  ret i32 7\n}\n"
 
 def compiles(text, options):
     with events.collect() as heard:
-        code = object_code(text, host_target(), options)
+        code, _ = object_code(text, host_target(), options)
     return code, "native.llvm.code" in heard.seconds()
 
 
@@ -30,8 +30,8 @@ def test_second_compile_reads_the_file(tmp_path):
 
 def test_damage_is_a_miss(tmp_path):
     options = Options(cache_dir=str(tmp_path))
-    first, _ = compiles(TEXT, options)
-    key = object_key(TEXT, host_target(), options.opt_level)
+    first, key = object_code(TEXT, host_target(), options)
+    key = machine_key(key)
     path = tmp_path / "v1" / key[:2] / key
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.warns(CacheWarning, match="set aside"):

@@ -18,10 +18,10 @@ from torch.utils import _pytree as pytree
 
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
-from argand.autograd.outputs import Untraceable
+from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
-from argand.autograd.trace import Program, Traced, ambient_autocast, run_graph, trace
+from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
 from argand.support import events
 from argand.support.errors import InternalError

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from argand.autograd.outputs import read_effects, state_of
-from argand.autograd.trace import Program, Traced, ambient_autocast, run_engine
+from argand.autograd.outputs import Traced, read_effects, state_of
+from argand.autograd.trace import Program, ambient_autocast, run_engine
 
 
 def run_eagerly(program: Program, values: Sequence[Any]) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import torch
+from torch.fx import Graph
 
 from argand.autograd.geometry import Step
 
@@ -61,6 +62,34 @@ class Effects:
     def results(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The tensors the compiled graph returns: new values of inputs, then fresh ones."""
         return [inputs[m.index] for m in self.mutations] + self.fresh
+
+
+@final
+@dataclass(slots=True)
+class Traced:
+    """One traced program."""
+
+    graph: Graph
+    constants: dict[str, torch.Tensor]
+    inputs: list[Any]  # fakes, without history
+    effects: Effects
+    results: int  # outputs of the forward: mutations, then fresh tensors
+    differentiable: list[int]  # inputs that get a gradient
+    tangents: list[int]  # results that take a gradient
+    tangent_fakes: list[torch.Tensor]
+    gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
+    copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
+    flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
+    random: bool
+    autocast: torch.dtype | None  # ambient autocast at the time of the trace
+    grad_mode: bool  # ambient grad mode at the time of the trace
+    tracked: bool  # whether an input requires grad
+    view_results: list[int]  # results whose node is a view of an internal value
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward."""
+        return bool(self.tangents)
 
 
 @final

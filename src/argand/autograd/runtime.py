@@ -14,8 +14,7 @@ from typing import Any, Final, final
 import torch
 
 from argand.autograd.geometry import Step, same_layout
-from argand.autograd.outputs import Mutation, Row
-from argand.autograd.trace import Traced
+from argand.autograd.outputs import Mutation, Row, Traced
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 # (bits of the tangents that are there, primals) -> the backward for them

@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
@@ -21,39 +20,11 @@ from typing_extensions import override
 from argand.autograd.geometry import Step, aten, dense_order, geometry_of, shifted_view
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
-from argand.autograd.outputs import Effects, Untraceable, read_effects, state_of
+from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
 from argand.ops.fakes import DataDependent, fake_of
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
-
-
-@final
-@dataclass(slots=True)
-class Traced:
-    """One traced program."""
-
-    graph: Graph
-    constants: dict[str, torch.Tensor]
-    inputs: list[Any]  # fakes, without history
-    effects: Effects
-    results: int  # outputs of the forward: mutations, then fresh tensors
-    differentiable: list[int]  # inputs that get a gradient
-    tangents: list[int]  # results that take a gradient
-    tangent_fakes: list[torch.Tensor]
-    gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
-    copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
-    flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
-    random: bool
-    autocast: torch.dtype | None  # ambient autocast at the time of the trace
-    grad_mode: bool  # ambient grad mode at the time of the trace
-    tracked: bool  # whether an input requires grad
-    view_results: list[int]  # results whose node is a view of an internal value
-
-    @property
-    def training(self) -> bool:
-        """Whether there is a backward."""
-        return bool(self.tangents)
 
 
 @final

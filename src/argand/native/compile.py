@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
 import torch.fx
 
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
-from argand.native.codegen.llvm.engine import Loaded
 from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import Target, host_target
 from argand.native.ir.loops import Constant, Kernel, walk
@@ -24,40 +22,16 @@ from argand.native.ir.tensor_text import print_graph
 from argand.native.ir.verify import verify_kernel
 from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import run_passes
-from argand.native.plan import KernelCall, PlanData, Work, link, make_plan
+from argand.native.plan import KernelCall, Work, make_plan, rows_of
 from argand.native.schedule.demand import find_demand
 from argand.native.schedule.fuse import Schedule, fuse
 from argand.native.schedule.nest import build_nest
+from argand.native.stored import Compiled, GraphCompiler
 from argand.support import events
 from argand.support.options import Options
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
 GRAIN: Final = 30_000
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
-    """Object code and plan of one graph: what a disk cache would store."""
-
-    code: bytes
-    functions: tuple[str, ...]
-    plan: PlanData
-    target: Target
-
-
-@final
-class BoxedGraph:
-    """Runs a plan; takes one list of inputs, which it may clear."""
-
-    _boxed_call = True
-
-    def __init__(self, plan: Any) -> None:
-        self.plan = plan
-
-    def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
-        """Run."""
-        return self.plan(inputs)
 
 
 @final
@@ -78,23 +52,16 @@ class Interpreted:
 def compile_graph(
     module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None
 ) -> Any:
-    """Compile an aten graph to machine code."""
-    if not is_functional(module):
-        events.count("native.not_functional")
-        return Interpreted(module)
-    compiled = build(module, example_inputs, options or Options())
-    with events.stage("native.load"):
-        return load(compiled)
+    """Compile an aten graph to machine code, or load it from the disk cache."""
+    return GraphCompiler(options or Options())(module, example_inputs)
 
 
-def load(compiled: Compiled) -> BoxedGraph:
-    """Put object code and plan together."""
-    addresses: dict[str, int] = {}
-    loaded = None
-    if compiled.functions:
-        loaded = Loaded(compiled.code, compiled.target)
-        addresses = {name: loaded.address(name) for name in compiled.functions}
-    return BoxedGraph(link(compiled.plan, addresses, loaded))
+def interpreted(module: torch.fx.GraphModule) -> Interpreted | None:
+    """What runs a graph that is not functional."""
+    if is_functional(module):
+        return None
+    events.count("native.not_functional")
+    return Interpreted(module)
 
 
 def build(
@@ -114,10 +81,10 @@ def build(
         text, functions, work = _emit(schedule, target, options)
     events.artifact("output_code", lambda: text)
     with events.stage("native.llvm"):
-        code = object_code(text, target, options) if functions else b""
+        code, key = object_code(text, target, options) if functions else (b"", "")
     with events.stage("native.plan"):
         plan = make_plan(schedule, work)
-    return Compiled(code, functions, plan, target)
+    return Compiled(code, key, functions, rows_of(plan))
 
 
 def _emit(
@@ -145,7 +112,7 @@ def _emit(
             functions[key] = (name, emit_kernel(name, kernel, target, declarations))
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
-        work.append(KernelCall(name, owners, emitted.total, grain))
+        work.append(KernelCall(name, owners, emitted.total, grain, emitted.sizes))
     text = "\n".join([*declarations, *(e.text for _, e in functions.values())])
     return text, tuple(name for name, _ in functions.values()), tuple(work)
 

@@ -20,6 +20,7 @@ from typing import Any, Final, final
 
 import torch
 
+from argand.native.ir.types import at_least
 from argand.runtime.launch import Call, Product, Ref, Step
 
 _INT_MAX: Final = 2**31 - 1
@@ -52,10 +53,10 @@ def _matrix(operand: Operand, batch: tuple[int, int]) -> _Matrix | None:
     rows, columns = operand.sizes[-2:]
     row, column = operand.strides[-2:]
     steps = _batch_steps(operand, batch)
-    if (column == 1 or columns == 1) and (row >= columns or rows == 1):
+    if (column == 1 or columns == 1) and (at_least(row, columns) or rows == 1):
         leading = row if rows > 1 else columns
         return _Matrix(False, max(leading, columns, 1), steps)
-    if (row == 1 or rows == 1) and (column >= rows or columns == 1):
+    if (row == 1 or rows == 1) and (at_least(column, rows) or columns == 1):
         leading = column if columns > 1 else rows
         return _Matrix(True, max(leading, rows, 1), steps)
     return None
@@ -190,18 +191,14 @@ def _reference(argument: Any) -> Any:
     return argument
 
 
-def bound_function(target: Any) -> Callable[..., Any]:
-    """What to call for an operator: the C++ function under an OpOverload, without its frame."""
-    return target._op if isinstance(target, torch._ops.OpOverload) else target
-
-
 def seed_step(output: int, count: int = 1) -> Call:
     """Draw the seed of a graph call from torch's generator: one int64 in the Made buffer `output`.
 
     codegen.math.random makes all random numbers of the call from it.
     """
-    draw = aten.randint.low._op
-    return Call(draw, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,))
+    return Call(
+        aten.randint.low, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,)
+    )
 
 
 def make_extern(
@@ -213,7 +210,7 @@ def make_extern(
         return steps
     return (
         Call(
-            bound_function(target),
+            target,
             tuple(_reference(argument) for argument in args),
             {name: _reference(value) for name, value in kwargs.items()},
             tuple(-1 if output is None else output.id for output in outputs),

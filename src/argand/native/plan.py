@@ -1,25 +1,27 @@
 """native.plan: a schedule becomes the data of a launch plan.
 
 In: Schedule, and the kernels of its groups. Out: buffers and steps of ``runtime.launch``, with the
-kernels still by name; ``link`` puts in the addresses.
+kernels still by name; ``runtime.plans.link`` puts in the addresses.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 import torch
 
 from argand.native import extern
-from argand.native.ir.tensor import ExternCall, Node, Slot
+from argand.native.ir.tensor import ExternCall, Node, Slot, TensorSpec
+from argand.native.numbers import Numbers
 from argand.native.schedule.fuse import Schedule
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.strides import Strided, same_layout, strided
 from argand.runtime import launch
+from argand.runtime.plans import Detached, Rows, check_flag
 from argand.support.errors import InternalError
+from argand.support.symbols import SizeInt
 
 
 @final
@@ -31,6 +33,7 @@ class KernelCall:
     owners: tuple[Node, ...]
     total: int
     grain: int
+    sizes: tuple[int, ...] = ()
 
 
 Work: TypeAlias = KernelCall | Node  # a kernel, or an extern node
@@ -45,7 +48,8 @@ class PlanData:
     buffers: tuple[launch.Buffer, ...]
     steps: tuple[Any, ...]  # launch steps; kernels have their name in place of the pointer
     returns: tuple[int, ...]
-    arena_bytes: int
+    arena_bytes: launch.Size
+    numbers: tuple[launch.Number, ...] = ()
 
 
 def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
@@ -53,13 +57,11 @@ def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
     return _Planner(schedule, work).run()
 
 
-def link(data: PlanData, addresses: Mapping[str, int], keep: object) -> Any:
-    """The plan that runs."""
-    steps = tuple(
-        dataclasses.replace(s, pointer=addresses[s.pointer]) if isinstance(s, launch.Kernel) else s  # type: ignore[index]
-        for s in data.steps
+def rows_of(data: PlanData) -> Rows:
+    """The rows of a plan, kernels by name: what runs, and what a cache stores."""
+    return launch.plan_rows(
+        *(data.inputs, data.buffers, data.steps, data.returns, data.arena_bytes, data.numbers)
     )
-    return launch.Plan(data.inputs, data.buffers, steps, data.returns, data.arena_bytes, keep)
 
 
 @final
@@ -92,7 +94,8 @@ class _Planner:
         for number, item in enumerate(self.work):
             if isinstance(item, KernelCall):
                 buffers = tuple(self._touch(self._leaf(o), number) for o in item.owners)
-                steps.append([launch.Kernel(item.function, buffers, item.total, item.grain)])  # type: ignore[arg-type]
+                step = launch.Kernel(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
+                steps.append([step])
             else:
                 steps.append(list(self._extern(item, number)))
         wanted = demand.graph.outputs
@@ -100,9 +103,14 @@ class _Planner:
         self._free(steps, inputs)
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
-        last = [launch.Call(_check_flag, (launch.Ref(self.flag),))] if self.flag >= 0 else []
+        last = [launch.Call(check_flag, (launch.Ref(self.flag),))] if self.flag >= 0 else []
         flat = (*first, *(step for group in steps for step in group), *last)
-        return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
+        numbers = Numbers(demand.graph.inputs)
+        if not numbers.sources:
+            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
+        buffers = numbers.within(tuple(self.buffers))
+        flat, total = numbers.within(flat), numbers.of(arena_bytes)
+        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows))
 
     # --- buffers -----------------------------------------------------------------------------
 
@@ -218,7 +226,8 @@ class _Planner:
 
     def _return(self, output: Any, wanted: Any) -> int:
         if not isinstance(output, Node):
-            return self._new(launch.Value(output))
+            sized = isinstance(output, SizeInt)
+            return self._new(launch.Integer(output) if sized else launch.Value(output))
         place_ = self._strided(output)
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
@@ -268,15 +277,8 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
         baked: Any = leaf.attribute
         return baked.tensor.dtype
     spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
-    assert spec is not None
+    assert isinstance(spec, TensorSpec)
     return spec.torch_dtype
-
-
-def _check_flag(flag: torch.Tensor) -> None:
-    """Raise as eager does when a kernel met an index out of range."""
-    if flag.item():
-        flag.zero_()
-        raise IndexError("index out of range in self")
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:
@@ -288,17 +290,7 @@ def _fill(value: Any, operands: list[extern.Operand]) -> Any:
 
 
 def _detached(target: Any) -> Any:
-    """A function whose results share no memory with its arguments: the arena is used again."""
     aliases = isinstance(target, torch._ops.OpOverload) and any(
         r.alias_info is not None for r in target._schema.returns
     )
-    if not aliases:
-        return target
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = target(*args, **kwargs)
-        if isinstance(result, torch.Tensor):
-            return result.clone()
-        return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in result)
-
-    return call
+    return Detached(target) if aliases else target

@@ -16,6 +16,7 @@ from typing import Any, Final, assert_never, final
 import torch
 
 from argand.runtime import _native
+from argand.runtime.plans import Row, Rows, link
 
 # The numbers torch's C interface uses for element types; tests compare them with torch's own.
 DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {
@@ -237,7 +238,6 @@ class Free:
 
 
 Step = Kernel | Product | Call | Free
-Row = tuple[Any, ...]
 
 # Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
 _LONG_PRODUCT: Final = 1 << 17
@@ -320,6 +320,28 @@ def _step_row(step: Step) -> Row:
             assert_never(step)
 
 
+def plan_rows(
+    inputs: int,
+    buffers: tuple[Buffer, ...],
+    steps: tuple[Step, ...],
+    returns: tuple[int, ...],
+    arena_bytes: Size = 0,
+    numbers: tuple[Number, ...] = (),
+) -> Rows:
+    """The plan as data; a kernel may have its name in place of the pointer."""
+    return Rows(
+        inputs,
+        tuple(_buffer_row(buffer) for buffer in buffers),
+        tuple(_step_row(step) for step in steps),
+        tuple(returns),
+        _number(arena_bytes),
+        tuple(
+            (_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right))
+            for item in numbers
+        ),
+    )
+
+
 def Plan(
     inputs: int,
     buffers: tuple[Buffer, ...],
@@ -330,16 +352,4 @@ def Plan(
     numbers: tuple[Number, ...] = (),
 ) -> _native.Plan:
     """Build the C plan; `keep` is whatever owns the machine code. ValueError on a bad id."""
-    rows = (
-        (_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right))
-        for item in numbers
-    )
-    return _native.Plan(
-        inputs,
-        tuple(_buffer_row(buffer) for buffer in buffers),
-        tuple(_step_row(step) for step in steps),
-        tuple(returns),
-        _number(arena_bytes),
-        keep,
-        tuple(rows),
-    )
+    return link(plan_rows(inputs, buffers, steps, returns, arena_bytes, numbers), {}, keep)

@@ -8,6 +8,7 @@ written to a temporary name, flushed and renamed, so readers see whole files onl
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 import tempfile
@@ -20,10 +21,11 @@ from typing import Final, final
 
 from argand.runtime.disk.format import FORMAT, Damaged, decode, encode
 from argand.support import events
-from argand.support.options import read_environment
+from argand.support.options import Options, read_environment
 
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
 DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless told otherwise
+COLLECT_EVERY: Final = 64  # entries written between two looks at the size
 
 
 class CacheWarning(UserWarning):
@@ -47,6 +49,16 @@ def default_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "argand"
 
 
+@functools.cache
+def _store_at(directory: str) -> Store:
+    return Store(Path(directory) if directory else default_directory())
+
+
+def open_store(options: Options) -> Store | None:
+    """The cache the options name, one object per directory; None when they turn it off."""
+    return _store_at(options.cache_dir) if options.cache else None
+
+
 @final
 class Store:
     """A directory of cache entries, private to the user."""
@@ -55,12 +67,13 @@ class Store:
         self.directory = directory / f"v{FORMAT}"
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        self._written = 0
         self._usable = self._prepare()
 
     # --- reading and writing ---------------------------------------------------------------------
 
-    def get(self, key: str) -> dict[str, bytes] | None:
-        """The sections stored under a key."""
+    def get(self, key: str, kind: str = "entry") -> dict[str, bytes] | None:
+        """The sections stored under a key; ``kind`` for the counters."""
         if not self._usable:
             return None
         path = self._path(key)
@@ -68,15 +81,15 @@ class Store:
             data = _read_own_file(path)
             sections = decode(data)
         except FileNotFoundError:
-            events.count("cache.miss", detail=key)
+            events.count("cache.miss", detail=f"{kind}: {key}")
             return None
         except (Damaged, OSError, PermissionError) as error:
-            self._set_aside(path, error)
-            events.count("cache.miss", detail=f"{key}: {error}")
+            self.set_aside(key, error)
+            events.count("cache.miss", detail=f"{kind}: {key}: {error}")
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        events.count("cache.hit", detail=key)
+        events.count("cache.hit", detail=f"{kind}: {key}")
         return sections
 
     def put(self, key: str, sections: Mapping[str, bytes]) -> bool:
@@ -100,6 +113,7 @@ class Store:
             self._warn("write", f"cannot write to the cache: {error}")
             return False
         events.count("cache.saved", detail=key)
+        self._collect_now_and_then()
         return True
 
     # --- housekeeping ----------------------------------------------------------------------------
@@ -124,6 +138,14 @@ class Store:
                     entry.path.unlink()
                     removed += 1
         return removed
+
+    def _collect_now_and_then(self) -> None:
+        """Keep to the limit: once per process that writes, and again every so many entries."""
+        with self._lock:
+            due = self._written % COLLECT_EVERY == 0
+            self._written += 1
+        if due:
+            self.collect_garbage()
 
     def clear(self) -> int:
         """Remove every entry, what was set aside and what writers left behind; entries removed."""
@@ -158,7 +180,9 @@ class Store:
             raise ValueError(f"a cache key is hexadecimal, got {key!r}")
         return self.directory / key[:2] / key
 
-    def _set_aside(self, path: Path, error: Exception) -> None:
+    def set_aside(self, key: str, error: Exception) -> None:
+        """Put an entry that cannot be used out of the way."""
+        path = self._path(key)
         with contextlib.suppress(OSError):
             os.replace(path, path.with_suffix(".damaged"))
         self._warn("damaged", f"a cache entry was set aside: {error} ({path.name})")

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import llvmlite.binding as llvm
 
-from argand.native.codegen.target import Target
+from argand.native.codegen.target import Target, host_target
 from argand.support import events
 from argand.support.errors import InternalError
 
@@ -72,8 +72,9 @@ def _optimise(module: Any, machine: Any, level: int) -> None:
 class Loaded:
     """Machine code in memory; it lives as long as this object."""
 
-    def __init__(self, code: bytes, target: Target) -> None:
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(target, 0))
+    def __init__(self, code: bytes) -> None:
+        machine = _machine(host_target(), 0)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 

@@ -8,24 +8,18 @@ so a hit is right by construction, and a damaged file is a miss.
 from __future__ import annotations
 
 import functools
-import hashlib
-from pathlib import Path
 from typing import Final
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from argand.native.codegen.llvm.engine import compile_object
-from argand.native.codegen.target import Target
-from argand.runtime.disk.store import Store, default_directory
+from argand.native.codegen.target import Target, machine_key, machine_parts
+from argand.runtime.disk.keys import about, hexdigest, make_key
+from argand.runtime.disk.store import open_store
 from argand.support.options import Options
 
 RECIPE: Final = 1  # raise it when the passes of engine.compile_object change
-
-
-@functools.cache
-def _store(directory: str) -> Store:
-    return Store(Path(directory) if directory else default_directory())
 
 
 @functools.cache
@@ -34,21 +28,20 @@ def _versions() -> str:
     return f"{RECIPE} {llvmlite.__version__} {llvm_version}"
 
 
-def object_key(text: str, target: Target, level: int) -> str:
-    """The cache key of a module's object code."""
-    whole = "\0".join((_versions(), target.cpu, target.features, str(level), text))
-    return hashlib.blake2b(whole.encode(), digest_size=20).hexdigest()
+def object_code(text: str, target: Target, options: Options) -> tuple[bytes, str]:
+    """Object code of a module, from disk when it was compiled before, and its key there.
 
-
-def object_code(text: str, target: Target, options: Options) -> bytes:
-    """Object code of a module, from disk when it was compiled before."""
-    if not options.cache:
-        return compile_object(text, target, options.opt_level)
-    store = _store(options.cache_dir)
-    key = object_key(text, target, options.opt_level)
-    found = store.get(key)
-    if found is not None and "code" in found:
-        return found["code"]
-    code = compile_object(text, target, options.opt_level)
-    store.put(key, {"code": code})
-    return code
+    The key is without the machine (``machine_key`` adds it), but the text was made for one.
+    """
+    level = options.opt_level
+    parts = {"llvm": _versions(), "level": str(level), "text": hexdigest(text.encode())}
+    key = make_key("object", parts)
+    store = open_store(options)
+    found = store and store.get(machine_key(key), kind="object")
+    if found and "code" in found:
+        return found["code"], key
+    code = compile_object(text, target, level)
+    if store is not None:
+        about_it = about("object", parts, **machine_parts(key))
+        store.put(machine_key(key), {"about": about_it, "code": code})
+    return code, key

@@ -1,0 +1,136 @@
+"""runtime.disk.graphs: torch.fx graphs as data.
+
+In: a GraphModule, at torch or aten level. Out: nodes as rows (a stable text for keys), and the module
+back from them. Kept: structure, names, constants, the region of a checkpoint, and for aten graphs the
+metadata of each value. Not kept: the user's lines, which move without changing anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from typing_extensions import override
+
+from argand.runtime.disk.values import Reader, Unstorable, Writer, extent
+
+
+def spec_of(value: Any) -> Any:
+    """The data of a fake: what compiled code may rely on."""
+    if isinstance(value, torch.Tensor):
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise Unstorable(f"a tensor of type {type(value).__name__}")
+        flags = (value.is_conj(), value.is_neg())
+        kind = [str(value.dtype), str(value.device), str(value.layout), *flags]
+        if value.layout is not torch.strided:
+            raise Unstorable(f"a tensor of layout {value.layout}")
+        return ["~", *map(_sizes, (value.shape, value.stride())), *kind]
+    if isinstance(value, tuple | list):
+        return ["(", *map(spec_of, value)]
+    return Writer().write(value)
+
+
+def _sizes(sizes: Any) -> list[int]:
+    if any(type(size) is not int for size in sizes):
+        raise Unstorable("a symbolic size")
+    return list(sizes)
+
+
+def read_spec(data: Any) -> Any:
+    """A fake from its data."""
+    if type(data) is not list or data[0] not in ("~", "("):
+        return Reader().read(data)
+    if data[0] == "(":
+        return tuple(read_spec(item) for item in data[1:])
+    _, shape, strides, dtype, device, _, conj, neg = data
+    kind = getattr(torch, dtype.removeprefix("torch."))
+    if device != "cpu" or extent(tuple(shape), tuple(strides)) < 0:
+        return torch.empty_strided(shape, strides, dtype=kind, device="meta")
+    fake = torch.empty_strided(shape, strides, dtype=kind)
+    fake = torch._conj(fake) if conj else fake
+    return torch._neg_view(fake) if neg else fake
+
+
+class GraphWriter(Writer):
+    """A writer that also knows the nodes of one graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[Node, int] = {}
+
+    @override
+    def write(self, value: Any) -> Any:
+        """The data of a value that may hold nodes."""
+        if type(value) is Node:
+            return ["%", self.numbers[value]]
+        return super().write(value)
+
+
+def write_graph(module: GraphModule, writer: GraphWriter, *, values: bool) -> list[Any]:
+    """One row per node; ``values`` for aten graphs: the metadata of results belongs to them."""
+    rows: list[Any] = []
+    for node in module.graph.nodes:
+        row = [node.op, node.name, _target(module, node, writer)]
+        row += [writer.write(node.args), writer.write(node.kwargs)]
+        known = node.meta.get("val" if values else "checkpoint")
+        row.append(None if node.op == "output" else spec_of(known))
+        writer.numbers[node] = len(rows)
+        rows.append(row)
+    return rows
+
+
+def attribute(module: Any, target: str) -> Any:
+    """What a get_attr node reads."""
+    for part in target.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def constants_of(module: GraphModule) -> dict[str, Any]:
+    """The attributes a graph reads, by name."""
+    names = [str(node.target) for node in module.graph.nodes if node.op == "get_attr"]
+    return {name: attribute(module, name) for name in names}
+
+
+def _target(module: GraphModule, node: Node, writer: Writer) -> Any:
+    match node.op:
+        case "call_function":
+            return writer.write(node.target)
+        case "get_attr":
+            return [str(node.target), writer.write(attribute(module, str(node.target)))]
+        case "call_module":
+            raise Unstorable(f"a module called inside of a graph: {node.target}")
+        case _:
+            return str(node.target)
+
+
+class _GraphReader(Reader):
+    def __init__(self, tensors: bytes) -> None:
+        super().__init__(tensors)
+        self.nodes: list[Node] = []
+
+    @override
+    def read(self, item: Any) -> Any:
+        if type(item) is list and item[0] == "%":
+            return self.nodes[item[1]]
+        return super().read(item)
+
+
+def read_graph(rows: list[Any], tensors: bytes, *, values: bool) -> GraphModule:
+    """The module of rows that ``write_graph`` made."""
+    graph, constants, reader = Graph(), {}, _GraphReader(tensors)
+    for row in rows:
+        op, name, target, args, kwargs = row[:5]
+        if op == "get_attr":
+            target, constant = target
+            constants[target] = reader.read(constant)
+        elif op == "call_function":
+            target = reader.read(target)
+        read_args, read_kwargs = reader.read(args), reader.read(kwargs)
+        node = graph.create_node(op, target, read_args, read_kwargs, name)
+        if row[5] is not None:
+            node.meta["val" if values else "checkpoint"] = read_spec(row[5])
+        reader.nodes.append(node)
+    return _LazyGraphModule(constants, graph, class_name="Stored")

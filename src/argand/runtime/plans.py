@@ -1,0 +1,70 @@
+"""runtime.plans: the rows of a launch plan become the C object that runs them.
+
+In: rows as ``runtime.launch`` makes them or a cache file holds them, with kernels by name, operators as
+such and the graph's constants by name. Out: ``_native.Plan``. It knows nothing of how plans are made, so
+that a warm start needs no more than this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, final
+
+import torch
+
+from argand.runtime import _native
+
+Row = tuple[Any, ...]
+
+
+class Rows(NamedTuple):
+    """The arguments of the C object."""
+
+    inputs: int
+    buffers: tuple[Row, ...]
+    steps: tuple[Row, ...]
+    returns: tuple[int, ...]
+    arena_bytes: int
+    numbers: tuple[Row, ...] = ()
+
+
+@final
+class Detached:
+    """An operator whose results share no memory with its arguments: the arena is used again."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it and copy what it returns."""
+        result = self.target(*args, **kwargs)
+        if isinstance(result, torch.Tensor):
+            return result.clone()
+        return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in result)
+
+
+def check_flag(flag: torch.Tensor) -> None:
+    """Raise as eager does when a kernel met an index out of range."""
+    if flag.item():
+        flag.zero_()
+        raise IndexError("index out of range in self")
+
+
+def _linked(row: Row, addresses: Mapping[str, int]) -> Row:
+    match row:
+        case (0, ids, str() as name, *rest):
+            return (0, ids, addresses[name], *rest)
+        case (2, outputs, torch._ops.OpOverload() as op, *rest):
+            return (2, outputs, op._op, *rest)  # the C++ function under it, without its frame
+        case _:
+            return row
+
+
+def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan:
+    """The plan that runs; ``keep`` is whatever owns the machine code. ValueError on a bad id."""
+    steps = tuple([_linked(row, addresses) for row in rows.steps])
+    return _native.Plan(
+        *(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers)
+    )
