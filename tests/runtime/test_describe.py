@@ -103,9 +103,9 @@ TENSOR = torch.zeros(4, 6)
             "`x.requires_grad` was False, is True",
         ),
         (
-            Guard(K.RELATION, X, Relation("==", ((1, (SizeOf(X, 0),)),), ((5, ()),))),
+            Guard(K.RELATION, X, Relation("==", ((1, (SizeOf(X, 0),)),), ((5, ()),), "s0 == 5")),
             TENSOR,
-            "a relation of sizes no longer holds",
+            "`s0 == 5` no longer holds",
         ),
     ],
 )

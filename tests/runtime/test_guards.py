@@ -232,6 +232,9 @@ def test_tensor(fast):
             checks(rows, [base_tensor(), torch.ones(4, 6)], [*bad, inference_tensor()])
             loose = tensor_spec(base_tensor(), free=frozenset({0}))
             checks([Guard(K.TENSOR, X, loose)], [base_tensor(), torch.ones(9, 6)], bad[:1])
+            inner = tensor_spec(base_tensor(), free=frozenset({1}))
+            sparse = torch.ones(4, 9)[:, :5]  # its rows do not follow each other
+            checks([Guard(K.TENSOR, X, inner)], [base_tensor(), torch.ones(4, 9)], [sparse])
     finally:
         tensors.prepare.cache_clear()
         tensors.prepare()
@@ -330,6 +333,11 @@ def test_relation():
     assert run(torch.zeros(12), 0) == ("hit",)
     run(torch.zeros(13), 0)
     assert len(run.misses) == 2
+    size = ((1, (SizeOf(X, 0),)),)
+    for name, value in (("//", 2), ("%", 1), ("min", 3), ("max", 5)):
+        by = ((3 if name in ("min", "max") else 2, ()),)
+        rows = [Guard(K.RELATION, X, Relation("==", ((1, ((name, size, by),)),), ((value, ()),)))]
+        checks(rows, [torch.ones(5)], [torch.ones(2)])
 
 
 GLOBAL_STATES = {

@@ -40,8 +40,11 @@ _CANDIDATES: Final = (
 )
 
 
-class Specialise(Exception):
-    """These symbols cannot stay open: compile again with their sizes fixed. Raised by any stage."""
+class Specialise(BaseException):
+    """These symbols cannot stay open: compile again with their sizes fixed. Raised by any stage.
+
+    No ``Exception``: whoever falls back on an error must not swallow it.
+    """
 
     def __init__(
         self, symbols: Iterable[Symbol], reason: str, where: Location | None = None

@@ -163,7 +163,7 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
                 "do not make it anew for each call, or compile per object",
             )
         case GuardKind.RELATION:
-            return f"a relation of sizes no longer holds for `{name}`", "compile with dynamic=False"
+            return f"`{expected}` no longer holds", "one more entry is compiled for the other case"
         case _:
             return _was(name, expected, now), _constant_hint(expected)
 
@@ -192,8 +192,11 @@ def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str
         return _was(f"{name}.dim()", len(spec.sizes), len(found.sizes)), "pass one rank"
     for dim, (wanted, size) in enumerate(zip(spec.sizes, found.sizes, strict=True)):
         if wanted is not None and wanted != size:
-            hint = "pad to a few sizes, or raise options={'recompile_limit': ...}"
+            hint = "argand.mark_dynamic(tensor, dim) before the first call, or dynamic=True"
             return _was(f"{name}.shape[{dim}]", wanted, size), hint
-    if found.strides != spec.strides:
+    if any(
+        spec.stride(dim, now) not in (None, stride)
+        for dim, stride in enumerate(found.strides or ())
+    ):
         return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
     return f"`{name}` is of another kind (dispatch keys)", "pass tensors of one kind"

@@ -222,7 +222,27 @@ static int all_different(PyObject *expected, PyObject **value, int by_storage) {
     return different;
 }
 
-/* side: ((coefficient, (node, ...)), ...); 0 and *fails set when a value is no machine integer. */
+static long long side_value(PyObject *side, PyObject **value, int *fails);
+
+/* factor: (0 for //, 1 for %, 2 for min, 3 for max, side, side), as Python computes it */
+static long long applied(PyObject *factor, PyObject **value, int *fails) {
+    long left_wins, operation = PyLong_AsLong(PyTuple_GET_ITEM(factor, 0));
+    long long left = side_value(PyTuple_GET_ITEM(factor, 1), value, fails);
+    long long right = side_value(PyTuple_GET_ITEM(factor, 2), value, fails);
+    if (operation >= 2) {
+        left_wins = operation == 2 ? left < right : left > right;
+        return left_wins ? left : right;
+    }
+    if (*fails || right == 0 || right == -1) { /* -1: may overflow; no size needs it */
+        *fails = 1;
+        return 0;
+    }
+    long long quotient = left / right, rest = left % right;
+    if (rest != 0 && (rest < 0) != (right < 0)) quotient--, rest += right;
+    return operation == 0 ? quotient : rest;
+}
+
+/* side: ((coefficient, (factor, ...)), ...), a factor is a node or see `applied`; 0 and *fails set when a value is no machine integer. */
 static long long side_value(PyObject *side, PyObject **value, int *fails) {
     long long sum = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(side); i++) {
@@ -230,8 +250,13 @@ static long long side_value(PyObject *side, PyObject **value, int *fails) {
         PyObject *factors = PyTuple_GET_ITEM(term, 1);
         long long product = PyLong_AsLongLong(PyTuple_GET_ITEM(term, 0));
         for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(factors); j++) {
-            PyObject *factor = value[PyLong_AsSsize_t(PyTuple_GET_ITEM(factors, j))];
+            PyObject *factor = PyTuple_GET_ITEM(factors, j);
             int overflow = 0;
+            if (PyTuple_Check(factor)) {
+                *fails |= __builtin_mul_overflow(product, applied(factor, value, fails), &product);
+                continue;
+            }
+            factor = value[PyLong_AsSsize_t(factor)];
             if (factor == NULL || !PyLong_CheckExact(factor)) *fails = 1;
             else {
                 long long number = PyLong_AsLongLongAndOverflow(factor, &overflow);

@@ -357,9 +357,17 @@ class TensorSpec:
     dtype: torch.dtype
     device: torch.device
     sizes: tuple[int | None, ...]
-    strides: tuple[int | None, ...] | None  # None: sparse and friends have no strides
+    # None: sparse and friends have no strides. -2 - j: the size of dimension j times its stride
+    strides: tuple[int | None, ...] | None
     requires_grad: bool
     keys: int  # raw dispatch key set: layout, conjugate, negative, inference, functorch, ...
+
+    def stride(self, dim: int, tensor: torch.Tensor) -> int | None:
+        """The stride a tensor must have in a dimension; None: any."""
+        wanted = self.strides[dim] if self.strides is not None else None
+        if wanted is None or wanted > -2:
+            return wanted
+        return tensor.size(-2 - wanted) * tensor.stride(-2 - wanted)
 
     @override
     def __str__(self) -> str:
@@ -369,14 +377,26 @@ class TensorSpec:
         return f"{name} {str(self.dtype).removeprefix('torch.')}[{sizes}] strides {self.strides} on {self.device}{grad}"
 
 
+Sum: TypeAlias = "tuple[tuple[int, tuple[Factor, ...]], ...]"
+Factor: TypeAlias = "Source | tuple[str, Sum, Sum]"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """``left <op> right`` over integers; a side is an int or a product-sum of sources."""
+    """``left <op> right`` over integers; a side is an int or a product-sum of sources.
+
+    A factor is a source or ``(name, side, side)`` with ``//``, ``%``, ``min`` or ``max``.
+    """
 
     operator: str  # one of == != < <= > >= divides
-    left: tuple[tuple[int, tuple[Source, ...]], ...]  # sum of coefficient * product of sources
-    right: tuple[tuple[int, tuple[Source, ...]], ...]
+    left: Sum  # sum of coefficient * product of factors
+    right: Sum
+    text: str = ""  # for the user to read
+
+    @override
+    def __str__(self) -> str:
+        return self.text or f"{self.left} {self.operator} {self.right}"
 
 
 @final
@@ -399,7 +419,7 @@ class Guard:
 def _show(expected: object) -> str:
     if isinstance(expected, weakref.ref):
         expected = expected()
-    if isinstance(expected, TensorSpec):
+    if isinstance(expected, TensorSpec | Relation):
         return str(expected)
     if isinstance(expected, type):
         return expected.__qualname__
@@ -410,17 +430,12 @@ def _show(expected: object) -> str:
 def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> TensorSpec:
     """The metadata of a tensor as it is now; the sizes of dimensions in ``free`` may be anything.
 
-    With a free size the strides of outer dimensions depend on it and are left open as well.
+    With a free size the strides of outer dimensions depend on it: the same way as they do now.
     """
     sizes = tuple(None if i in free else int(n) for i, n in enumerate(tensor.shape))
     strides: tuple[int | None, ...] | None = None
     if tensor.layout is torch.strided:
-        real = tensor.stride()
-        loose = [
-            any(real[j] < real[i] for j in free) or (bool(free) and tensor.shape[i] <= 1)
-            for i in range(tensor.dim())
-        ]
-        strides = tuple(None if loose[i] else int(real[i]) for i in range(tensor.dim()))
+        strides = tensor.stride() if not free else _strides(tensor, free)
     return TensorSpec(
         python_type=type(tensor),
         dtype=tensor.dtype,
@@ -429,4 +444,28 @@ def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> 
         strides=strides,
         requires_grad=tensor.requires_grad,
         keys=torch._C._dispatch_keys(tensor).raw_repr(),
+    )
+
+
+def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
+    """For each dimension the one whose size and stride make its stride, as in a dense tensor."""
+    strides, inner = tensor.stride(), None
+    found: list[int | None] = [None] * tensor.dim()
+    # of dimensions with one stride, those of size one are the outer ones
+    for i in sorted(range(tensor.dim()), key=lambda i: (strides[i], tensor.size(i) == 1, -i)):
+        if inner is not None and strides[i] == strides[inner] * tensor.size(inner):
+            found[i] = inner
+        inner = i
+    return tuple(found)
+
+
+def _strides(tensor: torch.Tensor, free: frozenset[int]) -> tuple[int, ...]:
+    inner, strides = derived_strides(tensor), tensor.stride()
+    open_ = set(free)
+    for i in sorted(range(tensor.dim()), key=strides.__getitem__):
+        if inner[i] in open_:
+            open_.add(i)
+    return tuple(
+        -2 - j if (j := inner[i]) is not None and j in open_ else strides[i]
+        for i in range(tensor.dim())
     )

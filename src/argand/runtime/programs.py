@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import torch
 
 from argand.runtime import _native, guards, state, tensors
-from argand.runtime.guards import Guard, GuardKind, Relation, Source, TensorSpec
+from argand.runtime.guards import Factor, Guard, GuardKind, Relation, Source, Sum, TensorSpec
 from argand.support.errors import InternalError
 
 
@@ -68,6 +68,7 @@ _SCALARS: Final = frozenset(
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 # Numbers, not members: hashing a member of an enumeration runs Python code.
+_APPLY: Final = ("//", "%", "min", "max")  # of relations; the C code knows the places
 _OF_DICT: Final = frozenset(
     map(
         int,
@@ -304,11 +305,20 @@ def _several(builder: _Builder, node: _Node, sources: Iterable[Source]) -> objec
 
 
 def _relation(builder: _Builder, node: _Node, relation: Relation) -> object:
-    sides = [
-        tuple((factor, tuple(builder.node(s) for s in product)) for factor, product in side)
-        for side in (relation.left, relation.right)
-    ]
-    return (relation.operator, *sides)
+    return (relation.operator, *[_side(builder, s) for s in (relation.left, relation.right)])
+
+
+def _side(builder: _Builder, side: Sum) -> object:
+    return tuple(
+        (times, tuple(_factor(builder, factor) for factor in product)) for times, product in side
+    )
+
+
+def _factor(builder: _Builder, factor: Factor) -> object:
+    if not isinstance(factor, tuple):
+        return builder.node(factor)
+    name, left, right = factor
+    return (_APPLY.index(name), _side(builder, left), _side(builder, right))
 
 
 _OF_MANY: Final[dict[int, Callable[[_Builder, _Node, Any], object]]] = {

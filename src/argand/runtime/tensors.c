@@ -82,6 +82,17 @@ static int same_or_any(const int64_t *expected, const int64_t *actual, Py_ssize_
     return 1;
 }
 
+/* expected: a stride, -1 for any, -2 - j for the size of dimension j times its stride */
+static int same_strides(const int64_t *expected, const int64_t *sizes, const int64_t *strides,
+                        Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t j = -2 - expected[i];
+        int64_t wanted = j >= 0 && j < count ? sizes[j] * strides[j] : expected[i];
+        if (wanted != strides[i] && wanted != -1) return 0;
+    }
+    return 1;
+}
+
 int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value) {
     if (Py_TYPE(value) != check->type) return 0;
     if (!calibrated) {
@@ -95,8 +106,8 @@ int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value) {
     if (impl == NULL || impl->keys != check->keys || impl->header != check->header) return 0;
     if ((Py_ssize_t)impl->dims != check->dims) return 0;
     if (!same_or_any(check->sizes, sizes_of(impl), check->dims)) return 0;
-    if (check->has_strides &&
-        !same_or_any(check->sizes + check->dims, strides_of(impl), check->dims))
+    if (check->has_strides && !same_strides(check->sizes + check->dims, sizes_of(impl),
+                                            strides_of(impl), check->dims))
         return 0;
     int grad = requires_grad(value, impl);
     return grad < 0 ? -1 : grad == check->requires_grad;
