@@ -282,8 +282,10 @@ def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any
         return entry.values[name]
     raw = native.attribute(owner, name)
     if is_trusted(tracer.world, raw, owner.__name__) or name.startswith("__"):
+        tracer.world.note(owner.__dict__, name, raw)
         return raw
     if name not in owner.__dict__:  # a module-level __getattr__ made it
+        tracer.world.volatile = f"{owner.__name__} makes {name} when it is asked for"
         return raw
     base = tracer.world.source_of(owner) or tracer.world.const(owner)
     return tracer.world.dict_attribute(base, name, raw)
@@ -324,7 +326,7 @@ def _super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
     bases = kind.__mro__
     for base in bases[bases.index(after) + 1 :]:
         if name in base.__dict__:
-            found = base.__dict__[name]
+            found = tracer.lookups[base, name] = base.__dict__[name]
             break
     else:
         return native.attribute(owner, name)

@@ -308,6 +308,7 @@ def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     found = operate.python_method(tracer, args[0], "__hash__")
     if found is not None and not isinstance(args[0], torch.Tensor):
         return tracer.call(found, args, {})
+    tracer.world.volatile = "hash() differs between processes"
     return native.apply(hash, *args)
 
 
@@ -331,6 +332,7 @@ def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     known = tracer.world.known.get(id(args[0]))
     if known is not None and not isinstance(known.source, Const):
         raise CaptureBreak(Break.B013, None, what="id() of an object from outside")
+    tracer.world.volatile = "id() differs between processes"
     return native.apply(id, *args)
 
 
@@ -363,6 +365,7 @@ def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     """`class`: the body runs for real; its functions count as made inside."""
+    tracer.world.volatile = "a class is made in the trace"
     made = tracer.mark_made(native.call(__build_class__, args, kwargs))
     for value in vars(made).values():
         parts = [value, getattr(value, "__func__", None)]

@@ -48,6 +48,11 @@ _RUN_FOR_REAL: Final = frozenset(
     }
     | {"typing_extensions", "_weakrefset", "weakref", "ntpath", "genericpath", "sys", "sre_compile"}
 )
+# Of these, the ones whose answers depend on their arguments alone.
+_PURE: Final = frozenset(
+    {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
+    | {"typing_extensions", "_weakrefset", "weakref", "sre_compile"}
+)
 _LEFT_TO_PYTHON: Final = frozenset(
     {"numpy", "random", "threading", "multiprocessing", "subprocess"}
 )
@@ -111,6 +116,8 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if top in _DEFERRED:
         return tracer.defer(function, args, kwargs)
     if top in _RUN_FOR_REAL:
+        if top not in _PURE:
+            tracer.world.volatile = f"{module}.{function.__qualname__} asks the process"
         return call_harmless(tracer, function, args, kwargs, trusted=True)
     if top in _LEFT_TO_PYTHON:
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
@@ -145,6 +152,7 @@ def _call_marked(
         raise CaptureBreak(Break.B006, None, function=text)
     if kind == "allow":
         return tracer.recorder.call_function(function, args, kwargs)
+    tracer.world.volatile = f"{name} runs while tracing (assume_constant_result)"
     return native.call(function, args, kwargs)
 
 

@@ -116,6 +116,8 @@ class Tracer:
         code = function.__code__
         if code.co_flags & _ASYNC:
             raise CaptureBreak(Break.B013, None, what="asynchronous code")
+        if id(function) not in self.world.made:
+            self.world.inlined[id(function)] = function
         frame = self._frame(function, code)
         frame.locals = bind(self.world, function, code, args, kwargs)
         if code.co_flags & _GENERATOR:

@@ -53,6 +53,7 @@ PINNED: Final = (
     torch._ops.OpOverload,
     torch._ops.OpOverloadPacket,
     weakref.ref,
+    functools._lru_cache_wrapper,
 )
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method
@@ -71,7 +72,6 @@ _HARMLESS: Final = frozenset(
         types.MappingProxyType,
         object,
         re.Pattern,
-        functools.lru_cache(len).__class__,
     }
 )
 
@@ -144,6 +144,10 @@ class World:
         self.pinned: set[int] = set()  # functions guarded by identity, defaults and all
         self.whole = False  # read every list, even one that is only appended to
         self.made: set[int] = set()  # functions, classes and modules made inside the trace
+        # What no guard says because it cannot change while the process lives (see `stored`):
+        self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
+        self.inlined: dict[int, types.FunctionType] = {}
+        self.volatile = ""  # why another process must not rely on this trace
 
     def hold(self, value: Any) -> None:
         """Keep an object alive, so that its id stays its own."""
@@ -177,6 +181,10 @@ class World:
         if isinstance(value, (*PINNED, types.FunctionType)) and id(value) not in self.made:
             return self.const(value)
         return None
+
+    def note(self, namespace: dict[str, Any], name: str, found: Any = SENTINEL) -> None:
+        """Remember what a module held under a name (SENTINEL: nothing), for other processes to check."""
+        self.names[id(namespace), name] = (namespace, found)
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
         """Rely on a fact; the same fact is noted once."""

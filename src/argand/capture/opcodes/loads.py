@@ -125,6 +125,7 @@ def read_global(frame: Frame, name: str) -> Any:
     elif name in namespace:
         raw = namespace[name]
         if attributes.is_trusted(tracer.world, raw, namespace.get("__name__")):
+            tracer.world.note(namespace, name, raw)
             return raw
         world = tracer.world
         base = frame.globals_source
@@ -133,6 +134,8 @@ def read_global(frame: Frame, name: str) -> Any:
     if name in frame.builtins:
         if frame.globals_source is None:
             tracer.world.guard(GuardKind.MISSING, tracer.world.child(Global, None, name))
+        else:
+            tracer.world.note(namespace, name)
         raw = frame.builtins[name]
         if getattr(raw, "__module__", None) == "builtins":
             return raw
