@@ -46,6 +46,7 @@ _WHERE: Final = {
         "register_kernel",
     ),
     "report.compare": ("compare",),
+    "report.explained": ("ExplainWithBackend",),
     "customops.check": ("opcheck",),
     "support.errors": (
         "ArgandError",

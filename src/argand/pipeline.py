@@ -146,6 +146,7 @@ def _make_region(
     bound = bind_backend(chosen_backend, mode, given)
     known_mode = mode if mode in MODES and not ours else None
     chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
+    record = record or getattr(bound.function, "record_frame", None)  # report.explained
     compile_frame = functools.partial(_compile_frame, bound, chosen, record)
     return CodeCache(compile_frame, chosen, bound.reset).make_region()
 

@@ -155,6 +155,73 @@ def test_list_of_backends_runs():
     assert torch.equal(f(x), x * 2)
 
 
+def test_backend_composed_by_lookup():
+    def composed(gm, example_inputs):
+        for name in ("tensorrt", "argand"):
+            try:
+                return argand.lookup_backend(name)(gm, example_inputs)
+            except InvalidBackend:
+                continue
+        return gm.forward
+
+    x = torch.randn(3)
+    f = argand.compile(lambda t: t.relu() * 2, backend=composed, fullgraph=True)
+    assert torch.allclose(f(x), x.relu() * 2)
+
+
+def test_backend_sees_which_inputs_are_parameters():
+    """Counterpart of the freezing test: a backend that freezes must tell weights from data."""
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append([isinstance(value, nn.Parameter) for value in example_inputs])
+        return gm.forward
+
+    model = nn.Linear(3, 4)
+    with torch.no_grad():
+        argand.compile(model, backend=backend, fullgraph=True)(torch.randn(2, 3))
+    assert sorted(seen[0]) == [False, True, True]
+
+
+def test_explain_with_backend():
+    def innermost(x):
+        x = x.sin()
+        argand.graph_break()
+        return x.cos()
+
+    def third(x):
+        return innermost(x) + 1
+
+    def second(x):
+        return third(x) * 2
+
+    def outermost(x):
+        return second(x) - 3
+
+    watched = argand.ExplainWithBackend("argand")
+    x = torch.randn(4)
+    assert torch.allclose(argand.compile(outermost, backend=watched)(x), outermost(x), atol=1e-5)
+    found = watched.output()
+    # Two graphs around one break; torch's own wrapper counts eight graphs and seven breaks here.
+    assert (found.graph_count, found.graph_break_count, found.op_count) == (2, 1, 5)
+    assert (len(watched.graphs), watched.op_count) == (2, 5)
+    assert [reason.row.name for reason in watched.break_reasons] == ["B005"]
+    assert "2 graphs, 1 graph breaks, 5 operations" in str(found)
+    argand.reset()
+    assert watched.output().graph_count == 0
+
+
+def test_explain_with_backend_tells_frames_left_to_python():
+    def numbers(x):
+        yield x + 1
+
+    watched = argand.ExplainWithBackend("eager")
+    x = torch.randn(2)
+    (got,) = argand.compile(numbers, backend=watched)(x)
+    assert torch.equal(got, x + 1)
+    assert watched.output().graph_count == len(watched.frames) == 0
+
+
 def test_unknown_backend_fails_at_compile():
     with pytest.raises(InvalidBackend, match="no backend named 'nope'"):
         argand.compile(lambda x: x, backend="nope")
@@ -238,38 +305,34 @@ def test_reset_reaches_the_backend():
     assert Resettable.count == 1
 
 
-def test_torch_compile_finds_argand_with_nothing_imported():
-    program = textwrap.dedent(
-        """
-        import torch
-        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
-        x = torch.randn(2, 4)
-        y = torch.compile(model, backend="argand")(x)
-        assert torch.allclose(y, model(x), atol=1e-5)
-        y.sum().backward()
-        assert model[0].weight.grad is not None
-        """
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_package_with_an_entry_point_is_found(tmp_path):
+def test_packages_with_entry_points_are_found_in_both_directions(tmp_path):
     (tmp_path / "theirs.py").write_text(
         "calls = []\ndef backend(gm, inputs):\n    calls.append(gm)\n    return gm.forward\n"
     )
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[argand_backends]\ntheirs = theirs:backend\n")
+    (info / "entry_points.txt").write_text(
+        "[argand_backends]\ntheirs = theirs:backend\n"
+        "[torch_dynamo_backends]\nof_torch = theirs:backend\n"
+    )
     program = textwrap.dedent(
         """
         import sys; sys.path.insert(0, sys.argv[1])
-        import torch, argand
-        assert "theirs" in argand.list_backends()
-        x = torch.randn(3)
+        import torch
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+        x = torch.randn(2, 4)
+        y = torch.compile(model, backend="argand")(x)  # with nothing of ours imported
+        assert torch.allclose(y, model(x), atol=1e-5)
+        y.sum().backward()
+        assert model[0].weight.grad is not None
+        assert torch.equal(torch.compile(lambda t: t + 3, backend="of_torch")(x), x + 3)
+
+        import argand, theirs
+        assert "theirs" in argand.list_backends() and len(theirs.calls) == 1
         assert torch.equal(argand.compile(lambda t: t + 1, backend="theirs")(x), x + 1)
-        import theirs
-        assert len(theirs.calls) == 1
+        assert torch.equal(argand.compile(lambda t: t * 2, backend="of_torch")(x), x * 2)
+        assert len(theirs.calls) == 3
         """
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)

@@ -11,6 +11,7 @@ import difflib
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,18 @@ _IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "relu_runtime_error_TESTING_ONLY": ("argand.backends.failing:relu_runtime_error", (DEBUG,)),
     "relu_accuracy_error_TESTING_ONLY": ("argand.backends.failing:relu_accuracy_error", (DEBUG,)),
     "inductor": ("argand.backends.bridges.inductor:inductor", ()),
-    "onnxrt": ("argand.backends.bridges.onnxrt:onnxrt", ()),
+    "onnxrt": ("argand.backends.bridges.onnx_readers:onnxrt", ()),
+    "openvino": ("argand.backends.bridges.onnx_readers:openvino", ()),
+    "tvm": ("argand.backends.bridges.onnx_readers:tvm", ()),
+    "cudagraphs": ("argand.backends.bridges.devices:cudagraphs", ()),
+    "openxla": ("argand.backends.bridges.devices:openxla", ()),
+    "hpu_backend": ("argand.backends.bridges.devices:hpu_backend", ()),
+}
+# What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
+NEEDS: Final[Mapping[str, tuple[str, str]]] = {
+    "cudagraphs": ("torch", "cuda"),
+    "openxla": ("torch_xla", ""),
+    "hpu_backend": ("habana_frameworks", "hpu"),
 }
 
 
@@ -73,6 +85,17 @@ _registry: Final[dict[str, _Registered]] = {
     for name, (path, tags) in _IN_TREE.items()
 }
 _default: Final[list[str | CompilerFunction]] = ["argand"]
+
+
+def _missing(name: str) -> str:
+    """What keeps a backend from being offered here, "" if nothing."""
+    package, device = NEEDS.get(name, ("", ""))
+    if package and importlib.util.find_spec(package) is None:
+        return f"the package {package!r}"
+    accelerator = getattr(importlib.import_module("torch"), device, None) if device else None
+    if device and not (accelerator and accelerator.is_available()):
+        return f"a device of type {device!r}"
+    return ""
 
 
 @functools.cache
@@ -130,7 +153,7 @@ def list_backends(exclude_tags: Iterable[str] | None = (DEBUG, EXPERIMENTAL)) ->
     excluded = set(exclude_tags or ())
     with _lock:
         rows = dict(_registry)
-    names = {name for name, row in rows.items() if not excluded & set(row.tags)}
+    names = {n for n, row in rows.items() if not excluded & set(row.tags) and not _missing(n)}
     return sorted(names | (set(_entry_points()) - set(rows)))
 
 
@@ -146,6 +169,11 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
     with _lock:
         row = _registry.get(backend)
     if row is not None:
+        if missing := _missing(backend):
+            hint = f"what works here: {', '.join(list_backends())}"
+            raise InvalidBackend(
+                f"backend {backend!r} needs {missing}, which is not here", hint=hint
+            )
         return row.load()
     point = _entry_points().get(backend)
     if point is None:

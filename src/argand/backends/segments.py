@@ -14,12 +14,15 @@ graph's own order are convex, so no segment ever waits for another part of itsel
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 from torch.fx import GraphModule, Node
+
+from argand.support import events
 
 CompileSegment: TypeAlias = Callable[["Segment"], Callable[..., Sequence[Any]]]
 
@@ -61,19 +64,32 @@ def _make_segment(run: Sequence[Node]) -> Segment:
     return Segment(tuple(run), tuple(inputs), tuple(outputs))
 
 
+def _declined(segment: Segment, why: str) -> str:
+    first = why.strip().split("\n")[0]
+    return (
+        f"{segment.nodes[0]} to {segment.nodes[-1]} ({len(segment.nodes)} nodes) declined: {first}"
+    )
+
+
 def run_in_segments(
     gm: GraphModule, segments: Sequence[Segment], compile_segment: CompileSegment
 ) -> Callable[..., tuple[Any, ...]]:
-    """The graph as a callable; a segment whose compilation raises stays with torch."""
+    """The graph as a callable; a segment whose compilation raises is halved, one node is torch's."""
     compiled: dict[Node, tuple[Segment, Callable[..., Sequence[Any]]]] = {}
     covered: set[Node] = set()
-    for segment in segments:
+    waiting = list(segments)
+    while waiting:
+        segment = waiting.pop()
+        nodes, middle = segment.nodes, len(segment.nodes) // 2
         try:
             function = compile_segment(segment)
-        except Exception:  # the other compiler declines: torch runs these nodes
+        except Exception as error:  # the other compiler declines
+            note = functools.partial(_declined, segment, str(error))
+            events.artifact("perf_hints", note, "segment declined")
+            waiting += [_make_segment(part) for part in (nodes[:middle], nodes[middle:]) if middle]
             continue
-        compiled[segment.nodes[-1]] = (segment, function)
-        covered.update(segment.nodes)
+        compiled[nodes[-1]] = (segment, function)
+        covered.update(nodes)
 
     class Runner(torch.fx.Interpreter):
         """Runs nodes one by one; a covered node waits for the end of its segment."""

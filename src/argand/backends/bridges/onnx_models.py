@@ -1,14 +1,15 @@
-"""backends.bridges.onnxrt: ONNX Runtime runs what it can of each graph, torch runs the rest.
+"""backends.bridges.onnx_models: graphs for compilers that read ONNX; torch runs what they do not take.
 
-Works on aten graphs after ahead-of-time autograd, so training works too. The packages ``onnx`` and
-``onnxruntime`` are imported when the backend is chosen.
+In: a torch-level graph and ``open_model``, which makes a function on numpy arrays of an ONNX model. Out:
+the compiled graph. Works on aten graphs after ahead-of-time autograd, so training works too. A run of
+nodes the other compiler declines is halved until it takes the parts (backends.segments).
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -20,6 +21,12 @@ from argand.support.errors import InvalidBackend
 
 OPSET: Final = 20  # the first with Gelu
 IR_VERSION: Final = 10
+_DTYPES: Final = frozenset({torch.float32, torch.int64, torch.int32, torch.bool})
+# Their integers are read as positions, never computed with: 32 bits do.
+_INDEXING: Final = frozenset({torch.ops.aten.embedding.default})
+
+Run: TypeAlias = Callable[[list[Any]], Sequence[Any]]  # numpy arrays in, numpy arrays out
+OpenModel: TypeAlias = Callable[[Any], Run]  # in: a ModelProto
 
 
 def import_or_hint(module: str, package: str) -> Any:
@@ -32,18 +39,18 @@ def import_or_hint(module: str, package: str) -> Any:
         ) from error
 
 
-def _takes(node: Node) -> bool:
+def _takes(node: Node, narrow_integers: bool) -> bool:
     value = node.meta.get("val")
     if node.target not in ROWS or not isinstance(value, torch.Tensor):
         return False
     tensors = [value, *(source.meta.get("val") for source in node.all_input_nodes)]
-    return all(isinstance(t, torch.Tensor) and t.dtype in _DTYPES for t in tensors)
+    if not all(isinstance(t, torch.Tensor) and t.dtype in _DTYPES for t in tensors):
+        return False
+    wide = any(t.dtype is torch.int64 for t in tensors)
+    return not (narrow_integers and wide) or node.target in _INDEXING
 
 
-_DTYPES: Final = frozenset({torch.float32, torch.int64, torch.int32, torch.bool})
-
-
-def _compile_segment(segment: Segment, onnx: Any, runtime: Any) -> Callable[..., Sequence[Any]]:
+def _model_of(segment: Segment, onnx: Any) -> Any:
     writer = Writer(onnx)
     for node in segment.nodes:
         try:
@@ -68,25 +75,18 @@ def _compile_segment(segment: Segment, onnx: Any, runtime: Any) -> Callable[...,
         writer.constants,
     )
     opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-    settings = runtime.SessionOptions()
-    settings.log_severity_level = 4
-    settings.intra_op_num_threads = torch.get_num_threads()
-    session = runtime.InferenceSession(
-        model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
-    )
-    names = [node.name for node in segment.inputs]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _on_tensors(segment: Segment, run: Run) -> Callable[..., Sequence[torch.Tensor]]:
     strides = [node.meta["val"].stride() for node in segment.outputs]
 
-    def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
-        feeds = {
-            name: value.detach().contiguous().numpy()
-            for name, value in zip(names, inputs, strict=True)
-        }
-        results = [torch.from_numpy(array) for array in session.run(None, feeds)]
+    def call(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        arrays = run([value.detach().contiguous().numpy() for value in inputs])
+        results = [torch.from_numpy(array) for array in arrays]
         return [_with_strides(t, s) for t, s in zip(results, strides, strict=True)]
 
-    return run
+    return call
 
 
 def _with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
@@ -96,16 +96,22 @@ def _with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
-def onnxrt(gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
-    """Compile a torch-level graph with ONNX Runtime where it can, training included."""
+def compile_with_onnx(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    open_model: OpenModel,
+    *,
+    narrow_integers: bool = False,
+) -> Callable[..., Any]:
+    """Compile a torch-level graph; ``narrow_integers``: the compiler computes int64 in 32 bits."""
     onnx = import_or_hint("onnx", "onnx")
     import_or_hint("onnx.numpy_helper", "onnx")
-    runtime = import_or_hint("onnxruntime", "onnxruntime")
 
-    def compile_aten(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        segments = find_segments(graph, _takes)
-        return make_boxed_func(
-            run_in_segments(graph, segments, lambda s: _compile_segment(s, onnx, runtime))
-        )
+    def compile_segment(segment: Segment) -> Callable[..., Sequence[torch.Tensor]]:
+        return _on_tensors(segment, open_model(_model_of(segment, onnx)))
+
+    def compile_aten(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        segments = find_segments(graph, lambda node: _takes(node, narrow_integers))
+        return make_boxed_func(run_in_segments(graph, segments, compile_segment))
 
     return aot_autograd(fw_compiler=compile_aten)(gm, example_inputs)
