@@ -19,6 +19,8 @@ from typing_extensions import override
 from argand.ops.fallback import eager_error, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense
 from argand.ops.rows import row_of
+from argand.ops.size_formulas import explain_sizes
+from argand.ops.sizes import SizeTable
 from argand.ops.table import Kind
 
 __all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
@@ -55,7 +57,11 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 class FakeMode(TorchDispatchMode):
-    """Inside it, torch functions on fakes give fakes."""
+    """Inside it, torch functions on fakes give fakes; with a table, it learns the sizes they have."""
+
+    def __init__(self, sizes: SizeTable | None = None) -> None:
+        super().__init__()
+        self.sizes = sizes
 
     @classmethod
     @override
@@ -64,7 +70,10 @@ class FakeMode(TorchDispatchMode):
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _handler(func)(self, args, kwargs or _NO_KWARGS)
+        result = _handler(func)(self, args, kwargs or _NO_KWARGS)
+        if self.sizes is not None:
+            explain_sizes(self.sizes, func, args, kwargs or _NO_KWARGS)
+        return result
 
 
 @cache
@@ -258,7 +267,7 @@ def _half_covers(target: Any, value: Any) -> bool:
     begin, other = target.data_ptr(), value.data_ptr()
     end, other_end = begin + target.nbytes, other + value.nbytes
     if (begin, end) == (other, other_end):
-        return target.stride() != value.stride() and _is_dense(target)
+        return begin != end and target.stride() != value.stride() and _is_dense(target)
     return begin < other_end and other < end and _is_dense(target)
 
 

@@ -7,14 +7,14 @@ a constant. In: symbols with their real sizes. Out: expressions of integers, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from typing_extensions import override
 
 from argand.support.errors import Location
-from argand.support.symbols import Expr, SizeInt, Symbol
+from argand.support.symbols import Expr, SizeInt, Symbol, compare
 
 # Small, so that fakes with four symbolic dimensions still fit the address space the system grants;
 # not near the sizes programs have. Then smaller ones and larger ones, for sizes with bounds.
@@ -27,6 +27,9 @@ _HOLDS: Final = {
     ">": int.__gt__,
     ">=": int.__ge__,
 }
+
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
 
 
 def _primes(low: int, high: int) -> list[int]:
@@ -63,6 +66,11 @@ class Fact:
     right: Expr
     where: Location | None = field(default=None, compare=False)
 
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """The symbols it is about."""
+        return self.left.symbols | self.right.symbols
+
     def holds(self, values: Mapping[Symbol, int]) -> bool:
         """Whether it is true for these sizes."""
         sides = self.left.evaluate(values), self.right.evaluate(values)
@@ -77,7 +85,7 @@ class Unfit(Specialise):
     """A fact holds for the real sizes and not for the samples: choose other samples."""
 
     def __init__(self, fact: Fact) -> None:
-        super().__init__(fact.left.symbols | fact.right.symbols, f"needs {fact}", fact.where)
+        super().__init__(fact.symbols, f"needs {fact}", fact.where)
         self.fact = fact
 
 
@@ -85,40 +93,48 @@ class Unfit(Specialise):
 class SizeTable:
     """The symbols of one graph, their samples in the fakes, and their sizes in the real call."""
 
-    def __init__(self, avoid: Iterable[int] = (), facts: Iterable[Fact] = ()) -> None:
-        self.samples: dict[Symbol, int] = {}  # the primes
+    def __init__(
+        self,
+        avoid: Iterable[int] = (),
+        facts: Iterable[Fact] = (),
+        place: Callable[[], Location | None] = lambda: None,
+    ) -> None:
+        self.samples: dict[Symbol, int] = {}
         self.reals: dict[Symbol, int] = {}
-        self.facts: list[Fact] = list(facts)
+        self.facts: list[Fact] = []  # relied upon by the graph
+        self.constants: set[int] = set()  # integers that only look like sizes
+        self.place = place  # the user's line, while one is traced
+        self._wanted = tuple(facts)  # samples have to satisfy them too
         self._avoid = frozenset(abs(n) for n in avoid if abs(n) > 10)
+        # sample == prime * times: sizes that must be divisible have more than a prime
+        self._primes: dict[Symbol, tuple[int, int]] = {}
         self._known: dict[int, Expr] = {}  # values that are no products: sums, quotients
         self._least = 0  # integers below it need no look-up
 
     def symbol(self, name: str, real: int, minimum: int = 2, maximum: int | None = None) -> SizeInt:
-        """A new symbol; its sample satisfies the facts known of it. Raises Unfit when none does."""
+        """A new symbol; its sample satisfies the facts known of it. Raises Specialise when none does."""
         made = Symbol(name, minimum, maximum)
-        about = [f for f in self.facts if made in f.left.symbols | f.right.symbols]
-        sample = self._sample(made, about)
-        if sample is None:
-            if about:
-                raise Unfit(about[-1])
-            raise Specialise([made], "no sample is left for it")
-        self.samples[made], self.reals[made] = sample, real
-        self._least = min(self._least or sample, sample)
-        return SizeInt(sample, Expr.of(made))
+        about = [fact for fact in self._wanted if made in fact.symbols]
+        prime, times = self._sample(made, about)
+        self._primes[made] = prime, times
+        self.samples[made], self.reals[made] = prime * times, real
+        self._least = min(self._least or prime, prime)
+        return SizeInt(prime * times, Expr.of(made))
 
-    def _sample(self, symbol: Symbol, about: list[Fact]) -> int | None:
-        taken = set(self.samples.values())
-        for n in _CANDIDATES:
-            if n in taken or n < symbol.minimum or (symbol.maximum or n) < n:
-                continue
-            if any(other % n == 0 for other in self._avoid):
-                continue
-            values = {**self.samples, symbol: n}
-            if all(
-                f.holds(values) for f in about if f.left.symbols | f.right.symbols <= values.keys()
-            ):
-                return n
-        return None
+    def _sample(self, symbol: Symbol, about: list[Fact]) -> tuple[int, int]:
+        taken = {prime for prime, _ in self._primes.values()}
+        high = symbol.maximum
+        for times in _TIMES if about else (1,):
+            for prime in _CANDIDATES:
+                n = prime * times
+                if prime in taken or n < symbol.minimum or (high is not None and n > high):
+                    continue
+                if any(other % prime == 0 for other in self._avoid):
+                    continue
+                values = {**self.samples, symbol: n}
+                if all(fact.holds(values) for fact in about if fact.symbols <= values.keys()):
+                    return prime, times
+        raise Specialise([symbol], "no sample fits " + (str(about[-1]) if about else str(symbol)))
 
     def size(self, value: int | Expr) -> int:
         """An expression as an int of the fakes; plain when constant."""
@@ -128,13 +144,11 @@ class SizeTable:
 
     def real(self, value: int | Expr) -> int:
         """What it is in the real call."""
-        if type(value) is int:
-            return value
-        return Expr.of(value).evaluate(self.reals)
+        return value if type(value) is int else Expr.of(value).evaluate(self.reals)
 
     def at(self, value: int | Expr) -> int:
         """What it is in the fakes of this table, as a plain int."""
-        return Expr.of(value).evaluate(self.samples)
+        return value if type(value) is int else Expr.of(value).evaluate(self.samples)
 
     def learn(self, value: int) -> int:
         """Remember a value that may be met again in a shape. Gives it back."""
@@ -150,45 +164,55 @@ class SizeTable:
         """The integer with its expression, when it is a product of known values and a constant."""
         if number < self._least:
             return -self.express(-number) if -number >= self._least > 0 else number
-        if isinstance(number, SizeInt) or not self._least:
+        if isinstance(number, SizeInt) or not self._least or number in self.constants:
             return number
         number = int(number)
         known = self._known.get(number)
         if known is not None:
             return SizeInt(number, known)
-        expr, rest = Expr.of(1), number
-        for symbol, prime in self.samples.items():
+        expr, rest, over = Expr.of(1), number, 1
+        for symbol, (prime, times) in self._primes.items():
             while rest % prime == 0:
-                expr, rest = expr * Expr.of(symbol), rest // prime
+                expr, rest, over = expr * Expr.of(symbol), rest // prime, over * times
         for value in sorted(self._known, reverse=True):
             while value >= 11 and rest >= value and rest % value == 0:
                 expr, rest = expr * self._known[value], rest // value
-        return number if rest == number else SizeInt(number, expr * rest)
+        return number if rest == number else SizeInt(number, expr * rest // over)
 
     def expressed(self, value: Any) -> Any:
         """The same for the integers in an argument, lists of them included."""
         if type(value) is int:
             return self.express(value)
         if isinstance(value, list | tuple):
-            return type(value)([self.expressed(item) for item in value])
+            return [self.expressed(item) for item in value]
         return value
+
+    def decide(self, operator: str, left: int, right: int) -> bool:
+        """Whether ``left <operator> right`` in the real call; relied upon unless it always is so."""
+        proven = compare(operator, Expr.of(left), Expr.of(right))
+        if proven is not None:
+            return proven
+        truth = bool(_HOLDS[operator](self.real(left), self.real(right)))
+        self.constrain(operator if truth else _OPPOSITE[operator], left, right)
+        return truth
 
     def constrain(
         self, operator: str, left: int, right: int, where: Location | None = None
     ) -> None:
         """Rely on a fact about sizes, which becomes a guard. Raises Unfit when the samples refute it."""
-        fact = Fact(operator, Expr.of(left), Expr.of(right), where)
-        if not fact.left.symbols | fact.right.symbols or fact in self.facts:
+        fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
+        if not fact.symbols or fact in self.facts:
             return
         if not fact.holds(self.reals):
-            raise Specialise(fact.left.symbols | fact.right.symbols, f"{fact} is false now", where)
+            raise Specialise(fact.symbols, f"{fact} is false now", fact.where)
         if not fact.holds(self.samples):
             raise Unfit(fact)
         self.facts.append(fact)
 
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
-        made = SizeTable((*self._avoid, *self.samples.values()), self.facts)
+        primes = [prime for prime, _ in self._primes.values()]
+        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
         for expr in self._known.values():

@@ -176,6 +176,21 @@ class Expr:
             total += factor
         return total
 
+    def build(self, leaf: Callable[[Symbol], Any], join: Callable[[str, Any, Any], Any]) -> Any:
+        """Write it with other means: ``join("*", ...)``, ``+``, and what atoms are called, of leaves."""
+        total: Any = None
+        for product, factor in self.terms:
+            term: Any = factor if factor != 1 or not product else None
+            for atom in product:
+                if isinstance(atom, Symbol):
+                    made = leaf(atom)
+                else:
+                    sides = atom.left.build(leaf, join), atom.right.build(leaf, join)
+                    made = join(atom.name, *sides)
+                term = made if term is None else join("*", made, term)
+            total = term if total is None else join("+", total, term)
+        return 0 if total is None else total
+
     def replace(self, values: Mapping[Symbol, Expr]) -> Expr:
         """The same with expressions in the place of symbols."""
         total = Expr({})
@@ -223,6 +238,10 @@ def _apply(name: str, left: Expr, right: Expr) -> Expr:
     a, b = left.constant, right.constant
     if a is not None and b is not None and (b or name in {"min", "max"}):
         return Expr({(): _FOLD[name](a, b)})
+    if name == "//" and b:
+        shared = math.gcd(b, *[factor for _, factor in left.terms])
+        left = Expr({product: factor // shared for product, factor in left.terms})
+        right = Expr({(): b // shared})
     return Expr.of(Apply(name, left, right))
 
 
@@ -333,6 +352,11 @@ def _floor(a: float, b: float) -> float:
     if math.isinf(a):
         return a
     return (0 if a >= 0 else -1) if math.isinf(b) else a // b
+
+
+def divides(divisor: int | Expr, number: int | Expr) -> bool:
+    """Whether a number is a multiple of a divisor for all values."""
+    return not (Expr.of(number) % divisor).terms
 
 
 def compare(operator: str, left: int | Expr, right: int | Expr) -> bool | None:
