@@ -454,6 +454,19 @@ def mixed_in_place(x):
 
 
 @case
+def named_results(x):
+    best, order = torch.max(x, 1), x.sort(1, descending=True)
+    return best, {"order": order, "sum": best.values + order.indices[:, 0]}
+
+
+@case
+def functions_and_objects_given_to_torch(x):
+    far = torch.nn.PairwiseDistance()
+    loss = F.triplet_margin_with_distance_loss(x, x + 1, x - 2, distance_function=far)
+    return loss, F.triplet_margin_with_distance_loss(x, x, -x, distance_function=lambda a, b: a - b)
+
+
+@case
 def random_numbers(x):
     return torch.rand(3), torch.randn_like(x), F.dropout(x, 0.5, training=True), torch.randperm(4)
 

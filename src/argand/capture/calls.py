@@ -134,8 +134,12 @@ def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: 
         return rule(tracer, args, kwargs)
     if torch_rules.is_node(function):
         if module != "torch._tensor":
-            return tracer.recorder.call_function(function, args, kwargs)
-        if args and lookup(tracer, type(args[0]), function.__name__) is function:
+            try:
+                return tracer.recorder.call_function(function, args, kwargs)
+            except CaptureBreak as cause:
+                if cause.row is not Break.B009:  # a function or an object among the arguments
+                    raise
+        elif args and lookup(tracer, type(args[0]), function.__name__) is function:
             return torch_rules.call_method(tracer, function.__name__, args, kwargs)
     elif module.startswith(torch_rules.LEFT_TO_PYTHON):
         raise CaptureBreak(Break.B002, None, function=name)

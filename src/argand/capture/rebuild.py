@@ -34,6 +34,7 @@ _REDUCED: Final[tuple[Any, ...]] = (
     itertools.repeat, itertools.product, itertools.zip_longest, itertools.accumulate,
     itertools.starmap, itertools.takewhile, itertools.dropwhile, type(iter("")), reversed,
 )  # fmt: skip
+_C: Final = types.BuiltinFunctionType
 _VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _POOLED: Final = (
     numpy.generic,
@@ -306,10 +307,10 @@ class Rebuilder:
     def _instance(self, value: Any) -> str:
         kind: Any = type(value)
         if isinstance(value, tuple):
-            base = self.constant(tuple)
-            text = f"{base}.__new__({self.value(kind)}, ({self.items(value)},))"
-            if not len(value):
-                text = f"{base}.__new__({self.value(kind)})"
+            # torch.return_types have a C constructor of their own
+            made = (base for base in kind.__mro__ if isinstance(base.__dict__.get("__new__"), _C))
+            parts = self.fresh(f"({self.items(value)}{',' if len(value) else ''})")
+            text = f"{self.constant(next(made))}.__new__({self.value(kind)}, {parts})"
             name = self._named(value, text)
         else:
             name = self._named(value, self._blank(value))
