@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 
 from argand.native.codegen.llvm.engine import Loaded
 from argand.native.codegen.target import machine_key, machine_parts
+from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write_graph
@@ -36,7 +37,7 @@ class Named(NamedTuple):
     tensor: torch.Tensor
 
 
-_KNOWN: Final = (Named, Rows, Detached, check_flag)
+_KNOWN: Final = (Named, Rows, Detached, check_flag, PackedConvolution)
 
 
 @final

@@ -67,4 +67,7 @@ char *argand_arena_base(Arena *arena);
 PyObject *argand_arena_release(PyObject *self, PyObject *ignored);
 PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored);
 
+/* fingerprint(tensor, bytes): 64 bits of the contents of a dense tensor. */
+PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t count);
+
 #endif

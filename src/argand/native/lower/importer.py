@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 import torch.fx
 
+from argand.native.convolution import pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
 from argand.native.ir.types import FROM_TORCH, contiguous_strides
@@ -49,6 +50,7 @@ class _Importer:
         self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
         if table is not None:
             self.express = lambda sizes: tuple(map(table.express, sizes))
+        self.packed = pack_convolutions(module)
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.effects: list[Node] = []
@@ -76,6 +78,11 @@ class _Importer:
             if node not in self.memory:
                 self.memory[node] = self._memory_of(node)
         return Graph.of(tuple(inputs), outputs, tuple(self.effects), self.layouts)
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        """The fake of a node, in the layout it will have."""
+        found = self.packed.values.get(node)
+        return node.meta.get("val") if found is None else found
 
     def _memory_of(self, node: torch.fx.Node) -> int:
         target = node.target
@@ -115,16 +122,14 @@ class _Importer:
     def _call(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
-        result = node.meta.get("val")
+        result = self._value(node)
         if isinstance(result, SizeInt):
             return result
         args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
         row = TABLE.get(str(node.target))
         if row is not None and self._plain(args, kwargs, result):
-            fakes = tuple(
-                a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args
-            )
+            fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
             try:
                 context = Context(self.build, result, fakes, self.options, express=self.express)
                 lowered = row(context, *args, **kwargs)
@@ -180,7 +185,7 @@ class _Importer:
                 if not isinstance(value, Node):
                     return value
                 inputs.append(value)
-                fake = argument.meta.get("val")
+                fake = self._value(argument)
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return Slot(len(inputs) - 1)
@@ -192,7 +197,10 @@ class _Importer:
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
-        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes)
+        target = self.packed.targets.get(node, node.target)
+        if target is not node.target:
+            args = args[:3]
+        call = ExternCall(target, args, kwargs, tuple(layouts), specs, single, writes)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node.target):
             self.effects.append(extern)

@@ -1,0 +1,51 @@
+"""runtime.convolution: a convolution step of an inference plan, with its weight in oneDNN's own format.
+
+In: geometry, from the native compiler or a cache file. Out: a callable step. A packed weight is used as
+long as the contents of the weight have the same fingerprint: torch's version counters miss writes
+through ``.data``, numpy and DLPack.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, final
+
+import torch
+
+from argand.runtime import _native
+
+PATIENCE: Final = 4  # changes of a weight before more than half the calls must find it unchanged
+Spec: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+@final
+class PackedConvolution:
+    """A convolution that keeps its weight in oneDNN's format while the contents stay the same."""
+
+    __match_args__ = ("spec",)  # all that a cache stores
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec  # stride, padding, dilation, groups
+        stride, padding, dilation, groups = map(_listed, spec)
+        self._plain = (stride, padding, dilation, False, [0] * len(stride), groups)
+        self._packed = (padding, stride, dilation, groups)
+        self._state: tuple[int, Any] = (-1, None)  # replaced as one: threads see old or new
+        self._calls = self._changes = 0
+        self._pack = torch.ops.mkldnn._reorder_convolution_weight.default._op
+        self._run = torch.ops.mkldnn._convolution_pointwise.default._op
+
+    def __call__(self, x: Any, weight: Any, bias: Any) -> Any:
+        """Convolve; a weight that keeps changing is not packed again."""
+        self._calls += 1
+        if self._changes > PATIENCE and self._changes * 2 > self._calls:
+            return torch.ops.aten.convolution.default._op(x, weight, bias, *self._plain)
+        mark = _native.fingerprint(weight, weight.nbytes)
+        known, packed = self._state
+        if known != mark:
+            self._changes += 1
+            packed = self._pack(weight.detach(), *self._packed, list(x.shape))
+            self._state = (mark, packed)
+        return self._run(x, packed, bias, *self._packed, "none", [], "")
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, int) else list(value)

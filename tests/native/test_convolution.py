@@ -1,0 +1,99 @@
+"""Packed convolutions of inference graphs: right after every way to change a weight."""
+
+import pytest
+import torch
+from torch import nn
+
+import argand
+from argand.runtime import _native
+from argand.runtime.convolution import PATIENCE, PackedConvolution
+from argand.support import events
+
+
+class Net(nn.Module):
+    def __init__(self, groups=1):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.pool = nn.MaxPool2d(2)
+        self.second = nn.Conv2d(16, 16, 3, stride=2, padding=1, groups=groups, bias=False)
+
+    def forward(self, x):
+        y = self.pool(torch.relu(self.norm(self.first(x))))
+        z = self.second(y)
+        return z, torch.relu(z + 1).flatten(1), z.mean((2, 3))
+
+
+def compiled(model):
+    return argand.compile(model, options={"strict": True, "cache": False})
+
+
+def same(actual, expected):
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert a.stride() == e.stride()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_results_strides_and_nan_are_eagers(groups):
+    torch.manual_seed(0)
+    model = Net(groups).eval()
+    x = torch.randn(2, 3, 96, 96)
+    x[0, 0, 5, 5] = torch.nan
+    with torch.no_grad(), events.collect() as seen:
+        same(compiled(model)(x), model(x))
+    assert seen.total("native.packed_convolution") == 2
+
+
+CHANGES = {
+    "in place": lambda w: w.mul_(1.5),
+    "data": lambda w: w.data.neg_(),
+    "new data": lambda w: setattr(w, "data", torch.randn_like(w)),
+    "numpy": lambda w: w.detach().numpy().__setitem__((0, 0, 0, 0), 7.0),
+    "one bit": lambda w: w.data.view(torch.int32)[3, 1, 0, 0].bitwise_xor_(1 << 22),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_weight_is_never_missed(change):
+    torch.manual_seed(0)
+    model = Net().eval()
+    x = torch.randn(2, 3, 96, 96)
+    run = compiled(model)
+    with torch.no_grad():
+        run(x)
+        for _ in range(PATIENCE + 3):
+            change(model.first.weight)
+            same(run(x), model(x))
+            same(run(x), model(x))
+
+
+def test_weights_of_training_are_not_packed():
+    model = Net()
+    with events.collect() as seen:
+        compiled(model)(torch.randn(2, 3, 96, 96))[1].sum().backward()
+    assert seen.total("native.packed_convolution") == 0
+
+
+def test_a_weight_that_keeps_changing_is_packed_no_more():
+    step = PackedConvolution(((1, 1), (1, 1), (1, 1), 1))
+    x = torch.randn(1, 8, 16, 16)
+    for _ in range(20):
+        weight = torch.randn(8, 8, 3, 3)
+        torch.testing.assert_close(step(x, weight, None), torch.conv2d(x, weight, None, 1, 1))
+    assert step._changes < 15
+
+
+def test_fingerprints_differ():
+    flat = torch.zeros(40_003)
+    marks = {_native.fingerprint(flat, flat.nbytes)}
+    for place in (0, 1, 7, 16_384, 40_002):
+        for bit in (0, 1, 22, 30, 31):
+            other = flat.clone()
+            other.view(torch.int32)[place] = -(2**31) if bit == 31 else 1 << bit
+            marks.add(_native.fingerprint(other, other.nbytes))
+    marks.add(_native.fingerprint(-flat, flat.nbytes))
+    marks |= {_native.fingerprint(flat, size) for size in (4, 8, 160_000)}
+    assert len(marks) == 1 + 25 + 1 + 3
+    with pytest.raises(TypeError):
+        _native.fingerprint(3, 4)
