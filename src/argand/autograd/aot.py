@@ -7,6 +7,7 @@ the captured graph itself when a program cannot be traced soundly (counted, with
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
+from argand.autograd import stored
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
+from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
 from argand.support import events
@@ -42,6 +45,7 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None
     keep_mutations: bool
     options: Options
+    remember: Place | None = None  # where the disk cache keeps what comes out
 
 
 def compile_with_autograd(
@@ -66,10 +70,19 @@ def compile_with_autograd(
         keep_mutations=keep_inference_input_mutations,
         options=options or Options(),
     )
+    return compile_program(gm, example_inputs, compilers)
+
+
+def compile_program(
+    gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers
+) -> Callable[..., Any]:
+    """The same, with everything the caller wants in one object."""
     program, rebuild = _flatten(run_graph(gm))
     traced = _try_trace(program, example_inputs, compilers)
     if traced is None:
         return gm.forward
+    if rebuild(len) is not len:  # results that are no flat tuple
+        compilers = dataclasses.replace(compilers, remember=None)
     return rebuild(compile_traced(program, traced, compilers))
 
 
@@ -122,11 +135,36 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
     run_forward = boxed(compilers.forward(forward, traced.inputs))
-    return run_training(
-        traced,
-        run_forward,
+    run = run_training(traced, run_forward, *_halves(program, traced, backward, compilers))
+    return _remembered(run, run_forward, traced, backward, compilers)
+
+
+def _remembered(
+    run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers
+) -> Any:
+    """The same callable; the disk cache has it now, when it can."""
+    place, key = compilers.remember, getattr(forward, "stored_key", "")
+    if place is None or not key:
+        return run
+    text = backward and compilers.backward.text(backward, _examples(backward))  # type: ignore[attr-defined]
+    if (backward is None or text) and stored.save(place, traced, key, text or None):
+        run.stored_key = place.key
+    return run
+
+
+def late_halves(
+    gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers
+) -> tuple[Any, Any]:
+    """What a program restored from disk needs beyond its forward."""
+    return _halves(_flatten(run_graph(gm))[0], traced, backward, compilers)
+
+
+def _halves(
+    program: Program, traced: Traced, backward: GraphModule, compilers: Compilers
+) -> tuple[Any, Any]:
+    return (
         _compile_later(program, traced, backward, compilers),
-        _differentiate_later(program, traced, compilers),
+        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=None)),
     )
 
 
@@ -137,7 +175,8 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., An
     module = make_module(traced.graph, traced.constants, "Inference")
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = boxed(compilers.inference(module, traced.inputs))
-    return run_inference(traced, compiled, written_in_graph=in_graph)
+    run = run_inference(traced, compiled, written_in_graph=in_graph)
+    return run if in_graph else _remembered(run, compiled, traced, None, compilers)
 
 
 def keep_writes(traced: Traced) -> None:
@@ -193,8 +232,11 @@ def _compile_later(
 
 
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
-    fakes = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
-    return boxed(compilers.backward(module, fakes))
+    return boxed(compilers.backward(module, _examples(module)))
+
+
+def _examples(module: GraphModule) -> list[Any]:
+    return [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
 
 
 def _part(
