@@ -16,12 +16,17 @@ from argand.runtime.lifetimes import forget_text_with
 from argand.support.errors import InternalError
 
 
-def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str) -> GraphModule:
+def make_module(
+    graph: Graph, constants: Mapping[str, torch.Tensor], name: str, sizes: Any = None
+) -> GraphModule:
     """A GraphModule that generates its Python code only when somebody calls or prints it."""
     root = {
         node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"
     }
-    return forget_text_with(_LazyGraphModule(root, graph, class_name=name))
+    module = forget_text_with(_LazyGraphModule(root, graph, class_name=name))
+    if sizes is not None:
+        module.meta["sizes"] = sizes.table
+    return module
 
 
 def remove_dead(graph: Graph) -> None:

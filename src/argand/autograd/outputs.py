@@ -85,6 +85,7 @@ class Traced:
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
+    sizes: Any = None  # OpenSizes when sizes are known only at run time
 
     @property
     def training(self) -> bool:

@@ -21,6 +21,7 @@ from argand.autograd.functional import is_random
 from argand.autograd.graphs import ancestors, extract, flat_outputs, is_view, make_module
 from argand.ops.rows import row_of
 from argand.ops.table import Kind
+from argand.support.symbols import SizeInt
 
 # Kinds whose ops fuse into the kernels that read them: computing them again costs no memory traffic.
 _FUSIBLE: Final = frozenset({Kind.POINTWISE, Kind.FACTORY, Kind.VIEW})
@@ -107,7 +108,7 @@ class Split:
                 self.safe.update(node.all_input_nodes)
 
     def _is_read(self, node: Node, gradients: set[Node]) -> bool:
-        if node.op == "get_attr" or is_tuple(node):
+        if node.op == "get_attr" or is_tuple(node) or is_size(node):
             return False
         if node in gradients:
             return True
@@ -183,6 +184,11 @@ def is_tuple(node: Node) -> bool:
     return isinstance(node.meta.get("val"), tuple | list)
 
 
+def is_size(node: Node) -> bool:
+    """Whether a node's value is a size known only at run time."""
+    return isinstance(node.meta.get("val"), SizeInt)
+
+
 def is_item(node: Node) -> bool:
     """Whether a node picks one of several results."""
     return node.target is operator.getitem
@@ -229,9 +235,10 @@ def _work(node: Node) -> float:
 
 
 def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphModule, GraphModule]:
-    """The two graphs, given what is saved."""
+    """The two graphs, given what is saved; inputs that are sizes are saved last."""
     outputs = flat_outputs(joint.graph)
     primals, tangents = split_placeholders(joint)
+    saved = [*(node for node in saved if not is_size(node)), *filter(is_size, primals)]
     constants = {
         str(node.target): getattr(joint, str(node.target))
         for node in joint.graph.nodes
@@ -241,10 +248,13 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]
     forward = extract(forward_nodes, primals, [*outputs[:count], *saved], draws=True)
     backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], draws=False)
-    return (
+    halves = (
         make_module(forward, constants, "Forward"),
         make_module(backward, constants, "Backward"),
     )
+    for half in halves:
+        half.meta.update(joint.meta)
+    return halves
 
 
 def saved_bytes(forward: GraphModule, num_fwd_outputs: int) -> int:

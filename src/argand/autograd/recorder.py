@@ -7,6 +7,7 @@ anything is recorded by running torch's own engine on the fakes.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
@@ -30,6 +31,8 @@ from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
+from argand.ops.size_formulas import explain_sizes
+from argand.ops.sizes import SizeTable
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
 
@@ -38,8 +41,15 @@ _NO_KWARGS: Final[dict[str, Any]] = {}
 class Recorder(FakeMode):
     """Records into ``graph``. ``decompositions`` maps OpOverloads to Python functions."""
 
-    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+        sizes: SizeTable | None = None,
+    ) -> None:
+        super().__init__(sizes)
+        self.learn: Callable[..., None] = lambda *_: None
+        if sizes is not None:
+            self.learn = functools.partial(explain_sizes, sizes)
         self.graph = Graph()
         self.decompositions = decompositions or {}
         self.open: set[Any] = set()  # ops whose decomposition runs now
@@ -59,14 +69,10 @@ class Recorder(FakeMode):
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or _NO_KWARGS
+        self.learn(func, args, kwargs)
         decomposition = self.decompositions.get(func)
         if decomposition is not None and func not in self.open:
-            self.open.add(func)  # one that reaches its own op leaves that op as it is
-            try:
-                with self:
-                    result = decomposition(*args, **kwargs)
-            finally:
-                self.open.discard(func)
+            result = self._decomposed(func, decomposition, args, kwargs)
             if result is not NotImplemented:
                 return result
         special = _SPECIAL.get(func)
@@ -92,6 +98,14 @@ class Recorder(FakeMode):
                 return super().__torch_dispatch__(func, types, args, kwargs)
             case Action.REFUSE:
                 raise Untraceable(f"{func} changes a storage")
+
+    def _decomposed(self, func: Any, decomposition: Any, args: Any, kwargs: Any) -> Any:
+        self.open.add(func)  # one that reaches its own op leaves that op as it is
+        try:
+            with self:
+                return decomposition(*args, **kwargs)
+        finally:
+            self.open.discard(func)
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a pure call; its results are fresh fakes."""

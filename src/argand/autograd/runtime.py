@@ -8,13 +8,15 @@ mutated inputs are written back and views are replayed outside it, where autogra
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import torch
 
 from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
+from argand.autograd.sizes import resolved
+from argand.support.symbols import Symbol
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 # (bits of the tangents that are there, primals) -> the backward for them
@@ -128,6 +130,7 @@ class Epilogue:
         effects = traced.effects
         self.mutations = effects.mutations
         self.rows = effects.rows
+        self.sizes = traced.sizes
         self.count = traced.results
         self.written_in_graph = written_in_graph
         self.trivial = not self.mutations and all(
@@ -143,7 +146,8 @@ class Epilogue:
             if skip:
                 _write_back(self.mutations, inputs, results)
         outputs: list[Any] = []
-        for row in self.rows:
+        rows = self.rows if self.sizes is None else self.sizes.rows(self.rows, inputs)
+        for row in rows:
             match row.source:
                 case "constant":
                     outputs.append(row.value)
@@ -229,20 +233,21 @@ def run_training(
     return run
 
 
-def _fit_tangent(tangent: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+def _fit_tangent(
+    tangent: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, ...]
+) -> torch.Tensor:
     """The tangent with the strides the graph was traced with."""
     stride = tangent.stride()
-    if stride == fake.stride() or same_layout(fake.shape, stride, fake.stride()):
+    if stride == wanted or same_layout(shape, stride, wanted):
         return tangent
-    fitted = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-    return fitted.copy_(tangent)
+    return torch.empty_strided(shape, wanted, dtype=dtype).copy_(tangent)
 
 
 def _make_function(
     traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
 ) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
-    results, random = traced.results, traced.random
+    results, random, sizes = traced.results, traced.random, traced.sizes
     places = _Places(traced)
     checked, constant = places.checked, places.constant
     forward = _dressed(traced, forward)
@@ -259,6 +264,9 @@ def _make_function(
             if random:
                 ctx.generator = torch.get_rng_state()
             values = forward(list(args))
+            if sizes is not None:
+                ctx.sizes = sizes.values(args)
+                values = values[: len(values) - len(ctx.sizes)]
             ctx.save_for_backward(*values[results:])
             outputs = tuple(values[:results])
             if constant:
@@ -268,18 +276,19 @@ def _make_function(
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             """Run the backward, or its differentiable form."""
-            present, tangents = places.gather(grads)
+            opened = None if sizes is None else ctx.sizes
+            present, tangents = places.gather(grads, opened)
             if not present:
                 return (None,) * places.inputs
             if torch.is_grad_enabled():
-                tangents = places.fill(tangents, present)
+                tangents = places.fill(tangents, present, opened)
                 return places.scatter(_differentiate(ctx, tangents, checked, again), present)
             run = backward(present, ctx.primals)
             if run is None:
                 run = backward(places.every, ctx.primals)
-                tangents = places.fill(tangents, present)
+                tangents = places.fill(tangents, present, opened)
             assert run is not None
-            values = [*ctx.saved_tensors, *tangents]
+            values = [*ctx.saved_tensors, *(opened or {}).values(), *tangents]
             tangents.clear()
             _release(ctx)
             return places.scatter(run(values), present)
@@ -294,7 +303,10 @@ class _Places:
 
     def __init__(self, traced: Traced) -> None:
         self.inputs = len(traced.inputs)
-        self.tangents = tuple(zip(traced.tangents, traced.tangent_fakes, strict=True))
+        fakes = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in traced.tangent_fakes]
+        if traced.sizes is not None:
+            fakes = traced.sizes.table.expressed(fakes)
+        self.tangents = tuple(zip(traced.tangents, fakes, strict=True))
         self.every = (1 << len(self.tangents)) - 1
         self.constant = [k for k in range(traced.results) if k not in set(traced.tangents)]
         self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
@@ -305,22 +317,34 @@ class _Places:
             if isinstance(value, torch.Tensor) and k not in unread
         ]
 
-    def gather(self, grads: Sequence[Any]) -> tuple[int, list[torch.Tensor]]:
+    def gather(
+        self, grads: Sequence[Any], opened: Mapping[Symbol, int] | None
+    ) -> tuple[int, list[torch.Tensor]]:
         """(bits of the tangents that are there, those tangents as the graph wants them)."""
         present, found = 0, []
         for bit, (place, fake) in enumerate(self.tangents):
             if grads[place] is not None:
                 present |= 1 << bit
-                found.append(_fit_tangent(grads[place], fake))
+                layout = fake if opened is None else resolved(fake, opened)
+                found.append(_fit_tangent(grads[place], *layout))
         return present, found
 
-    def fill(self, tangents: Sequence[torch.Tensor], present: int) -> list[torch.Tensor]:
+    def fill(
+        self,
+        tangents: Sequence[torch.Tensor],
+        present: int,
+        opened: Mapping[Symbol, int] | None,
+    ) -> list[torch.Tensor]:
         """All tangents, with zeros for those that are not there."""
         given = iter(tangents)
-        return [
-            next(given) if present >> bit & 1 else torch.zeros_like(fake)
-            for bit, (_, fake) in enumerate(self.tangents)
-        ]
+        filled = []
+        for bit, (_, fake) in enumerate(self.tangents):
+            if present >> bit & 1:
+                filled.append(next(given))
+            else:
+                dtype, *layout = fake if opened is None else resolved(fake, opened)
+                filled.append(torch.empty_strided(*layout, dtype=dtype).zero_())
+        return filled
 
     def scatter(self, gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
         """One gradient per input; None where only absent tangents could have given one."""

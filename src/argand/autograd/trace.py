@@ -22,7 +22,9 @@ from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
+from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, fake_of
+from argand.ops.sizes import SizeTable
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
 
@@ -127,7 +129,7 @@ class _NonLeaf(torch.autograd.Function):
 
 
 def _make_fakes(
-    recorder: Recorder, examples: Sequence[Any]
+    recorder: Recorder, examples: Sequence[Any], fakes: Sequence[Any] | None
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """(leaf fakes, fakes the program sees, plain fakes for the graph) of the inputs."""
     leaves: list[Any] = []
@@ -136,18 +138,19 @@ def _make_fakes(
     known: dict[int, int] = {}
     for index, real in enumerate(examples):
         name = f"primals_{index + 1}"
+        given = real if fakes is None else fakes[index]
         if not isinstance(real, torch.Tensor):
-            leaf: Any = real
-            shown: Any = real
-            recorder.input(real, name)
-            plain.append(real)
+            leaf: Any = given
+            shown: Any = given
+            recorder.input(given, name)
+            plain.append(given)
         elif id(real) in known:
             leaf, shown = leaves[known[id(real)]], seen[known[id(real)]]
-            recorder.placeholder(fake_of(real.detach()), name)
+            recorder.placeholder(fake_of(given.detach()), name)
             plain.append(plain[known[id(real)]])
         else:
             known[id(real)] = index
-            leaf = fake_of(real)
+            leaf = fake_of(given)
             shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
             recorder.input(shown, name).meta["parameter"] = isinstance(real, torch.nn.Parameter)
             plain.append(shown.detach())
@@ -204,19 +207,46 @@ def trace(
     examples: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     only: int = -1,
+    sizes: OpenSizes | None = None,
 ) -> Traced:
     """Trace a program, with its backward if its results need one.
 
     ``only`` has a bit for each tangent that will be there; the backward is that of their results.
+    ``sizes``: those known only at run time; a second trace sees to it that they stay open.
     """
+    if sizes is None:
+        return _trace_at(program, examples, decompositions, only)
+    one, two = (
+        _trace_at(program, examples, decompositions, only, sizes.fakes(examples, table), table)
+        for table in (sizes.table, sizes.twin)
+    )
+    return sizes.open(one, two)
+
+
+def _trace_at(
+    program: Program,
+    examples: Sequence[Any],
+    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    only: int,
+    fakes: Sequence[Any] | None = None,
+    table: SizeTable | None = None,
+) -> Traced:
+    """Trace on fakes like the examples, or on these fakes."""
     if torch.is_inference_mode_enabled():  # its tensors have no versions to read
         with torch.inference_mode(False), torch.no_grad():
-            return _trace(program, examples, decompositions)
+            return _trace(program, examples, decompositions, fakes=fakes, table=table)
     accumulate = sealed = False
     while True:
         try:
             return _trace(
-                program, examples, decompositions, accumulate=accumulate, sealed=sealed, only=only
+                program,
+                examples,
+                decompositions,
+                accumulate=accumulate,
+                sealed=sealed,
+                only=only,
+                fakes=fakes,
+                table=table,
             )
         except DataDependent:
             if sealed:
@@ -236,9 +266,11 @@ def _trace(
     accumulate: bool = False,
     sealed: bool = False,
     only: int = -1,
+    fakes: Sequence[Any] | None = None,
+    table: SizeTable | None = None,
 ) -> Traced:
-    recorder = Recorder(decompositions)
-    leaves, inputs, plain = _make_fakes(recorder, examples)
+    recorder = Recorder(decompositions, table)
+    leaves, inputs, plain = _make_fakes(recorder, examples, fakes)
     before = [state_of(value) for value in inputs]
     grad_mode = torch.is_grad_enabled()
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
@@ -265,7 +297,7 @@ def _trace(
         tangents = [k for bit, k in enumerate(every) if only >> bit & 1]
         differentiable = leaf_indices(leaves) if tangents else []
         wanted = [leaves[index] for index in differentiable]
-        gradients, fakes = _backward(recorder, results, tangents, wanted, accumulate)
+        gradients, tangent_fakes = _backward(recorder, results, tangents, wanted, accumulate)
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
     _drop_history(recorder.graph)
@@ -277,7 +309,7 @@ def _trace(
         results=len(values),
         differentiable=differentiable,
         tangents=tangents,
-        tangent_fakes=fakes,
+        tangent_fakes=tangent_fakes,
         gradient_needs=_needs(recorder.graph, gradients),
         copied_inputs=_copied(recorder.graph, effects, gradients),
         flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],

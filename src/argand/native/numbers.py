@@ -13,9 +13,12 @@ from typing import Any, Final, final
 from argand.native.ir.tensor import TensorSpec
 from argand.runtime import launch
 from argand.support.errors import InternalError
-from argand.support.symbols import Apply, Atom, Expr, SizeInt, Symbol
+from argand.support.symbols import Expr, SizeInt, Symbol
 
-_KINDS: Final = {"//": "floordiv", "%": "mod", "min": "min", "max": "max"}
+_KINDS: Final = {
+    **{"+": "add", "*": "mul", "//": "floordiv", "%": "mod"},
+    **{"min": "min", "max": "max"},
+}
 
 
 @final
@@ -25,7 +28,7 @@ class Numbers:
     def __init__(self, inputs: Sequence[TensorSpec | int | None]) -> None:
         self.rows: list[launch.Number] = []
         self._known: dict[launch.Number, launch.Sym] = {}
-        self._made: dict[Expr | Atom, launch.Size] = {}
+        self._made: dict[Expr, launch.Size] = {}
         self.sources: dict[Symbol, launch.Number] = {}
         for position, given in enumerate(inputs):
             listed = given.shape if isinstance(given, TensorSpec) else ()
@@ -53,23 +56,15 @@ class Numbers:
             return size
         expr = Expr.of(size)
         if expr not in self._made:
-            total: launch.Size = 0
-            for product, factor in expr.terms:
-                term: launch.Size = factor if factor != 1 or not product else 0
-                for atom in product:
-                    each = self._atom(atom)
-                    term = each if term == 0 else self._row(launch.Number("mul", each, term))
-                total = term if total == 0 else self._row(launch.Number("add", total, term))
-            self._made[expr] = total
+            self._made[expr] = expr.build(
+                self._source, lambda name, a, b: self._row(launch.Number(_KINDS[name], a, b))
+            )
         return self._made[expr]
 
-    def _atom(self, atom: Atom) -> launch.Size:
-        if isinstance(atom, Apply):
-            sides = self.of(atom.left), self.of(atom.right)
-            return self._row(launch.Number(_KINDS[atom.name], *sides))
-        if atom not in self.sources:
-            raise InternalError("native.plan", f"no input tells the size {atom}")
-        return self._row(self.sources[atom])
+    def _source(self, symbol: Symbol) -> launch.Sym:
+        if symbol not in self.sources:
+            raise InternalError("native.plan", f"no input tells the size {symbol}")
+        return self._row(self.sources[symbol])
 
     def within(self, value: Any) -> Any:
         """A row, or an argument, with numbers in the place of sizes."""

@@ -63,6 +63,11 @@ def _slice(table: SizeTable, named: Named) -> None:
         table.learn((end - start + step - 1) // step)
 
 
+def _select(table: SizeTable, named: Named) -> None:
+    size, index = _shape(table, named["self"])[named["dim"]], named["index"]
+    table.decide("<", *((index, size) if index >= 0 else (-index - 1, size)))
+
+
 def _split(table: SizeTable, named: Named) -> None:
     size = _shape(table, named["self"])[named["dim"]]
     part = named["split_size"]
@@ -156,6 +161,7 @@ def _real_fft(table: SizeTable, named: Named) -> None:
 Formula = Callable[[SizeTable, Named], None]
 FORMULAS: Final[dict[str, Formula]] = {
     "slice": _slice,
+    "select": _select,
     "split": _split,
     "unfold": _unfold,
     "diagonal": _diagonal,

@@ -1,0 +1,78 @@
+"""One compile for every size: graphs with symbolic sizes against eager, over many sizes."""
+
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from argand.native.compile import compile_graph
+from argand.ops.sizes import SizeTable
+from argand.support.options import Options
+
+DTYPES = {"i": torch.int64}
+
+
+def table_of(names, avoid=()):
+    table = SizeTable(avoid)
+    return table, {name: table.symbol(name, 5) for name in names}
+
+
+def sample(spec, values, seed=0):
+    """A tensor for a spec like "a,7,b" or "a,4:i" (indices below 4)."""
+    sizes, _, kind = spec.partition(":")
+    shape = [values[s] if s in values else int(s) for s in sizes.split(",") if s]
+    generator = torch.Generator().manual_seed(seed)
+    if kind:
+        return torch.randint(0, int(kind), shape, generator=generator)
+    return torch.randn(shape, generator=generator)
+
+
+def compile_open(function, specs, table, symbols):
+    primes = {name: int(value) for name, value in symbols.items()}
+    inputs = [sample(spec, primes) for spec in specs]
+    gm = make_fx(function, tracing_mode="real")(*inputs)
+    gm.meta["sizes"] = table
+    for node in gm.graph.nodes:
+        if node.op == "call_function":
+            node.args = table.expressed(node.args)
+            node.kwargs = {k: table.expressed(v) for k, v in node.kwargs.items()}
+    return compile_graph(gm, inputs, Options(verify=True))
+
+
+def flat(value):
+    return torch.utils._pytree.tree_leaves(value)
+
+
+def check_open(function, *specs, sizes, learned=(), rtol=None, atol=None):
+    names = sorted({s for spec in specs for s in spec.split(":")[0].split(",") if s.isalpha()})
+    table, symbols = table_of(names)
+    for build in learned:
+        table.learn(build(symbols))
+    compiled = compile_open(lambda *args: tuple(flat(function(*args))), specs, table, symbols)
+    for given in sizes:
+        values = dict(zip(names, given, strict=True))
+        inputs = [sample(spec, values, seed=k) for k, spec in enumerate(specs)]
+        expected = flat(function(*inputs))
+        got = compiled(list(inputs))
+        for e, g in zip(expected, got, strict=True):
+            torch.testing.assert_close(g, e, rtol=rtol, atol=atol, equal_nan=True)
+            assert g.dtype == e.dtype
+            if e.numel() > 1:
+                assert [s for n, s in zip(e.shape, e.stride()) if n > 1] == [
+                    s for n, s in zip(g.shape, g.stride()) if n > 1
+                ]
+
+
+ONE = [(n,) for n in (2, 3, 5, 7, 8, 9, 16, 31, 33, 64, 127, 130, 1000)]
+TWO = [(2, 2), (2, 3), (3, 2), (5, 9), (8, 8), (9, 31), (17, 16), (4, 128), (33, 65)]
+
+
+def test_pointwise():
+    check_open(lambda x, y: torch.tanh(x) * y + 1, "a,7", "7", sizes=ONE)
+    check_open(lambda x: x.exp() - x, "a", sizes=[*ONE, (5000,)])
+
+
+def test_mlp():
+    def mlp(x, w, b, v):
+        return F.relu(F.linear(x, w, b)) @ v
+
+    check_open(mlp, "a,16", "32,16", "32", "32,5", sizes=ONE, rtol=1e-4, atol=1e-4)
