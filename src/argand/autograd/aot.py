@@ -25,7 +25,9 @@ from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
+from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent
+from argand.ops.sizes import Specialise
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -46,6 +48,7 @@ class Compilers:
     keep_mutations: bool
     options: Options
     remember: Place | None = None  # where the disk cache keeps what comes out
+    sizes: OpenSizes | None = None  # sizes of the program known only at run time
 
 
 def compile_with_autograd(
@@ -78,6 +81,9 @@ def compile_program(
 ) -> Callable[..., Any]:
     """The same, with everything the caller wants in one object."""
     program, rebuild = _flatten(run_graph(gm))
+    table = gm.meta.get("sizes")
+    if table is not None:
+        compilers = dataclasses.replace(compilers, sizes=OpenSizes(gm, table), remember=None)
     traced = _try_trace(program, example_inputs, compilers)
     if traced is None:
         return gm.forward
@@ -92,8 +98,10 @@ def _try_trace(
     """The traced program; None, with a count of why, when only eager is right for it."""
     try:
         with events.stage("autograd.trace"):
-            return trace(program, inputs, compilers.decompositions, only)
+            return trace(program, inputs, compilers.decompositions, only, compilers.sizes)
     except Exception as reason:
+        if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
+            compilers.sizes.refuse(f"{type(reason).__name__}: {reason}")
         # what eager alone can do right is no failure
         if compilers.options.strict and not isinstance(reason, Untraceable | DataDependent):
             raise
@@ -127,7 +135,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
-    joint = make_module(traced.graph, traced.constants, "Joint")
+    joint = make_module(traced.graph, traced.constants, "Joint", compilers.sizes)
     events.artifact("aot_joint_graph", lambda: readable(joint))
     with events.stage("autograd.partition"):
         forward, backward = _partition(joint, traced, compilers)
@@ -164,7 +172,9 @@ def _halves(
 ) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, compilers),
-        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=None)),
+        _differentiate_later(
+            program, traced, dataclasses.replace(compilers, remember=None, sizes=None)
+        ),
     )
 
 
@@ -172,7 +182,7 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., An
     in_graph = compilers.keep_mutations and bool(traced.effects.mutations)
     if in_graph:
         keep_writes(traced)
-    module = make_module(traced.graph, traced.constants, "Inference")
+    module = make_module(traced.graph, traced.constants, "Inference", compilers.sizes)
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = boxed(compilers.inference(module, traced.inputs))
     run = run_inference(traced, compiled, written_in_graph=in_graph)
@@ -232,7 +242,10 @@ def _compile_later(
 
 
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
-    return boxed(compilers.backward(module, _examples(module)))
+    try:
+        return boxed(compilers.backward(module, _examples(module)))
+    except Specialise:  # too late to compile anew: torch runs the graph
+        return boxed(torch.fx.Interpreter(module).run)
 
 
 def _examples(module: GraphModule) -> list[Any]:
@@ -252,8 +265,11 @@ def _part(
     The forward half of a second trace has the node names of the first, so what was saved is known
     by name.
     """
-    with torch.enable_grad(), ambient_autocast(traced.autocast):
-        part = _try_trace(program, primals, compilers, present)
+    try:
+        with torch.enable_grad(), ambient_autocast(traced.autocast):
+            part = _try_trace(program, primals, compilers, present)
+    except Specialise:
+        return None
     if part is None:
         return None
     nodes = {node.name: node for node in part.graph.nodes}
@@ -266,7 +282,7 @@ def _part(
         graph = extract(backward, [*saved, *tangents], gradients, draws=False)
     except InternalError:  # it needs something the full backward does without
         return None
-    return make_module(graph, part.constants, "PartialBackward")
+    return make_module(graph, part.constants, "PartialBackward", compilers.sizes)
 
 
 def _differentiate_later(
@@ -274,12 +290,14 @@ def _differentiate_later(
 ) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]:
     """The backward as a program of its own, traced and compiled when ``create_graph`` asks for it."""
     lock = threading.Lock()
-    known: dict[tuple[bool, ...], Callable[..., Any]] = {}
+    known: dict[tuple[int, ...], Callable[..., Any]] = {}
     again = gradient_program(program, traced)
 
     def gradients(primals: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
         values = [*primals, *tangents]
-        key = tuple(tangent.requires_grad for tangent in tangents)
+        key: tuple[int, ...] = tuple(tangent.requires_grad for tangent in tangents)
+        if traced.sizes is not None:  # one program for each combination of sizes
+            key = (*key, *traced.sizes.values(primals).values())
         with lock:
             if key not in known:
                 second = _try_trace(again, values, compilers)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import json
 import sys
 import types
@@ -87,8 +86,6 @@ class Writer:
         if callable(value):
             if value in self._records:
                 return ["known", value.__name__]
-            if getattr(kind, "by_spec", False) is True:
-                return ["made", kind.__module__, kind.__name__, self.write(value.spec)]
             try:
                 return self._functions.setdefault(value, []) or self._function(value)
             except TypeError:  # not hashable
@@ -182,7 +179,6 @@ class Reader:
             "[": lambda item: [self.read(x) for x in item[1:]],
             "{": lambda item: {self.read(k): self.read(v) for k, v in item[1:]},
             "@": self._record,
-            "made": lambda item: _made(item[1], item[2], self.read(item[3])),
             "known": lambda item: self._records[item[1]],
             "tensor": self._tensor,
             "op": lambda item: read_op(item[1], item[2]),
@@ -226,16 +222,6 @@ class Reader:
         data = bytearray(self._tensors[place : place + length])
         flat = torch.frombuffer(data, dtype=torch.uint8).clone()
         return flat.view(dtype).as_strided(shape, strides).requires_grad_(requires_grad)
-
-
-def _made(module: str, name: str, spec: tuple[Any, ...]) -> Any:
-    """A new object of a class of ours that says it can be made from its spec."""
-    if not module.startswith("argand."):
-        raise Damaged(f"a class of {module}")
-    kind = getattr(importlib.import_module(module), name, None)
-    if not isinstance(kind, type) or getattr(kind, "by_spec", False) is not True:
-        raise Damaged(f"{module}.{name} is not made from data")
-    return kind(*spec)
 
 
 def _of_kind(value: Any, kinds: Any) -> Any:
