@@ -51,9 +51,16 @@ def evaluate(source: Source, view: FrameView) -> Any:
             case guards.Const(value):
                 return value
             case _:
-                base = evaluate(source.base, view)
-                return NULL if base is NULL else _step(source, base)
+                return step(source, evaluate(source.base, view))
     except Exception:  # whatever user code raises here, the source leads nowhere
+        return NULL
+
+
+def step(source: Source, base: Any) -> Any:
+    """The value of a source, from the value of its base."""
+    try:
+        return NULL if base is NULL else _step(source, base)
+    except Exception:
         return NULL
 
 

@@ -30,6 +30,14 @@ _TOOLS: Final = tuple(
 )
 
 
+def is_library(code: types.CodeType) -> bool:
+    """Whether code comes with torch, Python or Argand, and so changes only with their versions."""
+    name = code.co_filename
+    if name.startswith((_TORCH, _ARGAND, "<frozen")):
+        return True
+    return name.startswith(_STANDARD) and "site-packages" not in name
+
+
 def should_skip(code: types.CodeType) -> bool:
     """Whether frames of this code always run as they are."""
     name = code.co_filename
@@ -37,6 +45,4 @@ def should_skip(code: types.CodeType) -> bool:
         return name.startswith(_GENERATED)
     if name.startswith(_TORCH):
         return not (code.co_name == "forward" and name.startswith(_TORCH_MODULES))
-    if name.startswith(_ARGAND) or any(part in name for part in _TOOLS):
-        return True
-    return name.startswith(_STANDARD) and "site-packages" not in name
+    return is_library(code) or any(part in name for part in _TOOLS)

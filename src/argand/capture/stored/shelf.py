@@ -1,0 +1,84 @@
+"""capture.stored.shelf: the captures of one frame's code in the disk cache.
+
+In: the view of a frame and the options. Out: a restored frame, or None, and a new capture is kept for the next
+process. One file holds the captures of one code object, the newest first: which of them fits is found by trying.
+Every miss and bypass is counted with its reason.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from argand.backends.stored import restore as load_graph
+from argand.capture.stored.restore import Miss, Restored, Restorer
+from argand.capture.stored.save import Saver
+from argand.capture.stored.tokens import code_hash
+from argand.runtime._native import FrameView
+from argand.runtime.disk.keys import about, environment, make_key, options_part
+from argand.runtime.disk.store import open_store
+from argand.runtime.disk.values import Unstorable, guarded
+from argand.support import events
+from argand.support.options import Options
+
+VARIANTS: Final = 8  # captures kept of one code object
+
+
+@final
+class Shelf:
+    """Where captures of a frame's code are kept."""
+
+    def __init__(self, view: FrameView, options: Options) -> None:
+        self.view, self.options = view, options
+        self.store = open_store(options)
+        self.parts: dict[str, str] = {}
+        self.key = ""
+        self.kept: list[bytes] = []
+
+    def restore(self) -> Restored | None:
+        """The stored capture that fits the frame."""
+        if self.store is None:
+            return None
+        code = self.view.code
+        self.parts = {
+            "code": code_hash(code),
+            "function": f"{self.view.globals.get('__name__')}.{code.co_qualname}",
+            "options": f"{options_part(self.options)} fullgraph={self.options.fullgraph}",
+            **environment(),
+        }
+        self.key = make_key("capture", self.parts)
+        sections = self.store.get(self.key, kind="capture") or {}
+        self.kept = [data for name, data in sorted(sections.items()) if name.isdigit()]
+        for data in self.kept:
+            found = self._try(data)
+            if isinstance(found, Restored):
+                return found
+            events.count("cache.miss", detail=f"capture: {self.parts['function']}: {found}")
+        return None
+
+    def _try(self, data: bytes) -> Restored | str:
+        load: Callable[[str], Any] = functools.partial(load_graph, options=self.options)
+        try:
+            with events.stage("capture.restore", self.view.code.co_qualname):
+                return Restorer(guarded(lambda: json.loads(data)), self.view).run(load)
+        except Miss as reason:
+            return str(reason)
+        except Exception as error:  # data of another making: a miss like any other
+            return f"{type(error).__name__}: {error}"
+
+    def keep(self, captured: Any) -> None:
+        """Store a capture, before older ones of the same code."""
+        if self.store is None or captured.facts is None:
+            return
+        try:
+            data = Saver().save(captured, captured.facts, self.view.code)
+        except Unstorable as reason:
+            detail = f"capture: {self.parts['function']}: {reason}"
+            events.count("cache.bypass", detail=detail)
+            return
+        text = json.dumps(data, separators=(",", ":")).encode()
+        kept = [text, *(other for other in self.kept if other != text)][:VARIANTS]
+        sections = {str(number): item for number, item in enumerate(kept)}
+        self.store.put(self.key, {"about": about("capture", self.parts), **sections})
