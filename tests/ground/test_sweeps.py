@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import ops, zoo
+from benchmarks import ops, partition, zoo
+from benchmarks.models import CASES
 from benchmarks.sweep import Sweep, read_rows
 
 
@@ -147,3 +148,8 @@ def test_ops_compares_only_the_shapes_of_random_operators():
     assert ops.check(op, sample, 0, lambda call: lambda x: torch.zeros(3)) == ("equal", "")
     state, cause = ops.check(op, sample, 0, lambda call: lambda x: torch.zeros(4))
     assert state == "differs" and "[3] expected" in cause
+
+
+def test_partitions_are_compared():
+    lines = partition.compare(lambda: CASES["mlp"].program("train"), 1)
+    assert "default" in lines[0] and "min-cut" in lines[1] and "times as fast" in lines[2]
