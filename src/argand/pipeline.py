@@ -6,6 +6,7 @@ runs in a region, every Python frame goes through these stages, in this order:
 1. hook      (runtime/frames.c)  is there an entry whose guards hold? Then it runs, and that is all.
 2. policy    (runtime.cache)     stance and recompile limit decide whether to compile at all: first,
                                  because everything after it costs milliseconds.
+   stored    (capture.stored)    a capture another process left, when all it relied on holds here.
 3. capture   (capture.trace)     the frame is interpreted on fakes: a torch graph, guards, a journal.
 4. backend   (backends.bind)     each graph becomes a callable. Inside capture, because what comes
                                  after a graph break is only known when the graph before it can run.
@@ -16,29 +17,31 @@ runs in a region, every Python frame goes through these stages, in this order:
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import torch
 
 from argand.backends.bind import BoundBackend, bind_backend
 from argand.backends.registry import BackendSpec, get_default_backend
-from argand.capture.explain import Explanation
-from argand.capture.explain import explain as explain_run
-from argand.capture.finish import Captured
-from argand.capture.trace import capture_frame
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
-from argand.runtime.cache import ArgandWarning, CodeCache, Compiled
+from argand.runtime.cache import CodeCache, Compiled
 from argand.runtime.cache import reset as reset_code
+from argand.runtime.history import SizeHistories
 from argand.support import events, logs
 from argand.support.options import MODES, Options, make_options, read_environment
+
+if TYPE_CHECKING:
+    from argand.capture.explain import Explanation
+    from argand.capture.finish import Captured
 
 Model = TypeVar("Model", bound=Callable[..., Any])
 
 # Options of capture and cache. The rest are the backend's: another one has its own names for them.
 _OURS: Final = frozenset({"recompile_limit", "strict"})
+# Backends that understand sizes known at run time only; others get them with dynamic=True.
+_TAKE_OPEN_SIZES: Final = frozenset({"eager", "eager_noexcept", "eager_debug", "aot_eager"})
 
 
 @overload
@@ -106,6 +109,8 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
     Keywords as for ``compile``; the backend is ``eager`` unless given.
     """
 
+    from argand.capture.explain import explain as explain_run  # noqa: PLC0415  # rarely needed
+
     def run(*args: Any, **kwargs: Any) -> Explanation:
         frames: list[Captured] = []
         region = _make_region(**{"backend": "eager", **keywords}, record=frames.append)
@@ -133,9 +138,6 @@ def _make_region(
     record: Callable[[Captured], None] | None = None,
 ) -> Region:
     logs.start_from_environment()
-    if dynamic:
-        text = "dynamic=True is not built yet (decision 0010): each new size is compiled on its own"
-        warnings.warn(text, ArgandWarning, stacklevel=4)
     chosen_backend = get_default_backend() if backend is None else backend
     given = dict(options or {})
     ours = {name: value for name, value in given.items() if name in _OURS}
@@ -147,17 +149,38 @@ def _make_region(
     known_mode = mode if mode in MODES and not ours else None
     chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
     record = record or getattr(bound.function, "record_frame", None)  # report.explained
-    compile_frame = functools.partial(_compile_frame, bound, chosen, record)
-    return CodeCache(compile_frame, chosen, bound.reset).make_region()
+    histories = SizeHistories() if dynamic or bound.name in _TAKE_OPEN_SIZES else None
+    compile_frame = functools.partial(_compile_frame, bound, chosen, record, histories)
+    return CodeCache(compile_frame, chosen, bound.reset, histories).make_region()
 
 
 def _compile_frame(
     backend: BoundBackend,
     options: Options,
     record: Callable[[Captured], None] | None,
+    histories: SizeHistories | None,
     view: FrameView,
 ) -> Compiled | str | None:
-    """Stages 3 and 4 of one frame."""
+    """Stages 3 and 4 of one frame, or what the disk cache has kept of them."""
+    shelf = None
+    if record is None and backend.name == "argand" and options.cache:
+        from argand.capture.stored.shelf import Shelf  # noqa: PLC0415  # other backends need none
+
+        shelf = Shelf(view, options)
+        restored = shelf.restore()
+        if restored is not None:
+            return restored
+    # the interpreter takes longer to import than a restored frame to run
+    from argand.capture.finish import Captured  # noqa: PLC0415
+    from argand.capture.size_plan import Plan  # noqa: PLC0415
+    from argand.capture.trace import capture_frame  # noqa: PLC0415
+
+    history = histories.of(view.code) if histories is not None else None
+    plan = (
+        Plan(False)
+        if history is None
+        else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
+    )
     captured = capture_frame(
         view.code,
         view.function,
@@ -166,7 +189,14 @@ def _compile_frame(
         view.builtins,
         backend=backend,
         options=options,
+        plan=plan,
     )
-    if isinstance(captured, Captured) and record is not None:
+    if history is not None:
+        history.fixed.update(plan.pinned)
+    if not isinstance(captured, Captured):
+        return None if captured is None else _native.SKIP
+    if record is not None:
         record(captured)
-    return captured if captured is None or isinstance(captured, Captured) else _native.SKIP
+    if shelf is not None:
+        shelf.keep(captured)
+    return captured

@@ -358,7 +358,10 @@ def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     if written is not MISSING:
         return written
     if name in _METADATA:
-        return native.attribute(owner, name)
+        value = native.attribute(owner, name)
+        if name in {"shape", "nbytes"} and tracer.world.sizes.active:
+            return tracer.world.sizes.wrap(value)
+        return value
     if name in _TENSOR_VIEWS:
         return tracer.recorder.call_function(getattr, (owner, name), {})
     known = tracer.world.inputs.get(id(owner))

@@ -25,6 +25,7 @@ from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
 from argand.capture.pending import Pending
+from argand.capture.sizes import Size
 from argand.runtime.guards import Const
 from argand.support.errors import Break, CaptureBreak
 
@@ -442,6 +443,8 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if args and isinstance(args[0], torch.Tensor):
             raise CaptureBreak(Break.B004, None, method=kind.__name__)
+        if kind is int and args and type(args[0]) is Size:
+            return args[0]
         found = operate.python_method(tracer, args[0], method) if args else None
         if found is not None:
             return tracer.call(found, args, kwargs)
@@ -452,7 +455,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
 
 def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        return args[0].kind if type(args[0]) is Pending else type(args[0])
+        return args[0].__class__ if type(args[0]) in (Pending, Size) else type(args[0])
     raise CaptureBreak(Break.B013, None, what="type() making a class")
 
 

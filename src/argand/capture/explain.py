@@ -106,6 +106,7 @@ def _describe(number: int, frame: Captured) -> list[str]:
     operations = [] if frame.graph is None else _operations(frame.graph)
     lines = [f"{number}. {frame.where}: {len(operations)} operations, {len(frame.guards)} guards"]
     lines += [f"     {name}" for name in operations]
+    lines += [f"     size {line}" for line in frame.sizes]
     lines += [f"     guard {guard}" for guard in frame.guards]
     if frame.broken is not None:
         lines += [f"   ends by {frame.broken}", f"     hint: {frame.broken.row.hint}"]

@@ -6,9 +6,6 @@ what `explain` shows. Dead nodes and unused inputs are removed; torch's state is
 
 from __future__ import annotations
 
-import linecache
-import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -18,8 +15,13 @@ import torch.fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from argand.capture.effects import write_effects
+from argand.capture.markers import MISSING
 from argand.capture.rebuild import Rebuilder
+from argand.capture.stored.save import Facts
+from argand.capture.target import make_target
 from argand.capture.tracer import Tracer
+from argand.capture.twin import check_twin
+from argand.capture.world import SENTINEL
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import forget_text_with
@@ -31,6 +33,7 @@ from argand.support.errors import (
     CaptureBreak,
     Location,
 )
+from argand.support.symbols import Expr
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
@@ -78,6 +81,9 @@ class Captured:
     broken: CaptureBreak | None
     source: str  # text of the compiled function
     where: Location
+    sizes: tuple[str, ...] = ()  # symbols, and places that did not stay open
+    facts: Facts | None = None  # what `stored` keeps for other processes
+    program: None = None
 
 
 def read_state() -> tuple[Any, ...]:
@@ -115,35 +121,42 @@ def finish(
     if left[0] != saved[0]:
         tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
     _check_overlap(tracer)
+    sizes = tracer.world.sizes
+    if sizes.active:
+        _close_sizes(tracer, saved)
     module, inputs = _graph_module(tracer, rebuilder.outputs)
     head: list[str] = []
+    key = ""
     if module is not None:
         compiled = _call_backend(backend, module, [known.raw for _, known in inputs])
+        key = getattr(compiled, "stored_key", "")
         rebuilder.namespace["graph"] = _native.disabled(compiled)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
         head = [f"{outs.rstrip()} = graph({names})" if outs else f"graph({names})"]
     text = _text(rebuilder, head)
-    target = _function(text, rebuilder.namespace, where)
-    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards)
+    target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
-    return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where)
+    facts = _facts(tracer, rebuilder.namespace, key)
+    return Captured(
+        guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts
+    )
+
+
+def _facts(tracer: Tracer, namespace: dict[str, Any], key: str) -> Facts:
+    world = tracer.world
+    absent = (SENTINEL, MISSING)
+    made = {kind for kind, _ in tracer.lookups if id(kind) in world.made}
+    lookups = {row: found for row, found in tracer.lookups.items() if row[0] not in made}
+    return Facts(world.names, lookups, world.inlined, absent, world.volatile, namespace, key)
 
 
 def _text(rebuilder: Rebuilder, head: list[str]) -> str:
     parameters = ", ".join(f"v{i}" for i in range(len(rebuilder.collect)))
     body = "".join(f"    {line}\n" for line in [*head, *rebuilder.lines])
     return f"def compiled({parameters}):\n{body}"
-
-
-def _function(text: str, namespace: dict[str, Any], where: Location) -> types.FunctionType:
-    name = f"<argand {where.function}:{where.line} #{id(namespace):x}>"
-    exec(compile(text, name, "exec"), namespace)
-    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    made: types.FunctionType = namespace.pop("compiled")
-    weakref.finalize(made, linecache.cache.pop, name, None)
-    return made
 
 
 def _call_backend(backend: Backend, module: Any, inputs: list[Any]) -> Callable[..., Any]:
@@ -180,20 +193,35 @@ def _graph_module(
             graph.erase_node(node)
     if not calls or not (outputs or recorder.calls):
         return None, []
-    inputs = [(node, known) for node, known in recorder.inputs if node.users]
+    inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
     module = forget_text_with(_LazyGraphModule(torch.nn.Module(), graph, "CapturedGraph"))
+    if tracer.world.sizes.active:
+        module.meta["sizes"] = tracer.world.sizes.table
     events.count("capture.graphs")
     events.artifact("graph_code", lambda: str(module.code))
     return module, inputs
 
 
+def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
+    """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
+    recorder, sizes = tracer.recorder, tracer.world.sizes
+    tracer.world.volatile = "open sizes"
+    for symbol in sizes.table.samples:
+        recorder.keep.add(recorder.size_node(Expr.of(symbol)))
+    try:
+        check_twin(recorder.graph, sizes)
+    finally:
+        restore_state(saved)
+
+
 def _check_overlap(tracer: Tracer) -> None:
     """In-place changes of inputs are right only while no two inputs share memory."""
     recorder, world = tracer.recorder, tracer.world
-    if not recorder.mutated_inputs or len(recorder.inputs) < 2:
+    inputs = [known for _, known in recorder.inputs if isinstance(known.raw, torch.Tensor)]
+    if not recorder.mutated_inputs or len(inputs) < 2:
         return
-    storages = {known.raw.untyped_storage()._cdata for _, known in recorder.inputs}
-    if len(storages) < len(recorder.inputs):
+    storages = {known.raw.untyped_storage()._cdata for known in inputs}
+    if len(storages) < len(inputs):
         raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")
-    first, *rest = [known.source for _, known in recorder.inputs]
+    first, *rest = [known.source for known in inputs]
     world.guard(GuardKind.NO_OVERLAP, first, tuple(rest))

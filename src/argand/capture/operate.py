@@ -16,6 +16,7 @@ import torch
 from argand.capture import native, pending
 from argand.capture.markers import END, MISSING
 from argand.capture.pending import Pending
+from argand.capture.sizes import Size
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak
@@ -99,6 +100,8 @@ def binary(tracer: Tracer, row: tuple[Callable[..., Any], str, str, str], a: Any
                 return a
             function = PLAIN_FORM[function]
         return tensor_binary(tracer, function, a, b)
+    if type(a) is Size or type(b) is Size:
+        return native.apply(function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if (
         type(b) is not type(a)
@@ -245,6 +248,8 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
     if type(value) in PLAIN:
         return native.apply(iter, value)
     if isinstance(value, torch.Tensor):
+        if tracer.world.sizes.active and type(size := length(tracer, value)) is Size:
+            size.owner.fix(size.expr, "iteration")
         return native.apply(iter, tracer.recorder.call_method("unbind", (value, 0), {}))
     found = lookup(tracer, type(value), "__iter__")
     if type(found) is types.FunctionType:
@@ -289,10 +294,10 @@ def iterate(tracer: Tracer, value: Any) -> Any:
         yield item
 
 
-def length(tracer: Tracer, value: Any) -> int:
+def length(tracer: Tracer, value: Any) -> Any:
     """`len(value)`."""
     if isinstance(value, torch.Tensor):
-        return int(native.apply(len, value))
+        return tracer.world.sizes.wrap(native.apply(len, value))
     found = python_method(tracer, value, "__len__")
     if found is not None:
         return int(tracer.sealed(found, (value,), {}))

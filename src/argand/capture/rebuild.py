@@ -21,10 +21,12 @@ import torch
 
 from argand.capture.generators import Callback, Generator
 from argand.capture.pending import Pending
+from argand.capture.sizes import Shape, Size
 from argand.capture.tracer import Tracer
 from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
 from argand.support.errors import Break, CaptureBreak
+from argand.support.symbols import Expr, Symbol
 
 _LITERALS: Final = frozenset({int, str, bool, bytes, type(None)})
 _REDUCED: Final[tuple[Any, ...]] = (
@@ -242,6 +244,14 @@ class Rebuilder:
             self.emit(f"{name}.__qualname__ = {value.__qualname__!r}")
         return name
 
+    def _size(self, value: Size) -> str:
+        sources = value.owner.sources
+        names = {
+            s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols
+        }
+        swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
+        return self.fresh(str(swapped))
+
     def _method(self, value: types.MethodType) -> str:
         make = self.constant(types.MethodType)
         return self.fresh(f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
@@ -389,4 +399,6 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
     Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
+    Size: Rebuilder._size,
+    Shape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
 }

@@ -17,15 +17,20 @@ import torch.fx
 
 from argand.capture import native
 from argand.capture.pending import Pending
+from argand.capture.sizes import Shape, Size
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent
 from argand.support.errors import Break, CaptureBreak
+from argand.support.symbols import Expr, Symbol
 
 _ATOMS: Final = frozenset(
     {int, float, bool, str, complex, type(None), type(...), torch.dtype, torch.device}
     | {torch.layout, torch.memory_format}
 )
 _SEQUENCES: Final[dict[type, Any]] = {torch.Size: tuple, range: list}
+_SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
+# Their integers are no sizes.
+_NO_SIZES: Final = frozenset({"dim", "ndimension", "element_size", "get_device", "__hash__"})
 _NOT_NAME: Final = re.compile(r"\W+")
 _RANDOM: Final = frozenset(
     {"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"}
@@ -51,6 +56,7 @@ class Recorder:
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
         self._names: dict[str, int] = {}
+        self._sizes: dict[Expr, Any] = {}  # nodes that compute sizes
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor belongs to the trace."""
@@ -66,8 +72,8 @@ class Recorder:
             raise CaptureBreak(Break.B010, None, type=f"{type(tensor).__name__} not of this trace")
         return self._placeholder(known)
 
-    def _placeholder(self, known: Known) -> torch.fx.Node:
-        name = "L_" + _NOT_NAME.sub("_", str(known.source)).strip("_") + "_"
+    def _placeholder(self, known: Known, name: str = "") -> torch.fx.Node:
+        name = name or "L_" + _NOT_NAME.sub("_", str(known.source)).strip("_") + "_"
         number = self._names.get(name, 0)
         self._names[name] = number + 1
         name = f"{name}{number}_" if number else name
@@ -86,8 +92,9 @@ class Recorder:
             return value
         if isinstance(value, torch.Tensor):
             return self.node_of(value)
-        if kind is tuple or kind is list:
-            return kind([self.argument(item) for item in value])
+        if kind in (tuple, list, Shape):
+            items = [self.argument(item) for item in value]
+            return items if kind is list else tuple(items)
         if kind in _SEQUENCES:
             return _SEQUENCES[kind](value)
         if kind is dict:
@@ -98,12 +105,53 @@ class Recorder:
             return kind(*[self.argument(item) for item in value])
         if isinstance(value, list | tuple):
             return type(value)([self.argument(item) for item in value])
-        if kind is Pending:
+        if kind is Size:
+            return self.size_node(value.expr)
+        return self._plain(value)
+
+    def _plain(self, value: Any) -> Any:
+        if type(value) is Pending:
             raise CaptureBreak(Break.B004, None, method="item")
         for plain in (bool, int, float, str):  # enums, numpy's numbers and other subclasses
             if isinstance(value, plain):
                 return plain(getattr(value, "value", value))
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+
+    def size_node(self, expr: Expr) -> Any:
+        """The node that computes an expression of sizes; an int when it is constant."""
+        node = self._sizes.get(expr)
+        if node is None:
+            node = self._sizes[expr] = self._size_node(expr)
+        return node
+
+    def _size_node(self, expr: Expr) -> Any:
+        if expr.constant is not None:
+            return expr.constant
+        table = self.world.sizes.table
+        if len(expr.terms) > 1:
+            *head, (product, factor) = expr.terms
+            last = self.size_node(Expr({product: abs(factor)}))
+            function = operator.add if factor > 0 else operator.sub
+            return self._compute(function, self.size_node(Expr(dict(head))), last, expr)
+        product, factor = expr.terms[0]
+        if factor != 1:
+            rest = self.size_node(Expr({product: 1}))
+            return self._compute(operator.mul, rest, factor, expr)
+        atom = product[-1]
+        if len(product) > 1:
+            rest, last = self.size_node(Expr({product[:-1]: 1})), self.size_node(Expr.of(atom))
+            return self._compute(operator.mul, rest, last, expr)
+        if isinstance(atom, Symbol):
+            source = self.world.sizes.sources[atom]
+            return self._placeholder(Known(table.reals[atom], table.size(expr), source), str(atom))
+        sides = self.size_node(atom.left), self.size_node(atom.right)
+        return self._compute(_SIZE_FUNCTIONS[atom.name], *sides, expr)
+
+    def _compute(self, function: Any, left: Any, right: Any, expr: Expr) -> torch.fx.Node:
+        node = self.add("call_function", function, (left, right), {}, None)
+        node.meta["example_value"] = self.world.sizes.table.size(expr)
+        self.calls -= 1
+        return node
 
     def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes and record it."""
@@ -120,18 +168,29 @@ class Recorder:
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
         versions = [_version(tensor) for tensor in tensors]
+        sizes = self.world.sizes
+        if sizes.active:
+            args, kwargs = sizes.lower((args, kwargs))
         try:
             result = native.call(run, args, kwargs)
         except DataDependent as cause:
             name = target if op == "call_method" else getattr(target, "__name__", str(target))
             row = Break.B004 if name in {"item", "tolist", "__bool__", "numpy"} else Break.B008
             raise CaptureBreak(row, None, method=name, op=cause.op_name) from None
+        except Exception:
+            if sizes.active:
+                sizes.mend(run, args, kwargs)
+            raise
         mutated = False
         for tensor, version in zip(tensors, versions, strict=True):
             if _version(tensor) != version:
                 mutated = True
                 self.mutated_inputs |= id(tensor) in self.world.inputs
         self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
+        if sizes.active and target not in _NO_SIZES:
+            if type(result) is bool and len(tensors) > 1:
+                sizes.fix_all(tensors, str(target))
+            return sizes.wrap(result)
         return result
 
     def _note(

@@ -27,9 +27,12 @@ from argand.capture.finish import (
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
+from argand.capture.size_plan import Plan
+from argand.capture.sizes import Again
 from argand.capture.tracer import Tracer
 from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode
+from argand.ops.sizes import Specialise
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.support import events
@@ -57,6 +60,7 @@ def capture_frame(
     *,
     backend: Backend,
     options: Options,
+    plan: Plan | None = None,
 ) -> Captured | Marker | None:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
@@ -68,14 +72,27 @@ def capture_frame(
         return None  # somebody turned dispatch modes off: fakes would be computed with
     forced: dict[int, CaptureBreak] = {}
     whole = False
+    plan = Plan(options.dynamic) if plan is None else plan
     with events.stage("capture", str(where)):
         for _ in range(_MAX_RESTARTS):
-            attempt = _Attempt(code, function, localsplus, globals_, builtins, options, forced)
+            attempt = _Attempt(
+                code, function, localsplus, globals_, builtins, options, forced, plan
+            )
             attempt.tracer.world.whole = whole
             try:
                 return attempt.run(where, backend)
             except ReadWhole:
                 whole, forced = True, {}
+            except Again:
+                forced = {}
+            except Specialise as cause:
+                plan.learn(cause)
+                forced = {}
+            except BackendCompilerFailed as error:
+                if options.strict or not attempt.tracer.world.sizes.active:
+                    raise
+                plan.close(f"the backend cannot take it: {error.inner_exception!r}")
+                forced = {}
             except Restart as again:
                 if again.count in forced:
                     return attempt.give_up(again.cause)
@@ -96,9 +113,10 @@ class _Attempt:
         builtins: dict[str, Any],
         options: Options,
         forced: dict[int, CaptureBreak],
+        plan: Plan,
     ) -> None:
         self.options = options
-        self.tracer = Tracer(options, forced)
+        self.tracer = Tracer(options, forced, plan)
         self.frame = Frame(self.tracer, function, code, globals_, builtins)
         self.tracer.root = self.frame
         self.localsplus = localsplus
@@ -124,7 +142,7 @@ class _Attempt:
         """Trace and finish; Restart comes out."""
         saved, limit = read_state(), sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 20_000))
-        mode = FakeMode()
+        mode = self.tracer.world.sizes.mode = FakeMode()
         mode.__enter__()
         open_ = True
         try:

@@ -19,6 +19,7 @@ from argand.capture.frame import Frame
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
 from argand.capture.recorder import Recorder
+from argand.capture.size_plan import Plan
 from argand.capture.world import ReadWhole, World
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.support.errors import Break, CaptureBreak, Location
@@ -32,10 +33,10 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_I
 class Tracer:
     """One attempt to trace a frame with everything it calls."""
 
-    def __init__(self, options: Options, forced: dict[int, CaptureBreak]) -> None:
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
         self.options = options
         self.frames: list[Frame] = []
-        self.world = World(self.place)
+        self.world = World(self.place, plan)
         self.journal = Journal()
         self.recorder = Recorder(self.world, self._trace_text)
         self.root: Frame | None = None

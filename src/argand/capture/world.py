@@ -24,6 +24,8 @@ from typing import Any, Final, final
 import torch
 
 from argand.capture.bytecode import append_only, is_resume, used_names
+from argand.capture.size_plan import Place, Plan
+from argand.capture.sizes import Sizes
 from argand.ops.fakes import fake_of
 from argand.runtime.guards import (
     Attr,
@@ -33,6 +35,7 @@ from argand.runtime.guards import (
     Guard,
     GuardKind,
     Item,
+    Local,
     Source,
     TypeAttr,
     tensor_spec,
@@ -130,7 +133,8 @@ def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
 class World:
     """Everything a trace knows about the outside."""
 
-    def __init__(self, place: Callable[[], Location | None]) -> None:
+    def __init__(self, place: Callable[[], Location | None], plan: Plan) -> None:
+        self.sizes = Sizes(plan, place)
         self.guards: list[Guard] = []
         self.known: dict[int, Known] = {}
         self.shadows: list[Shadow] = []
@@ -240,8 +244,11 @@ class World:
             self.known[id(value)] = known
         return value
 
-    def _convert(self, source: Source, raw: Any) -> Any:
+    def _convert(self, source: Source, raw: Any) -> Any:  # noqa: C901, one row per kind of value
         kind = type(raw)
+        if kind is int and self.sizes.plan.opens_integer(source, raw, type(source) is Local):
+            self.guard(GuardKind.TYPE_IS, source, int)
+            return self.sizes.wrap(self.sizes.open(Place(str(source), source, raw), source))
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
@@ -287,8 +294,13 @@ class World:
         plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided
         if not plain or raw.device.type != "cpu":
             return self._opaque(source, raw)
-        self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
-        fake = fake_of(raw)
+        opened = self.sizes.fake(source, raw)
+        if opened is None:
+            self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
+            fake = fake_of(raw)
+        else:
+            self.guard(GuardKind.TENSOR, source, tensor_spec(raw, free=opened[1]))
+            fake = opened[0].requires_grad_(raw.requires_grad)
         if raw.requires_grad and not raw.is_leaf:
             fake = _not_a_leaf(fake)  # in-place operators are allowed on it
         if type(raw) is torch.nn.Parameter:

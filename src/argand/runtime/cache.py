@@ -23,7 +23,8 @@ from argand.runtime import _native, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
-from argand.runtime.programs import compile_guards
+from argand.runtime.history import SizeHistories
+from argand.runtime.programs import GuardProgram, compile_guards
 from argand.support import events
 from argand.support.errors import (
     ArgandError,
@@ -50,6 +51,10 @@ class Compiled(Protocol):
     @property
     def target(self) -> Callable[..., Any]:
         """What is called instead of the frame."""
+
+    @property
+    def program(self) -> GuardProgram | None:
+        """The guards as a program, where that is made already."""
 
 
 CompileFrame = Callable[[FrameView], Compiled | str | None]
@@ -80,9 +85,14 @@ class CodeCache:
     """Compiles the frames of one region as they come."""
 
     def __init__(
-        self, compile_frame: CompileFrame, options: Options, reset: Callable[[], None] | None = None
+        self,
+        compile_frame: CompileFrame,
+        options: Options,
+        reset: Callable[[], None] | None = None,
+        histories: SizeHistories | None = None,
     ) -> None:
         self.compile_frame, self.options = compile_frame, options
+        self._histories = histories
         self._reset = reset  # what else to forget: the backend's own caches
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
@@ -135,6 +145,8 @@ class CodeCache:
                 where=where,
                 hint=failure.hint if failure else "",
             )
+        if self._histories is not None:
+            self._histories.note(view, entries)
         if len(entries) < self.options.recompile_limit:
             return True
         self._give_up(region, view.code, where, failure)
@@ -167,6 +179,10 @@ class CodeCache:
                 compiled = self.compile_frame(view)
                 if compiled is None or isinstance(compiled, str):
                     return compiled
+                program = compiled.program
+                if program is not None:  # from disk, and found to fit
+                    events.count("restores", detail=code.co_qualname)
+                    return Entry(program, compiled.target)
                 with events.stage("guards", code.co_qualname):
                     program = compile_guards(compiled.guards, compiled.collect, code)
                 refused = explain(program, view)
@@ -206,6 +222,8 @@ class CodeCache:
         if region is not None:
             region.clear()
         self._met.clear()
+        if self._histories is not None:
+            self._histories.clear()
         if self._reset is not None:
             self._reset()
 

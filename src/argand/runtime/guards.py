@@ -374,7 +374,11 @@ class TensorSpec:
         grad = ", requires_grad" if self.requires_grad else ""
         sizes = ", ".join("*" if size is None else str(size) for size in self.sizes)
         name = self.python_type.__name__
-        return f"{name} {str(self.dtype).removeprefix('torch.')}[{sizes}] strides {self.strides} on {self.device}{grad}"
+        steps = ", ".join(
+            "*" if step is None or step < 0 else str(step) for step in self.strides or ()
+        )
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{name} {dtype}[{sizes}] strides ({steps}) on {self.device}{grad}"
 
 
 Sum: TypeAlias = "tuple[tuple[int, tuple[Factor, ...]], ...]"

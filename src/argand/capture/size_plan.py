@@ -1,0 +1,229 @@
+"""capture.size_plan: which sizes of a frame are open, and what its attempts learn about them.
+
+In: the user's choice (`dynamic=`, marks), the places whose size varied, and what stopped an attempt. Out: for each
+place a symbol, an expression of other symbols, or the size of this call, with the reason. A plan outlives the
+attempts on one frame: each restart of the trace knows more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import torch
+
+from argand.ops.sizes import Fact, Specialise, Unfit
+from argand.runtime.guards import DictAttr, Item, Source
+from argand.support import events
+from argand.support.errors import Location, UserError
+from argand.support.symbols import Expr, Symbol
+
+MARK: Final = "_argand_sizes"  # attribute of a tensor: what its user said about its sizes
+_STATE: Final = frozenset({"_parameters", "_buffers"})
+_MANY: Final = 24  # restarts after which nothing stays open
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SizeMark:
+    """What a user said about one dimension of a tensor."""
+
+    kind: str  # dynamic, maybe, static
+    minimum: int = 2
+    maximum: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a size is read: `x.shape[0]`, `self.length`."""
+
+    name: str
+    source: Source
+    real: int
+    minimum: int = 2
+    maximum: int | None = None
+
+
+@final
+@dataclass(slots=True)
+class Plan:
+    """The state of the sizes of one frame, over all attempts to trace it."""
+
+    dynamic: bool | None
+    varied: frozenset[str] = frozenset()  # places that had another size in an earlier call
+    fixed: frozenset[str] = frozenset()  # places an earlier trace could not leave open
+    pinned: dict[str, tuple[str, Location | None]] = field(default_factory=dict)
+    given: dict[str, tuple[Expr, Location | None]] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+    places: dict[Symbol, Place] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    restarts: int = 0
+
+    def symbol(self, place: Place) -> Symbol:
+        """The symbol of a place, the same in each attempt."""
+        for symbol, known in self.places.items():
+            if known.name == place.name:
+                return symbol
+        made = Symbol(f"s{len(self.places)}", place.minimum, place.maximum)
+        self.places[made] = place
+        return made
+
+    def open_dimensions(self, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
+        """The dimensions of a tensor whose size is not taken for good."""
+        marks: dict[int, SizeMark] | None = getattr(raw, MARK, None)
+        if self.dynamic is False or (not self.dynamic and not self.varied and not marks):
+            return []
+        state = type(raw) is torch.nn.Parameter or _is_state(source)
+        if (state and not marks) or raw.is_conj() or raw.is_neg():
+            return []
+        found = []
+        for dim, real in enumerate(raw.shape):
+            mark = marks.get(dim) if marks else None
+            name = f"{source}.shape[{dim}]"
+            asked = mark is not None and mark.kind == "dynamic"
+            wanted = mark.kind != "static" if mark else self.dynamic or name in self.varied
+            if asked and real > 1:
+                self.required.add(name)
+            if wanted and real > 1 and (asked or name not in self.fixed):
+                low, high = (mark.minimum, mark.maximum) if mark else (2, None)
+                found.append((dim, Place(name, source, real, low, high)))
+        return found
+
+    def opens_integer(self, source: Source, raw: int, is_argument: bool) -> bool:
+        """Whether an int of the outside gets a symbol."""
+        if raw < 2 or self.dynamic is False or not (self.dynamic or self.varied):
+            return False
+        name = str(source)
+        return (name in self.varied or (bool(self.dynamic) and is_argument)) and (
+            name not in self.fixed and name not in self.pinned
+        )
+
+    def learn(self, cause: Specialise) -> None:
+        """What stopped an attempt changes the next one. Raises UserError for a size marked dynamic."""
+        self.restarts += 1
+        if isinstance(cause, Unfit) and self.restarts < _MANY and self.accept(cause.fact):
+            return
+        symbols = cause.symbols if self.restarts < _MANY else self.places.keys()
+        for symbol in symbols & self.places.keys() or self.places.keys():
+            self.pin(self.places[symbol].name, cause.reason, cause.where)
+
+    def close(self, reason: str) -> None:
+        """Leave nothing open."""
+        for place in list(self.places.values()):
+            if place.name not in self.pinned:
+                self.pin(place.name, reason, None)
+
+    def accept(self, fact: Fact) -> bool:
+        """Let the samples of the next attempt satisfy a fact; whether that makes a difference."""
+        if fact.operator == "==":
+            for symbol in sorted(fact.symbols, key=lambda s: -int(s.name[1:])):
+                solved = _solve(fact.left - fact.right, symbol)
+                if solved is not None:
+                    self._give(symbol, solved, fact.where)
+                    return True
+        if fact in self.facts:
+            return False
+        self.facts.append(fact)
+        return True
+
+    def _give(self, symbol: Symbol, value: Expr, where: Location | None) -> None:
+        name = self.places[symbol].name
+        if value.constant is not None:
+            self.pin(name, f"the program needs {name} == {value}", where)
+            return
+        swap = {symbol: value}
+        self.given = {n: (e.replace(swap), w) for n, (e, w) in self.given.items()}
+        self.given[name] = value, where
+        changed = [Fact(f.operator, f.left.replace(swap), f.right.replace(swap), f.where)
+                   for f in self.facts]  # fmt: skip
+        self.facts = [f for f in changed if f.symbols]
+
+    def pin(self, name: str, reason: str, where: Location | None) -> None:
+        """Take the size of a place for good."""
+        if name in self.required:
+            raise UserError(
+                f"{name} is marked dynamic, but the program fixes its size: {reason}",
+                where=where,
+                hint="remove the mark, or what depends on the size; argand.maybe_mark_dynamic"
+                " lets the size be fixed",
+            )
+        self.pinned[name] = reason, where
+        place = next(p for p in self.places.values() if p.name == name)
+        constant = Expr.of(place.real)
+        swap = {symbol: constant for symbol, known in self.places.items() if known.name == name}
+        # what was given by it is given by a number now, and so is fixed as well
+        self.given = {n: (e.replace(swap), w) for n, (e, w) in self.given.items()}
+        changed = [Fact(f.operator, f.left.replace(swap), f.right.replace(swap), f.where)
+                   for f in self.facts]  # fmt: skip
+        self.facts = [f for f in changed if f.symbols]
+        events.count("dynamic.fixed", detail=name)
+        events.artifact("dynamic", lambda: note(name, place.real, reason, where))
+
+
+def note(name: str, real: int, reason: str, where: Location | None) -> str:
+    """One line about a size that did not stay open."""
+    return f"{name} is fixed at {real}: {reason}" + (f" [{where}]" if where else "")
+
+
+def _is_state(source: Source) -> bool:
+    """Whether a tensor is a parameter or buffer of a module."""
+    base: Any = source
+    while isinstance(base, Item | DictAttr):
+        if isinstance(base, DictAttr) and base.name in _STATE:
+            return True
+        base = base.base
+    return False
+
+
+def _solve(difference: Expr, symbol: Symbol) -> Expr | None:
+    """What a symbol must be for the difference to be zero, where it stands alone in it."""
+    factor = dict(difference.terms).get((symbol,), 0)
+    rest = difference - Expr.of(symbol) * factor
+    if not factor or symbol in rest.symbols:
+        return None
+    solved = rest * -1 if factor == 1 else rest
+    if factor in (1, -1):
+        return solved
+    constant = rest.constant
+    return Expr.of(-constant // factor) if constant is not None and constant % factor == 0 else None
+
+
+def marks_of(tensor: torch.Tensor, dims: int | Iterable[int] | None) -> list[int]:
+    """The dimensions a user named, checked."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"sizes of tensors can be marked, got {type(tensor).__name__}")
+    named = range(tensor.dim()) if dims is None else [dims] if isinstance(dims, int) else [*dims]
+    for dim in named:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"dimension {dim} of a tensor with {tensor.dim()} dimensions")
+    return [dim % tensor.dim() for dim in named]
+
+
+def _mark(tensor: torch.Tensor, dims: int | Iterable[int] | None, mark: SizeMark) -> None:
+    found = {**getattr(tensor, MARK, {}), **dict.fromkeys(marks_of(tensor, dims), mark)}
+    setattr(tensor, MARK, found)
+
+
+def mark_dynamic(
+    tensor: torch.Tensor,
+    dim: int | Iterable[int],
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Compile for any size of these dimensions (at least 2); an error if the program fixes one."""
+    low = 2 if min is None or min < 2 else min
+    if max is not None and max < low:
+        raise ValueError(f"no size lies between {low} and {max}")
+    _mark(tensor, dim, SizeMark("dynamic", low, max))
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """Compile for any size of these dimensions unless the program fixes one."""
+    _mark(tensor, dim, SizeMark("maybe"))
+
+
+def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
+    """Compile for each size of these dimensions (all: None) on its own."""
+    _mark(tensor, dim, SizeMark("static"))

@@ -1,0 +1,90 @@
+"""capture.twin: a graph with open sizes is run again on fakes of other sizes.
+
+In: a recorded graph whose fakes have samples for sizes, and the table that explains their shapes. Raises `Specialise`
+when a shape is not what its expression says, so that an integer that only looked like a size, and an operator
+without a formula, are found out.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.node import map_arg
+
+from argand.capture.sizes import Sizes
+from argand.ops.fakes import FakeMode
+from argand.ops.sizes import SizeTable, Specialise
+from argand.support import events
+from argand.support.symbols import SizeInt
+
+
+def check_twin(graph: torch.fx.Graph, sizes: Sizes) -> None:
+    """Run a graph for other sizes, and compare all shapes."""
+    with events.stage("capture.twin"):
+        twin = sizes.table.twin()
+        values: dict[torch.fx.Node, Any] = {}
+        with FakeMode():
+            for node in graph.nodes:
+                if node.op == "output":
+                    continue
+                example = node.meta.get("example_value")
+                if node.op == "placeholder":
+                    values[node] = _input(example, sizes, twin)
+                    continue
+                values[node] = _run(node, values, sizes)
+                if node.target is not operator.getitem or isinstance(example, torch.Tensor):
+                    _compare(node, example, values[node], sizes.table, twin)
+
+
+def _input(example: Any, sizes: Sizes, twin: SizeTable) -> Any:
+    if isinstance(example, SizeInt):
+        return twin.at(example)
+    made = sizes.moved(example, twin.samples)
+    if not example.requires_grad:
+        return made
+    made.requires_grad_()
+    return made if example.is_leaf else made.view_as(made)
+
+
+def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: Sizes) -> Any:
+    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+    try:
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        return node.target(*args, **kwargs)
+    except Exception as error:
+        raise Specialise(
+            sizes.table.samples, f"{node.target} fails for other sizes: {error}"
+        ) from None
+
+
+def _compare(node: torch.fx.Node, was: Any, now: Any, table: SizeTable, twin: SizeTable) -> None:
+    if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+        wanted = [twin.at(table.express(n)) for n in (*was.shape, *was.stride())]
+        if len(was.shape) == len(now.shape) and wanted == [*now.shape, *now.stride()]:
+            return
+        found = [*map(table.express, was.shape)]
+        where = f"{node.target}: sizes {found} became {list(now.shape)} for {twin.samples}"
+        raise Specialise(_concerned(node, table) or table.samples, where)
+    if isinstance(was, tuple | list) and isinstance(now, tuple | list):
+        if len(was) != len(now):
+            many = f"{node.target} gives {len(was)} or {len(now)} results"
+            raise Specialise(_concerned(node, table) or table.samples, many)
+        for before, after in zip(was, now, strict=True):
+            _compare(node, before, after, table, twin)
+
+
+def _concerned(node: torch.fx.Node, table: SizeTable) -> set[Any]:
+    """The symbols in the sizes of what a node takes."""
+    found: set[Any] = set()
+    for argument in node.all_input_nodes:
+        example = argument.meta.get("example_value")
+        numbers = example.shape if isinstance(example, torch.Tensor) else [example]
+        for number in numbers:
+            size = table.express(number) if isinstance(number, int) else number
+            if isinstance(size, SizeInt):
+                found |= size.expr.symbols
+    return found
