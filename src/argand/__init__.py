@@ -31,6 +31,7 @@ _WHERE: Final = {
     "backends.argand_backend": ("compile_fx",),
     "autograd.partition": ("default_partition", "min_cut_partition"),
     "customops.definition": ("custom_op", "get_op", "pointwise"),
+    "customops.fakes": ("get_ctx",),
     "customops.schema": ("infer_schema",),
     "customops.by_name": (
         "impl",

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import torch
 from typing_extensions import override
 
-from argand.customops import gradients, kernels, registry
+from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
 from argand.customops.schema import check_same_parameters, infer_schema
 
@@ -50,11 +50,15 @@ class CustomOp:
             i for i, a in enumerate(arguments) if "Tensor" in str(a.type)
         )
         self.implementations: dict[str, Any] = {}  # device -> where it was written
+        self.functions: dict[str, Callable[..., Any]] = {}  # device -> as it was written
+        self.found_out: dict[Any, Any] = {}  # result types by arguments, where there is no fake
         self.fake: Callable[..., Any] | None = None
+        self.c_functions: dict[tuple[torch.dtype, ...], pointers.CFunction] = {}
         self._formula: Callable[..., Any] | None = None
         self._save: Callable[..., Any] | None = None
         self._backward: tuple[Callable[..., Any], tuple[bool, ...]] | None = None
         self.wants_autograd_kernel = True
+        self.needs_care = False  # calls look for a C function, or check what was inferred
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator."""
@@ -126,6 +130,31 @@ class CustomOp:
         self._define(kernels.checked_kernel(self, function), "BackendSelect")
         return function
 
+    def impl_c(
+        self,
+        function: Any,
+        *,
+        dtypes: torch.dtype | Sequence[torch.dtype],
+        grain: int | None = None,
+    ) -> None:
+        """Register a C function for tensor arguments of these dtypes (customops.pointers)."""
+        with self._lock:
+            made = pointers.make_function(self, function, dtypes, grain)
+            self.c_functions[made.dtypes] = made
+            self.needs_care = True
+
+    def choose(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """What runs for these arguments: a C function, or ``function`` with its results checked."""
+        values = self.complete_arguments(args, kwargs)
+        machine = pointers.find_function(self, values)
+        if machine and all(t.device.type == "cpu" for t in kernels.flat_tensors(values)):
+            return lambda *args, **kwargs: pointers.call_function(self, machine, args, kwargs)
+        return (
+            functools.partial(fakes.call_verified, self, function) if self.found_out else function
+        )
+
     def impl_fake(self, function: Callable[..., Any] | None = None) -> Any:
         """Register what the operator does on tensors without data: shapes and dtypes only."""
         if function is None:
@@ -144,9 +173,12 @@ class CustomOp:
             )
         self.fake = function
         if not self._ours("Meta"):
-            self._define(kernels.fake_kernel(self), "Meta")
+            self._define(self._run_fake, "Meta")
             self.implementations["meta"] = registry.location_of(function)
         return function
+
+    def _run_fake(self, *args: Any, **kwargs: Any) -> Any:
+        return fakes.run_fake(self, args, kwargs)
 
     impl_abstract = impl_fake
     register_fake = impl_fake
@@ -170,6 +202,7 @@ class CustomOp:
                     where=where,
                 )
             self.implementations[device] = where
+            self.functions[device] = function
 
     def _define(self, kernel: Callable[..., Any], key: str) -> None:
         self._library.impl(self.name, kernel, key)
@@ -375,7 +408,7 @@ def custom_op(
         op.impl_factory(function)
     if op._tensor_positions:  # backends without a kernel of their own fall through to this one
         op._define(kernels.missing_kernel(op), "CompositeExplicitAutograd")
-    op._define(kernels.fake_kernel(op), "Meta")
+    op._define(op._run_fake, "Meta")
     op.implementations["meta"] = where
     return op
 

@@ -102,11 +102,12 @@ def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., 
         if op.wants_autograd_kernel and torch.is_grad_enabled() and op.meets_gradient(args, kwargs):
             op.install_autograd_kernel()
             return op.overload(*args, **kwargs)
+        run = op.choose(function, args, kwargs) if op.needs_care else function
         if remaining:
-            result = _call_checked(op, function, args, kwargs)
+            result = _call_checked(op, run, args, kwargs)
             remaining -= 1
         else:
-            result = function(*args, **kwargs)
+            result = run(*args, **kwargs)
         for position in mutated:
             for tensor in flat_tensors((op.argument(position, args, kwargs),)):
                 torch.autograd.graph.increment_version(tensor)
@@ -114,7 +115,7 @@ def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., 
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         # The road of every call after the first: one look at each argument, no more.
-        if remaining or mutated or kwargs:
+        if remaining or mutated or kwargs or op.needs_care:
             return careful(args, kwargs)
         if op.wants_autograd_kernel:
             for value in args:
@@ -136,21 +137,5 @@ def missing_kernel(op: CustomOp) -> Callable[..., Any]:
             where=op.where,
             hint=f'register one with @op.impl("{device}")',
         )
-
-    return kernel
-
-
-def fake_kernel(op: CustomOp) -> Callable[..., Any]:
-    """The kernel for tensors without data: the registered fake, or an error that says how."""
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        if op.fake is None:
-            raise NoImplementation(
-                f"{op.qualname} has no fake implementation, so it cannot be traced",
-                where=op.where,
-                hint="register one with @op.impl_fake: a function of the same arguments that returns "
-                "empty tensors of the right shape and dtype",
-            )
-        return op.fake(*args, **kwargs)
 
     return kernel

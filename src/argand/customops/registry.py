@@ -18,6 +18,7 @@ from argand.support.errors import Location
 
 if TYPE_CHECKING:
     from argand.customops.definition import CustomOp
+    from argand.customops.pointers import CFunction
 
 RESERVED_NAMESPACES: Final = frozenset(
     {"prim", "prims", "aten", "at", "torch", "pytorch", "argand"}
@@ -76,6 +77,16 @@ def find(qualname: str) -> CustomOp | None:
     """The operator defined here under a name."""
     with _lock:
         return _ops.get(qualname)
+
+
+def c_function(name: str) -> CFunction:
+    """The C function of a name such as ``"ns::op|float32"``, which plans and caches hold."""
+    op = find(name.partition("|")[0])
+    functions = () if op is None else op.c_functions.values()
+    for function in functions:
+        if function.name == name:
+            return function
+    raise RegistrationError(f"there is no C function {name!r}", hint="was its module imported?")
 
 
 def existing_overload(qualname: str) -> Any:

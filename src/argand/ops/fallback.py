@@ -12,10 +12,30 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from argand.ops.layout import DataDependent
+
 # Their kernels have no effects but on tensors; a user's operator may print, count, or call out.
 _QUIET_NAMESPACES: Final = frozenset({"aten", "prims", "mkldnn", "onednn", "torchvision"})
 # Above this many input elements the real kernel on zeros is slower than importing sympy once.
 _SMALL: Final = 1 << 20
+
+
+class FakeContext:
+    """What the fake of an operator asks for a size that depends on data."""
+
+    def __init__(self, op: str) -> None:
+        self.op = op
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:
+        """There is no number for it while tracing: the graph ends before the operator."""
+        raise DataDependent(self.op)
+
+    create_unbacked_symint = new_dynamic_size
+
+
+def fake_context(op: str) -> Any:
+    """Inside it, ``torch.library.get_ctx()`` is our context."""
+    return torch._library.fake_impl.set_ctx_getter(lambda: FakeContext(op))
 
 
 class TensorType(NamedTuple):
@@ -41,28 +61,30 @@ def type_of(tensor: torch.Tensor) -> TensorType:
     return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
-def _freeze(value: Any) -> Any:
+def freeze(value: Any) -> Any:
+    """A hashable image of arguments or results: tensors as their types."""
     if isinstance(value, torch.Tensor):
         return type_of(value)
     if isinstance(value, list):
-        return _List(map(_freeze, value))
+        return _List(map(freeze, value))
     if isinstance(value, tuple):
-        return tuple(map(_freeze, value))
+        return tuple(map(freeze, value))
     if isinstance(value, torch.Generator):
         return None  # a type does not depend on who draws, and a draw here would show later
     return value
 
 
-def _thaw(value: Any, device: str, zero: bool) -> Any:
+def thaw(value: Any, device: str, zero: bool) -> Any:
+    """Arguments again, with tensors of zeros or of untouched memory."""
     if isinstance(value, TensorType):
         if zero and 0 in value.stride:  # zero_() refuses elements that share memory
             return torch.zeros(_extent(value), dtype=value.dtype).as_strided(*value[:2])
         tensor = value.new(device)
         return tensor.zero_() if zero else tensor
     if isinstance(value, _List):
-        return [_thaw(item, device, zero) for item in value]
+        return [thaw(item, device, zero) for item in value]
     if type(value) is tuple:
-        return tuple(_thaw(item, device, zero) for item in value)
+        return tuple(thaw(item, device, zero) for item in value)
     if isinstance(value, torch.device):
         return torch.device(device)
     return value
@@ -73,23 +95,24 @@ def _extent(value: TensorType) -> int:
     return 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride, strict=True))
 
 
-def _elements(value: Any) -> int:
+def elements(value: Any) -> int:
+    """How many elements the tensors of a frozen value have."""
     if isinstance(value, TensorType):
         total = 1
         for size in value.shape:
             total *= size
         return total
     if isinstance(value, tuple):
-        return sum(map(_elements, value))
+        return sum(map(elements, value))
     return 0
 
 
 def _run(func: Any, args: Any, kwargs: Any, device: str, zero: bool) -> Any:
-    real_args = _thaw(args, device, zero)
-    real_kwargs = {name: _thaw(value, device, zero) for name, value in kwargs}
+    real_args = thaw(args, device, zero)
+    real_kwargs = {name: thaw(value, device, zero) for name, value in kwargs}
     state = torch.get_rng_state()
     try:
-        return _freeze(func(*real_args, **real_kwargs))
+        return freeze(func(*real_args, **real_kwargs))
     finally:
         torch.set_rng_state(state)
 
@@ -97,7 +120,7 @@ def _run(func: Any, args: Any, kwargs: Any, device: str, zero: bool) -> Any:
 @lru_cache(maxsize=4096, typed=True)
 def _result_type(func: Any, args: Any, kwargs: Any, default_dtype: torch.dtype) -> Any:
     error: Exception | None = None
-    if func.namespace in _QUIET_NAMESPACES and _elements((args, kwargs)) <= _SMALL:
+    if func.namespace in _QUIET_NAMESPACES and elements((args, kwargs)) <= _SMALL:
         try:
             return _run(func, args, kwargs, "cpu", zero=True)
         except Exception as failure:
@@ -110,20 +133,21 @@ def _result_type(func: Any, args: Any, kwargs: Any, default_dtype: torch.dtype) 
         raise error from None
 
 
-def _make(value: Any) -> Any:
+def make_fakes(value: Any, device: str = "cpu") -> Any:
+    """Results again, as fakes."""
     if isinstance(value, TensorType):
-        return value.new()
+        return value.new(device)
     if isinstance(value, _List):
-        return [_make(item) for item in value]
+        return [make_fakes(item, device) for item in value]
     if type(value) is tuple:
-        return tuple(_make(item) for item in value)
+        return tuple(make_fakes(item, device) for item in value)
     return value
 
 
 def infer_by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fakes with the types torch's own kernels answer; raises what eager raises."""
-    frozen = tuple((name, _freeze(value)) for name, value in kwargs.items())
-    return _make(_result_type(func, _freeze(args), frozen, torch.get_default_dtype()))
+    frozen = tuple((name, freeze(value)) for name, value in kwargs.items())
+    return make_fakes(_result_type(func, freeze(args), frozen, torch.get_default_dtype()))
 
 
 def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -133,7 +157,7 @@ def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     """
     if func.namespace not in _QUIET_NAMESPACES:
         return infer_by_torch(func, args, kwargs)
-    frozen_args = _freeze(args)
-    frozen = tuple((name, _freeze(value)) for name, value in kwargs.items())
-    small = _elements((frozen_args, frozen)) <= _SMALL
-    return _make(_run(func, frozen_args, frozen, "cpu", zero=small))
+    frozen_args = freeze(args)
+    frozen = tuple((name, freeze(value)) for name, value in kwargs.items())
+    small = elements((frozen_args, frozen)) <= _SMALL
+    return make_fakes(_run(func, frozen_args, frozen, "cpu", zero=small))
