@@ -21,6 +21,7 @@ from typing import Any, Final, final
 import torch
 
 from argand.native.ir.types import at_least
+from argand.native.pointers import pointer_steps
 from argand.runtime.launch import Call, Product, Ref, Step
 
 _INT_MAX: Final = 2**31 - 1
@@ -171,7 +172,9 @@ def _product_steps(
     target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
 ) -> tuple[Step, ...] | None:
     rule = _PRODUCTS.get(target)
-    if rule is None or len(outputs) != 1 or outputs[0] is None:
+    if rule is None:
+        return pointer_steps(target, args, kwargs, outputs)
+    if len(outputs) != 1 or outputs[0] is None:
         return None
     return rule(args, kwargs, outputs[0])
 

@@ -16,7 +16,7 @@ from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from argand.ops.fallback import eager_error, infer_by_torch
+from argand.ops.fallback import eager_error, fake_context, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense
 from argand.ops.rows import row_of
 from argand.ops.size_formulas import explain_sizes
@@ -107,7 +107,8 @@ def _rowless(func: Any) -> Handler:
         kernel = registry.find(func.name()).fake_impl.kernel
         if kernel is None:
             return infer_by_torch(func, args, kwargs)
-        with FakeMode():  # not the caller's: what a fake kernel calls is no part of the program
+        # Not the caller's mode: what a fake kernel calls is no part of the program.
+        with FakeMode(), fake_context(func.name()):
             return kernel.func(*args, **kwargs)
 
     if func.namespace == "aten":

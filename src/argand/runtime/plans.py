@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
+from argand.customops import registry
 from argand.runtime import _native
 
 Row = tuple[Any, ...]
@@ -64,7 +65,11 @@ def _linked(row: Row, addresses: Mapping[str, int]) -> Row:
 
 def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan:
     """The plan that runs; ``keep`` is whatever owns the machine code. ValueError on a bad id."""
-    steps = tuple([_linked(row, addresses) for row in rows.steps])
+    names = [row[2] for row in rows.steps if row[0] == 0 and isinstance(row[2], str)]
+    custom = {name: registry.c_function(name) for name in names if name not in addresses}
+    known = {**addresses, **{name: function.address for name, function in custom.items()}}
+    steps = tuple([_linked(row, known) for row in rows.steps])
+    keep = (keep, *custom.values()) if custom else keep
     return _native.Plan(
         *(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers)
     )
