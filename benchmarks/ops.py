@@ -32,6 +32,7 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
     "int64": torch.int64,
     "bool": torch.bool,
 }
@@ -42,6 +43,7 @@ GRADIENT_FACTOR = 10
 # What these return was never written, or lies outside the memory of a copied argument.
 UNWRITTEN = ("empty", "new_empty", "resize_", "as_strided")
 FALLBACKS = ("autograd.fallback", "capture.breaks", "capture.raised")
+KERNELS = ("lowered", "extern")
 STATES = {
     "equal": "compiled and equal",
     "fell back": "equal, but eager ran it or a part of it (counted, with the reason)",
@@ -190,10 +192,13 @@ def fallback(collector: events.Collector) -> str:
     return "" if collector.total("capture.graphs") else "no graph was made"
 
 
-def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any]) -> tuple[str, str]:
+def check(
+    op: Any, sample: Sample, order: int, compile_: Callable[..., Any], kernels: Counter[str]
+) -> tuple[str, str]:
     """('equal' | 'fell back' | 'differs' | 'error' | 'left out', cause) of one sample.
 
     Equal means compiled and equal; a sample that fell back (to eager, with a count) is equal too.
+    ``kernels`` counts the calls of aten ops that were lowered and those that call torch's kernel.
     """
     function = op.op
 
@@ -206,7 +211,7 @@ def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any]) -> 
     except Exception:
         if order:
             # forward may work where backward does not
-            return check(op, sample, order - 1, compile_)
+            return check(op, sample, order - 1, compile_, kernels)
         return "left out", ""
     torch.manual_seed(7)
     random = op.name.startswith(UNWRITTEN) or _draws(call, sample)
@@ -216,6 +221,8 @@ def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any]) -> 
             actual = evaluate(compile_(call), sample, order)
     except Exception as error:
         return "error", one_line(error)
+    for name in KERNELS:
+        kernels[name] += collector.total(f"native.{name}")
     cause = mismatch(actual, expected, random)
     if cause and not (order and _rounding(call, sample, order, actual, expected)):
         return "differs", cause
@@ -251,6 +258,7 @@ def examine(op: Any, settings: Settings) -> Row:
     warnings.filterwarnings("ignore")
     compile_ = _compiler(settings)
     counts: Counter[str] = Counter()
+    kernels: dict[str, Counter[str]] = {name: Counter() for name in settings.dtypes}
     failures: list[Row] = []
     for name in settings.dtypes:
         dtype = DTYPES[name]
@@ -259,14 +267,16 @@ def examine(op: Any, settings: Settings) -> Row:
         differentiable = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
         order = (2 if settings.second_order and op.supports_gradgrad else 1) * differentiable
         for sample in samples_of(op, dtype, settings.samples):
-            state, cause = check(op, sample, order, compile_)
+            state, cause = check(op, sample, order, compile_, kernels[name])
             counts[state] += 1
+            kernels[name][state] += 1
             if cause:
                 note = {"state": state, "dtype": name, "sample": sample.label, "cause": cause}
                 failures.append(note)
     bad = counts["differs"] + counts["error"]
     status = "wrong" if bad else "fell back" if counts["fell back"] else "ok"
     row: Row = {"status": status, "counts": dict(counts), "failures": failures}
+    row["dtypes"] = {name: dict(found) for name, found in kernels.items() if found}
     if status == "ok":
         return row
     first = next(f for f in failures if not bad or f["state"] != "fell back")
@@ -309,8 +319,27 @@ def summarize(rows: list[Row], backend: str) -> str:
     ]
     for state, words in STATES.items():
         lines.append(f"  {totals[state]:6} ({totals[state] / max(tried, 1):7.2%})  {words}")
+    lines += _by_dtype(rows)
     lines += [f"  {count:5} x {cause}" for cause, count in causes.most_common(30)]
     return "\n".join(lines)
+
+
+def _by_dtype(rows: list[Row]) -> list[str]:
+    """Per element type: samples equal to eager, and the share of aten calls lowered by us."""
+    lines = ["  dtype     samples    equal  compiled   wrong  lowered by us of calls"]
+    for dtype in DTYPES:
+        found: Counter[str] = Counter()
+        for row in rows:
+            found.update(row.get("dtypes", {}).get(dtype, {}))
+        tried = sum(found[state] for state in STATES)
+        if not tried:
+            continue
+        bad, calls = found["differs"] + found["error"], found["lowered"] + found["extern"]
+        lines.append(
+            f"  {dtype:9} {tried:7}  {1 - bad / tried:7.2%}  {found['equal'] / tried:7.2%}  {bad:6}"
+            f"  {found['lowered'] / max(calls, 1):7.1%} of {calls}"
+        )
+    return lines
 
 
 def parse() -> argparse.Namespace:

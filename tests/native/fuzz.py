@@ -1,7 +1,8 @@
-"""Random aten programs against eager: ``python -m tests.native.fuzz [count] [first seed]``.
+"""Random aten programs against eager: ``python -m tests.native.fuzz [count] [first seed] [double]``.
 
 Programs are chains of pointwise ops, reductions, views, concatenations, lookups and products on a few
-tensors of random shape; results are compared with eager in double precision.
+tensors of random shape. The programs here (``double``) are compared with eager in double precision,
+those of ``fuzz_typed`` run over all element types.
 """
 
 import random
@@ -13,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from argand.native.compile import compile_graph
 from argand.support.options import Options
+from tests.native.fuzz_typed import TypedProgram
 
 UNARY = (
     "exp_",
@@ -224,12 +226,30 @@ def check(seed):
     return None
 
 
+def check_typed(seed):
+    """The same for a program over all element types."""
+    program = TypedProgram(seed)
+    inputs = program.inputs()
+    eager = program(*inputs)
+    program.wide = True
+    exact = program(*[program.to(x, x.dtype) for x in inputs])
+    program.wide = False
+    graph = make_fx(program)(*inputs)
+    try:
+        got = compile_graph(graph, inputs, Options(verify=True))(list(inputs))
+        reason = program.compare(got, eager, exact)
+    except Exception:
+        reason = traceback.format_exc(limit=-4)
+    return None if reason is None else f"{reason}\n{graph.code}"
+
+
 def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    chosen = check if len(sys.argv) > 3 and sys.argv[3] == "double" else check_typed
     bad = []
     for seed in range(first, first + count):
-        reason = check(seed)
+        reason = chosen(seed)
         if reason is not None:
             bad.append(seed)
             print(f"--- seed {seed}: {reason}", flush=True)

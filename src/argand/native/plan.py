@@ -81,6 +81,7 @@ class _Planner:
     seeds: int = -1  # buffer of the seeds of this call
     drawn: dict[Node, int] = field(default_factory=dict)  # random op's seed -> its place there
     returned: set[Node] = field(default_factory=set)
+    settled: dict[int, tuple[int, ...]] = field(default_factory=dict)  # strides of results' memory
 
     def run(self) -> PlanData:
         demand = self.schedule.demand
@@ -233,15 +234,15 @@ class _Planner:
         self.last[base] = len(self.work)
         number = self._view(base, output, place_)
         strides = wanted.spec.strides
-        same = same_layout(output.shape, place_.strides, strides)
-        if not same or place_.strides == strides:
+        if not same_layout(output.shape, place_.strides, strides):
             return number
-        if number == base and place_.leaf.op != "input" and place_.leaf in self.returned:
-            inputs = len(self.schedule.demand.graph.inputs)
-            buffer = self.buffers[base - inputs]
-            if isinstance(buffer, launch.Fresh):  # strides of sizes 0 and 1 are eager's too
-                self.buffers[base - inputs] = dataclasses.replace(buffer, strides=strides)
-                return number
+        own, place = place_.strides, base - len(self.schedule.demand.graph.inputs)
+        if number == base and place >= 0 and isinstance(self.buffers[place], launch.Fresh):
+            # Strides of sizes 0 and 1 are eager's too, those of the first result with this memory.
+            own = self.settled.setdefault(base, strides)
+            self.buffers[place] = dataclasses.replace(self.buffers[place], strides=own)
+        if own == strides:
+            return number
         return self._view(base, output, dataclasses.replace(place_, strides=strides), exact=True)
 
     def _free(self, steps: list[list[Any]], inputs: int) -> None:

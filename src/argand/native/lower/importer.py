@@ -133,6 +133,7 @@ class _Importer:
             try:
                 context = Context(self.build, result, fakes, self.options, express=self.express)
                 lowered = row(context, *args, **kwargs)
+                events.count("native.lowered")
                 return self._typed(lowered, result)
             except NotLowered:
                 events.count("native.not_lowered", detail=str(node.target))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import torch
+
 from argand.native.ir.affine import Affine
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
@@ -180,6 +182,12 @@ def _slice_backward(
     return update(c, base, g, _slice_forms(base, _dim(dim, len(c.shape)), start, step))
 
 
+def _refuse_gaps(c: Context) -> None:
+    """A result with holes in its memory, as eager copies it from a view, is torch's to make."""
+    if c.result.stride() != torch.empty_like(c.result).stride():
+        raise NotLowered
+
+
 def _slice_scatter(
     c: Context,
     x: Node,
@@ -189,6 +197,7 @@ def _slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Node:
+    _refuse_gaps(c)
     return update(c, x, c.node(piece), _slice_forms(x, _dim(dim, len(c.shape)), start, step))
 
 
@@ -204,6 +213,7 @@ def _select_backward(c: Context, g: Node, sizes: Any, dim: int, index: int) -> N
 
 
 def _select_scatter(c: Context, x: Node, piece: Node, dim: int, index: int) -> Node:
+    _refuse_gaps(c)
     return update(c, x, c.node(piece), _select_forms(c.shape, _dim(dim, len(c.shape)), index))
 
 
