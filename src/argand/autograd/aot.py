@@ -23,9 +23,9 @@ from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
+from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
-from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent
 from argand.ops.sizes import Specialise
 from argand.support import events

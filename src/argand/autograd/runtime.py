@@ -146,7 +146,9 @@ class Epilogue:
             if skip:
                 _write_back(self.mutations, inputs, results)
         outputs: list[Any] = []
-        rows = self.rows if self.sizes is None else self.sizes.rows(self.rows, inputs)
+        rows: list[Row] = self.rows
+        if self.sizes is not None:
+            rows = self.sizes.rows(rows, inputs)
         for row in rows:
             match row.source:
                 case "constant":

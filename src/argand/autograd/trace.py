@@ -25,6 +25,7 @@ from argand.autograd.recorder import Recorder
 from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, fake_of
 from argand.ops.sizes import SizeTable
+from argand.support.symbols import SizeInt
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
 
@@ -70,6 +71,8 @@ def run_graph(module: GraphModule) -> Program:
             match node.op:
                 case "call_function":
                     values[node] = node.target(*args, **kwargs)
+                    if isinstance(values[node], SizeInt) and recorder.sizes is not None:
+                        recorder.sizes.learn(values[node])  # it may be met again as a plain integer
                 case "call_method":
                     values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
                 case "call_module":

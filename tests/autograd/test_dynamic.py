@@ -1,0 +1,133 @@
+"""Programs with open sizes through autograd and the native compiler, against eager over many sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from argand.backends.argand_backend import argand
+from argand.ops.fakes import fake_of
+from argand.ops.sizes import SizeTable
+
+
+def open_graph(function, names, specs, reals, requires=()):
+    """A captured-like graph: ``function(*sizes, *tensors)``, specs of tensors like "a,7" or a tensor."""
+    table = SizeTable([16, 32, 64])
+    symbols = {name: table.symbol(name, reals[name]) for name in names}
+    gm = torch.fx.symbolic_trace(function)
+    gm.meta["sizes"] = table
+    nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for node, value in zip(nodes, symbols.values()):
+        node.meta["example_value"] = value
+    tensors = []
+    for k, (node, spec) in enumerate(zip(nodes[len(names) :], specs, strict=True)):
+        if isinstance(spec, torch.Tensor):
+            real, fake = spec, fake_of(spec)
+        else:
+            primes = {name: int(value) for name, value in symbols.items()}
+            fake = make(spec, primes, k)
+            real = make(spec, reals, k)
+        real.requires_grad_(k in requires)
+        node.meta["example_value"] = fake
+        tensors.append(real)
+    return gm, [*reals.values(), *tensors]
+
+
+def make(spec, values, seed=0):
+    sizes, _, kind = spec.partition(":")
+    shape = [values[s] if s in values else int(s) for s in sizes.split(",") if s]
+    generator = torch.Generator().manual_seed(seed)
+    if kind:
+        return torch.randint(0, int(kind), shape, generator=generator)
+    return torch.randn(shape, generator=generator) * 0.4
+
+
+def check(function, names, specs, sizes, requires=(), backend=argand, tolerance=1e-4):
+    names = names.split()
+    gm, example = open_graph(function, names, specs, dict(zip(names, sizes[0])), requires)
+    compiled = backend(gm, example)
+    for given in sizes:
+        values = dict(zip(names, given, strict=True))
+        results = []
+        for run in (function, compiled):
+            tensors = [
+                spec.detach().clone() if isinstance(spec, torch.Tensor) else make(spec, values, k)
+                for k, spec in enumerate(specs)
+            ]
+            for k in requires:
+                tensors[k].requires_grad_()
+            out = run(*given, *tensors)
+            out = list(out) if isinstance(out, tuple | list) else [out]
+            if requires:
+                sum((o.tanh().sum() for o in out if o.requires_grad), torch.zeros(())).backward()
+            results.append([*out, *(tensors[k].grad for k in requires)])
+        for e, g in zip(*results, strict=True):
+            if isinstance(e, torch.Tensor):
+                assert e.stride() == g.stride() or e.numel() < 2
+            torch.testing.assert_close(g, e, rtol=tolerance, atol=tolerance)
+
+
+BATCHES = [(5,), (2,), (3,), (8,), (9,), (31,), (64,), (130,)]
+BOTH = [(3, 5), (2, 2), (2, 3), (5, 2), (4, 16), (7, 33), (8, 64), (2, 130)]
+
+
+def mlp(n, x, w, b, v):
+    return (F.relu(F.linear(x, w, b)) @ v,)
+
+
+def test_mlp_inference_and_training():
+    specs = ["n,16", "32,16", "32", "32,5"]
+    check(mlp, "n", specs, BATCHES)
+    check(mlp, "n", specs, BATCHES, requires=(1, 2, 3))
+    check(mlp, "n", specs, BATCHES, requires=(0, 1))
+
+
+def attention(n, t, x, qkv, out):
+    q, k, v = F.linear(x, qkv).view(n, t, 3, 4, 8).permute(2, 0, 3, 1, 4).unbind(0)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return (F.linear(y.transpose(1, 2).reshape(n, t, 32), out),)
+
+
+def by_hand(n, t, x, qkv, out):
+    q, k, v = F.linear(x, qkv).split(32, dim=2)
+    q, k, v = (p.view(n, t, 4, 8).transpose(1, 2) for p in (q, k, v))
+    scores = (q @ k.transpose(-2, -1)) / 8**0.5
+    mask = torch.tril(x.new_ones((t, t))).view(1, 1, t, t)
+    weights = F.softmax(scores.masked_fill(mask == 0, float("-inf")), dim=-1)
+    return (F.linear((weights @ v).transpose(1, 2).contiguous().view(n, t, 32), out),)
+
+
+@pytest.mark.parametrize("function", [attention, by_hand])
+@pytest.mark.parametrize("requires", [(), (0, 1, 2)])
+def test_attention(function, requires):
+    check(function, "n t", ["n,t,32", "96,32", "32,32"], BOTH, requires)
+
+
+def embed(n, t, tokens, table, place, w, b):
+    x = F.embedding(tokens, table) + F.embedding(torch.arange(t), place)
+    x = F.layer_norm(x, (32,), w, b)
+    return (F.gelu(x).mean(1), x[:, t - 1], x.sum((0, 1)), x.flatten(0, 1))
+
+
+@pytest.mark.parametrize("requires", [(), (1, 2, 3, 4)])
+def test_embedding_and_norm(requires):
+    check(embed, "n t", ["n,t:50", "50,32", "200,32", "32", "32"], BOTH, requires)
+
+
+def cached(n, t, past, keys, values, k, v, q):
+    keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
+    scores = q @ keys.transpose(2, 3)
+    mask = q.new_zeros((t, t + past)).expand(n, 1, t, t + past)
+    return (torch.softmax(scores + mask, -1) @ values, keys, values)
+
+
+def test_cache_of_keys():
+    specs = ["n,4,past,8", "n,4,past,8", *(["n,4,t,8"] * 3)]
+    check(cached, "n t past", specs, [(2, 3, 5), (3, 2, 9), (5, 4, 16), (2, 7, 33)])
+
+
+def loss(n, x, w, target):
+    return (F.cross_entropy(x @ w, target), F.mse_loss(x, x * 2))
+
+
+def test_losses():
+    check(loss, "n", ["n,16", "16,10", "n:10"], BATCHES, (0, 1))
