@@ -29,6 +29,7 @@ _WHERE: Final = {
     ),
     "backends.aot": ("aot_autograd", "make_boxed_func"),
     "backends.argand_backend": ("compile_fx",),
+    "native.bundles": ("load_cache_artifacts", "save_cache_artifacts"),
     "autograd.partition": ("default_partition", "min_cut_partition"),
     "customops.definition": ("custom_op", "get_op", "pointwise"),
     "customops.fakes": ("get_ctx",),

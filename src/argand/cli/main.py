@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from argand.backends.registry import list_backends
+from argand.cli.cache import add_arguments as add_cache_arguments
+from argand.cli.cache import run as run_cache
 from argand.report.compare import compare
-from argand.runtime.disk.store import DEFAULT_LIMIT, Store, default_directory
 from argand.support.errors import ArgandError, UserError
 from argand.support.logs import ARTIFACTS
 
@@ -20,10 +20,8 @@ from argand.support.logs import ARTIFACTS
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="argand", description="A compiler for PyTorch programs.")
     commands = parser.add_subparsers(dest="command", required=True)
-    cache = commands.add_parser("cache", help="look at and clean the disk cache")
-    cache.add_argument("action", choices=("ls", "gc", "clear", "dir"))
-    cache.add_argument("--max-size", type=_size, default=DEFAULT_LIMIT, help="for gc, e.g. 500M")
-    cache.add_argument("--directory", type=Path, default=None)
+    cache = commands.add_parser("cache", help="look at, clean and carry the disk cache")
+    add_cache_arguments(cache)
     backends = commands.add_parser("backends", help="list the backends")
     backends.add_argument("--all", action="store_true", help="debugging ones too")
     commands.add_parser("logs", help="what ARGAND_LOGS can show")
@@ -32,28 +30,6 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--backends", default="argand", help="comma-separated names")
     table.add_argument("--rounds", type=int, default=10)
     return parser
-
-
-def _size(text: str) -> int:
-    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
-    return int(float(text[:-1]) * 2**unit) if unit else int(text)
-
-
-def _cache(options: argparse.Namespace) -> int:
-    store = Store(options.directory or default_directory())
-    if options.action == "dir":
-        print(store.directory)
-    elif options.action == "ls":
-        entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
-        for entry in entries:
-            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-            print(f"{entry.key}  {entry.size / 1024:>9.1f} KiB  used {used}")
-        print(f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB")
-    elif options.action == "gc":
-        print(f"{store.collect_garbage(options.max_size)} entries removed")
-    else:
-        print(f"{store.clear()} entries removed")
-    return 0
 
 
 def _load_factory(place: str) -> Any:
@@ -86,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match options.command:
             case "cache":
-                return _cache(options)
+                return run_cache(options)
             case "compare":
                 return _compare(options)
             case "backends":

@@ -1,0 +1,133 @@
+"""cli.cache: ``argand cache``: look at the disk cache, clean it, carry it to other machines."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import runpy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
+from argand.runtime.disk.format import Damaged
+from argand.runtime.disk.keys import read_about
+from argand.runtime.disk.store import DEFAULT_LIMIT, Store, default_directory
+from argand.support import events
+from argand.support.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("action", choices=tuple(_ACTIONS))
+    parser.add_argument("what", nargs="?", default="", help="a KEY, a FILE.py or a BUNDLE")
+    parser.add_argument("--max-size", type=_size, default=DEFAULT_LIMIT, help="for gc, e.g. 500M")
+    parser.add_argument("--directory", type=Path, default=default_directory())
+    parser.add_argument("--key-file", type=Path, help="for bundles: a secret that signs them")
+
+
+def _size(text: str) -> int:
+    unit = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
+    return int(float(text[:-1]) * 2**unit) if unit else int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one action."""
+    if options.action in ("info", "why", "export", "import") and not options.what:
+        raise UserError(f"argand cache {options.action} needs a name")
+    for line in _ACTIONS[options.action](Store(options.directory), options):
+        print(line)
+    return 0
+
+
+def _ls(store: Store, _: Any) -> Iterator[str]:
+    entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
+    for entry in entries:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        kind = _about(store, entry.key).get("kind", "?")
+        yield f"{entry.key}  {kind:<9} {entry.size / 1024:>9.1f} KiB  used {used}"
+    yield f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"
+
+
+def _info(store: Store, options: Any) -> Iterator[str]:
+    found = [entry for entry in store.entries() if entry.key.startswith(options.what)]
+    if len(found) != 1:
+        raise UserError(f"{len(found)} entries begin with {options.what!r}")
+    said = _about(store, found[0].key)
+    yield f"{found[0].key}  {said.get('kind', '?')}  {found[0].size} bytes"
+    for name, value in {**said.pop("parts", {}), **said}.items():
+        yield f"  {name}: {value}"
+    for name, data in store.peek(found[0].key).items():
+        yield f"  section {name}: {len(data)} bytes"
+
+
+def _why(store: Store, options: Any) -> Iterator[str]:
+    """Run a program, and name the part of the key that made each miss one."""
+    before = {entry.key: _about(store, entry.key) for entry in store.entries()}
+    with events.collect() as heard, contextlib.suppress(SystemExit):
+        runpy.run_path(options.what, run_name="__main__")
+    counts = [e for e in heard.events if isinstance(e, events.Count)]
+    hits = sum(e.counter == "cache.hit" for e in counts)
+    for event in counts:
+        if event.counter == "cache.bypass":
+            yield f"bypass  {event.detail}"
+        elif event.counter == "cache.miss":
+            kind, _, key = event.detail.partition(": ")
+            yield f"miss    {kind} {key[:12]}: {_reason(kind, _about(store, key[:40]), before)}"
+    yield f"{hits} hits"
+
+
+def _reason(kind: str, said: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) -> str:
+    parts = said.get("parts", {})
+    others = [other["parts"] for other in before.values() if other.get("kind") == kind]
+    if not parts or not others:
+        return "it could not be stored" if not parts else "the first of its kind"
+    nearest = max(others, key=lambda other: sum(other.get(k) == v for k, v in parts.items()))
+    differing = [name for name in parts if nearest.get(name) != parts[name]]
+    if not differing:
+        return "it was made for another machine, or damaged"
+    return "; ".join(f"{n}: {_change(str(nearest.get(n)), parts[n])}" for n in differing)
+
+
+def _change(old: str, new: str) -> str:
+    """The two texts from shortly before they part."""
+    parted = (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    start = max(0, next(parted, 0) - 16)
+    return f"{old[start : start + 48]} -> {new[start : start + 48]}"
+
+
+def _about(store: Store, key: str) -> dict[str, Any]:
+    with contextlib.suppress(Damaged):
+        return read_about(store.peek(key))
+    return {}
+
+
+def _secret(options: Any) -> bytes:
+    return options.key_file.read_bytes() if options.key_file else b""
+
+
+def _export(store: Store, options: Any) -> Iterator[str]:
+    data = save_cache_artifacts(key=_secret(options), directory=options.directory)
+    Path(options.what).write_bytes(data)
+    yield f"{options.what}: {len(data) / 2**20:.1f} MiB"
+
+
+def _import(store: Store, options: Any) -> Iterator[str]:
+    data = Path(options.what).read_bytes()
+    taken = load_cache_artifacts(data, key=_secret(options), directory=options.directory)
+    yield f"{taken} entries taken"
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Store, Any], Iterator[str]]]] = {
+    "ls": _ls,
+    "info": _info,
+    "why": _why,
+    "export": _export,
+    "import": _import,
+    "gc": lambda store, options: iter(
+        [f"{store.collect_garbage(options.max_size)} entries removed"]
+    ),
+    "clear": lambda store, _: iter([f"{store.clear()} entries removed"]),
+    "dir": lambda store, _: iter([str(store.directory)]),
+}
