@@ -168,3 +168,56 @@ def test_module_is_traced_once_per_shape():
         for _ in range(3):
             run(torch.ones(2, 4))
     assert heard.total("capture.graphs") == 1
+
+
+class Growing(nn.Module):
+    """Makes, replaces and removes members while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain = nn.Linear(3, 3)
+        self.late = None
+        self.gone = nn.ReLU()
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        if self.late is None:
+            self.late = nn.Sequential(nn.Dropout(0.5), self.plain)
+            self.extra = nn.Dropout(0.9)
+            del self.gone
+            self.shared = self.plain.weight
+            if not self.training:
+                self.eval()
+        self.seen = self.seen + x.sum(0)
+        count = sum(b.sum() for b in self.buffers())
+        names = [name for name, _ in self.named_children()]
+        shapes = [tuple(p.shape) for _, p in self.named_parameters()]
+        return self.extra(self.late(x)) + count, names, shapes
+
+
+def test_members_made_inside_are_seen_by_the_module():
+    torch.manual_seed(0)
+    eager = Growing().eval()
+    ours = copy.deepcopy(eager)
+    run = argand.compile(ours, backend="eager")
+    for x in (torch.randn(2, 3), torch.randn(2, 3)):
+        want, got = eager(x), run(x)
+        torch.testing.assert_close(got[0], want[0])
+        assert got[1:] == want[1:]
+    assert str(ours) == str(eager) and list(ours.state_dict()) == list(eager.state_dict())
+    assert [m.training for m in ours.modules()] == [m.training for m in eager.modules()]
+    assert vars(ours).keys() == vars(eager).keys()
+
+
+def test_a_member_of_the_wrong_kind_is_refused_as_in_eager():
+    class Wrong(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.ReLU()
+
+        def forward(self, x):
+            self.inner = 3
+            return x + 1
+
+    with pytest.raises(TypeError, match="cannot assign"):
+        argand.compile(Wrong(), backend="eager")(torch.ones(1))

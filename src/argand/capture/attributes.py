@@ -24,7 +24,11 @@ from argand.support.errors import Break, CaptureBreak
 if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
-_MODULE_DICTS: Final = ("_parameters", "_buffers", "_modules")
+_MODULE_DICTS: Final = {
+    "_parameters": torch.nn.Parameter,
+    "_buffers": torch.Tensor,
+    "_modules": torch.nn.Module,
+}
 _STABLE: Final = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -415,7 +419,12 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         if id(owner) in tracer.world.opaque or type(found) is property:
             raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
         shadow = _shadow_dict(tracer, owner)
-        if shadow is not None:
+        members = _members(tracer, owner, name, value)
+        if members is not None:
+            members[name] = value
+            if name in owner.__dict__:  # torch removes it there
+                tracer.journal.write_attribute(owner, name, value)
+        elif shadow is not None:
             shadow[name] = value
         else:
             tracer.journal.write_attribute(owner, name, value)
@@ -423,6 +432,23 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         setter = lookup(tracer, type(owner), "__setattr__")
         interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
         native.apply(object.__setattr__ if interpreted else setattr, owner, name, value)
+
+
+def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
+    """The table (its shadow) in which an outside nn.Module has, or will have, a member."""
+    source = _outside_source(tracer, owner)
+    if not isinstance(owner, torch.nn.Module) or source is None:
+        return None
+    tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}
+    seen = {t: getattr(tracer.world.known.get(id(raw)), "value", raw) for t, raw in tables.items()}
+    holder = next((table for table in seen if name in seen[table]), None)
+    new = (t for t in ("_parameters", "_modules") if isinstance(value, _MODULE_DICTS[t]))
+    table = next(new, holder)
+    fits = table is not None and (value is None or isinstance(value, _MODULE_DICTS[table]))
+    if table is None or not fits or holder not in (None, table):
+        return None  # torch's own __setattr__ will see to it
+    found: dict[str, Any] = tracer.world.dict_attribute(source, table, tables[table])
+    return found
 
 
 def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:
@@ -448,7 +474,7 @@ def delete(tracer: Tracer, owner: Any, name: str) -> None:
         return
     load(tracer, owner, name)  # raises if there is none
     if tracer.is_outside(owner) or isinstance(owner, torch.Tensor):
-        shadow = _shadow_dict(tracer, owner)
+        shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer, owner)
         if shadow is not None:
             del shadow[name]
         else:
