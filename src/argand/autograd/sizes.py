@@ -125,7 +125,7 @@ class OpenSizes:
             return known
         size = self.table.express(one)
         opened = isinstance(size, SizeInt)
-        if opened and self.twin.at(size) == two:
+        if opened and self.twin.at(size) == two and one not in (0, 1):
             self._opened.add(one)
         elif one == two and one not in self._opened:
             if opened:
@@ -194,7 +194,7 @@ class _Writer:
                 node = add_node(self.graph, "call_function", target, (left, right), {}, "size")
             sides = [s.meta["val"] if isinstance(s, Node) else s for s in (left, right)]
             value = largest(*sides) if name == "max" else target(*sides)
-            value = smallest(sides) if name == "min" else value
+            value = smallest(*sides) if name == "min" else value
             node.meta = {"val": value, "stack_trace": None}
             self.made[key] = node
         return self.made[key]

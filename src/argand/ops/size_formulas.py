@@ -99,6 +99,8 @@ def _pad(table: SizeTable, named: Named) -> None:
     padding = named["pad"] if "pad" in named else named["padding"]
     shape = _shape(table, named["self"])[::-1]
     for size, low, high in zip(shape, padding[::2], padding[1::2], strict=False):
+        for side in (low, high):  # negative ones cut off
+            table.decide(">=", side, 0)
         table.learn(size + low + high)
 
 

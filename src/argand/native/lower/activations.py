@@ -161,10 +161,6 @@ def _reduced(context: Context, loss: Node, reduction: int) -> Node:
     return context.op("div", total, count)
 
 
-def _mean_factor(shape: tuple[int, ...], reduction: int) -> float:
-    return 1.0 / max(math.prod(shape), 1) if reduction == 1 else 1.0
-
-
 def _mse_loss(context: Context, x: Node, y: Node, reduction: int = 1) -> Node:
     difference = context.op("sub", context.node(x), context.node(y))
     return _reduced(context, context.op("mul", difference, difference), reduction)
@@ -172,7 +168,8 @@ def _mse_loss(context: Context, x: Node, y: Node, reduction: int = 1) -> Node:
 
 def _mse_loss_backward(c: Context, g: Node, x: Node, y: Node, reduction: int) -> Node:
     difference = c.op("sub", x, y)
-    factor = 2 * _mean_factor(difference.shape, reduction)
+    count = max(math.prod(difference.shape), 1) if reduction == 1 else 1
+    factor = c.ratio(2.0, count)
     return c.op("mul", c.op("mul", factor, difference), g)
 
 

@@ -11,6 +11,7 @@ from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
 from argand.native.lower.views import iota
+from argand.support.symbols import SizeInt
 
 
 def _filled(value: Scalar) -> Lowering:
@@ -38,13 +39,16 @@ def _arange(
     counter = iota(c, c.shape, 0)
     if c.dtype.is_float:
         wide = DType.F64
-        scaled = c.op("mul", c.build.cast(counter, wide), float(step))
-        return c.node(c.op("add", scaled, float(begin)))
-    return c.node(c.op("add", c.op("mul", counter, int(step)), int(begin)))
+        scaled = c.op("mul", c.build.cast(counter, wide), c.build.constant(step, wide))
+        return c.node(c.op("add", scaled, c.build.constant(begin, wide)))
+    whole = DType.I64
+    scaled = c.op("mul", counter, c.build.constant(step, whole))
+    return c.node(c.op("add", scaled, c.build.constant(begin, whole)))
 
 
 def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:
-    if not c.dtype.is_float or c.dtype.is_half or steps < 2:
+    opened = any(isinstance(value, SizeInt) for value in (start, end, steps))
+    if not c.dtype.is_float or c.dtype.is_half or steps < 2 or opened:
         raise NotLowered
     step = (end - start) / (steps - 1)
     counter = iota(c, c.shape, 0)

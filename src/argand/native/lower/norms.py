@@ -9,6 +9,7 @@ from typing import Any, Final
 from argand.native.ir.tensor import Node
 from argand.native.lower.context import Context, Lowering, NotLowered, in_float
 from argand.native.lower.reductions import keep, moments
+from argand.support.symbols import largest
 
 
 def _rsqrt(c: Context, x: Node) -> Node:
@@ -136,7 +137,7 @@ def _batch_norm_functional(
     saved_mean, saved_rstd = c.build.reshape(mean, flat), c.build.reshape(rstd, flat)
     if running_mean is None or running_var is None:
         return result, saved_mean, saved_rstd, None, None
-    unbiased = c.op("div", c.build.reshape(squares, flat), max(count - 1, 1))
+    unbiased = c.op("div", c.build.reshape(squares, flat), largest(count - 1, 1))
     new_mean = _blend(c, c.node(running_mean), saved_mean, momentum)
     new_var = _blend(c, c.node(running_var), unbiased, momentum)
     return result, saved_mean, saved_rstd, new_mean, new_var
@@ -199,9 +200,10 @@ def _batch_norm_backward(
     scale = rstd if weight is None else c.op("mul", rstd, _channels(c, weight, x))
     if training:
         projection = c.op(
-            "mul", c.op("mul", _channels(c, dots, x), 1.0 / count), c.op("mul", rstd, rstd)
+            *("mul", c.op("mul", _channels(c, dots, x), c.ratio(1.0, count))),
+            c.op("mul", rstd, rstd),
         )
-        average = c.op("mul", _channels(c, sums, x), 1.0 / count)
+        average = c.op("mul", _channels(c, sums, x), c.ratio(1.0, count))
         grad_x = c.op(
             "mul", c.op("sub", c.op("sub", g, c.op("mul", centred, projection)), average), scale
         )

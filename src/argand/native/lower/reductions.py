@@ -14,6 +14,7 @@ from argand.native.ir.builder import reduced
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Context, Lowering, NotLowered, in_float, wrap_dims
+from argand.support.symbols import SizeInt, largest
 
 Dims = int | Sequence[int] | None
 
@@ -116,7 +117,12 @@ def _variance(c: Context, x: Node, dims: tuple[int, ...], correction: float) -> 
     if count == 0:
         raise NotLowered
     mean, squares = moments(c, x, dims)
-    scale = max(0.0, count - correction)
+    if isinstance(count, SizeInt):
+        if not float(correction).is_integer():
+            raise NotLowered
+        scale: float = largest(count - int(correction), 0)
+    else:
+        scale = max(0.0, count - correction)
     return c.op("div", squares, scale), mean
 
 
