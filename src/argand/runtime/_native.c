@@ -1,4 +1,4 @@
-/* argand.runtime._native: what must be fast at call time; the module and its parts. */
+// argand.runtime._native: what must be fast at call time; the module and its parts.
 #include "native.h"
 
 static int add_parts(PyObject *module) {

@@ -1,8 +1,8 @@
-/* argand.runtime._native, arenas: scratch memory for the intermediates of a graph.
- *
- * One pool for the process, guarded by the GIL. A call takes a block, and gives it back when it
- * ends, so two threads in one plan have two blocks and plans that run one after the other share
- * one. Blocks idle for IDLE_SECONDS are freed when some later call gives its block back. */
+// argand.runtime._native, arenas: scratch memory for the intermediates of a graph.
+//
+// One pool for the process, guarded by the GIL. A call takes a block, and gives it back when it
+// ends, so two threads in one plan have two blocks and plans that run one after the other share
+// one. Blocks idle for IDLE_SECONDS are freed when some later call gives its block back.
 #include "launch.h"
 #include <malloc.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct Arena {
     time_t last_used;
 };
 
-/* Free blocks, most recently used first: their pages are the likeliest to be in cache. */
+// Free blocks, most recently used first: their pages are the likeliest to be in cache.
 static Arena *free_blocks;
 static size_t bytes_held, bytes_peak;
 static unsigned gives;
@@ -58,11 +58,11 @@ static Arena *create(size_t bytes)
     return arena;
 }
 
-/* By default glibc gives large freed blocks back to the system, and the next step of a training
- * loop pays a page fault for each of their pages: measured for eight tensors of 4 MB kept and then
- * freed, 3.2 ms each instead of 0.37; for one of 32 MB, 25 ms instead of 4.5. Compiled programs
- * allocate the same sizes again and again, so freed memory is kept, up to LIMIT at the heap's top;
- * argand_arena_release gives it back. A user who tuned malloc in the environment is left alone. */
+// By default glibc gives large freed blocks back to the system, and the next step of a training
+// loop pays a page fault for each of their pages: measured for eight tensors of 4 MB kept and then
+// freed, 3.2 ms each instead of 0.37; for one of 32 MB, 25 ms instead of 4.5. Compiled programs
+// allocate the same sizes again and again, so freed memory is kept, up to LIMIT at the heap's top;
+// argand_arena_release gives it back. A user who tuned malloc in the environment is left alone.
 void argand_keep_freed_memory(void)
 {
 #ifdef __GLIBC__
@@ -95,8 +95,8 @@ Arena *argand_arena_take(size_t bytes)
         return arena;
     }
     if (widest) {
-        /* No free block is large enough: replace the largest, so that the pool converges to one
-         * block per concurrent call, as large as the largest plan. */
+        // No free block is large enough: replace the largest, so that the pool converges to one
+        // block per concurrent call, as large as the largest plan.
         Arena *arena = *widest;
         *widest = arena->next;
         destroy(arena);

@@ -1,4 +1,4 @@
-/* argand.runtime._native, buffers of a running plan: their tensors, pointers and sizes. */
+// argand.runtime._native, buffers of a running plan: their tensors, pointers and sizes.
 #include "run.h"
 
 enum { DEVICE_CPU = 0 };
@@ -8,7 +8,7 @@ static const Buffer *buffer_of(const Run *run, int id)
     return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
 }
 
-/* The buffer with its symbols resolved, in `scratch` and `memory` if it has any. */
+// The buffer with its symbols resolved, in `scratch` and `memory` if it has any.
 static const Buffer *concrete(const Run *run, const Buffer *buffer, Buffer *scratch,
                               int64_t memory[2 * MOST_DIMENSIONS])
 {
@@ -30,7 +30,7 @@ static int torch_failed(const char *what)
     return -1;
 }
 
-/* The compiler believed in certain strides; torch's op may have chosen others. A copy mends that. */
+// The compiler believed in certain strides; torch's op may have chosen others. A copy mends that.
 static int restride(const TorchLink *torch, const Buffer *expected, PyObject **object)
 {
     int64_t *sizes, *strides, ndim;
@@ -63,7 +63,7 @@ static int restride(const TorchLink *torch, const Buffer *expected, PyObject **o
     return 0;
 }
 
-/* Store a new reference and the data pointer of a tensor object under a buffer id. */
+// Store a new reference and the data pointer of a tensor object under a buffer id.
 int argand_set_object(Run *run, int id, PyObject *object)
 {
     Py_XSETREF(run->objects[id], object);
@@ -97,7 +97,7 @@ static int make_fresh(Run *run, int id, const Buffer *buffer)
     return set_handle(run, id, handle);
 }
 
-/* A tensor over arena memory: valid for this call only. */
+// A tensor over arena memory: valid for this call only.
 static int make_slot_tensor(Run *run, int id, const Buffer *buffer)
 {
     Handle handle;
@@ -119,7 +119,7 @@ static int make_view(Run *run, int id, const Buffer *buffer)
     return set_handle(run, id, handle);
 }
 
-/* The Python object of a buffer, made now if it does not exist yet (borrowed). */
+// The Python object of a buffer, made now if it does not exist yet (borrowed).
 PyObject *argand_object_of(Run *run, int id)
 {
     if (run->objects[id])

@@ -1,8 +1,7 @@
-/* argand.runtime._native: equality as guards need it.
- *
- * Same type and same value all the way down: True is not 1, -0.0 is not 0.0, nan is nan, dicts have
- * the same order. Never raises; a comparison that raises says "different".
- */
+// argand.runtime._native: equality as guards need it.
+//
+// Same type and same value all the way down: True is not 1, -0.0 is not 0.0, nan is nan, dicts have
+// the same order. Never raises; a comparison that raises says "different".
 #include "native.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* fingerprint(tensor): 64 bits of the contents of a dense CPU tensor, at the speed of memory.
- *
- * What was made from a parameter once (a packed weight) may be used as long as the contents are the
- * same. No counter tells that: writes through `.data`, numpy or DLPack leave no trace in torch.
- * Each step of a lane is a bijection of its state for a given word and of the word for a given
- * state, so a change of one word always changes the result; others collide once in 2^64. */
+// fingerprint(tensor): 64 bits of the contents of a dense CPU tensor, at the speed of memory.
+//
+// What was made from a parameter once (a packed weight) may be used as long as the contents are the
+// same. No counter tells that: writes through `.data`, numpy or DLPack leave no trace in torch.
+// Each step of a lane is a bijection of its state for a given word and of the word for a given
+// state, so a change of one word always changes the result; others collide once in 2^64.
 #include "launch.h"
 
 enum { LANES = 8, BLOCK = 1 << 16 };

@@ -1,15 +1,14 @@
-/* argand.runtime._native: calls of Python functions are looked at before they run (PEP 523).
- *
- * A Switch is a callable that sets the region of its thread while it runs: a compiled object sets
- * its region, a disabled one sets none. The hook is installed in the interpreter only while some
- * thread is inside a compiled call, hands frames of other threads on at once, and chains to
- * whatever was installed before it.
- *
- * A frame in a region: code that is marked (torch's own, the standard library, generated code; a
- * Python rule decides once per code object) runs as usual. Otherwise the first entry whose guards
- * hold is called with the collected values instead of the frame, and its result is the frame's:
- * the caller clears the frame, run or not. With no such entry the region's callback is asked.
- */
+// argand.runtime._native: calls of Python functions are looked at before they run (PEP 523).
+//
+// A Switch is a callable that sets the region of its thread while it runs: a compiled object sets
+// its region, a disabled one sets none. The hook is installed in the interpreter only while some
+// thread is inside a compiled call, hands frames of other threads on at once, and chains to
+// whatever was installed before it.
+//
+// A frame in a region: code that is marked (torch's own, the standard library, generated code; a
+// Python rule decides once per code object) runs as usual. Otherwise the first entry whose guards
+// hold is called with the collected values instead of the frame, and its result is the frame's:
+// the caller clears the frame, run or not. With no such entry the region's callback is asked.
 #define Py_BUILD_CORE 1
 #include "regions.h"
 
@@ -24,7 +23,7 @@ enum Mark { UNKNOWN, SKIPPED, WANTED }; /* in the extra slot of a code object */
 static _Thread_local ArgandRegion *current = NULL;
 static _Thread_local _PyInterpreterFrame *handed_on = NULL;
 
-/* Process-wide, under the GIL. */
+// Process-wide, under the GIL.
 static Py_ssize_t active = 0; /* compiled calls running, all threads */
 static int installed = 0;     /* ours is the hook, or one installed later leads to it */
 static int all_eager = 0;     /* stance force_eager */
@@ -37,14 +36,14 @@ static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questio
 
 static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing);
 
-/* ---- installing ---- */
+// ---- installing ----
 
 static void enter(void) {
     if (active++ > 0) return;
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    /* A hook that was put over ours and outlived it still leads to ours: installing ours over it
-     * would make a circle. */
+    // A hook that was put over ours and outlived it still leads to ours: installing ours over it
+    // would make a circle.
     if (now == hook || (installed && now != _PyEval_EvalFrameDefault)) return;
     previous = now;
     installed = 1;
@@ -69,9 +68,9 @@ static PyObject *hand_on(PyThreadState *thread, _PyInterpreterFrame *frame, int 
     return result;
 }
 
-/* ---- frames ---- */
+// ---- frames ----
 
-/* The rule's word on a code object, asked once. */
+// The rule's word on a code object, asked once.
 static enum Mark mark_of(PyCodeObject *code) {
     void *extra = NULL;
     if (_PyCode_GetExtra((PyObject *)code, extra_index, &extra) < 0) PyErr_Clear();
@@ -111,7 +110,7 @@ static PyObject *view_of(_PyInterpreterFrame *frame) {
     Py_ssize_t first_free = code->co_nlocalsplus - code->co_nfreevars;
     for (Py_ssize_t i = 0; i < code->co_nlocalsplus; i++) {
         PyObject *value = frame->localsplus[i];
-        /* the frame's first instruction would copy the cells of free variables */
+        // the frame's first instruction would copy the cells of free variables
         if (i >= first_free && closure != NULL) value = PyTuple_GET_ITEM(closure, i - first_free);
         PyTuple_SET_ITEM(locals, i, Py_NewRef(value == NULL ? argand_null : value));
     }
@@ -123,7 +122,7 @@ static PyObject *view_of(_PyInterpreterFrame *frame) {
     return view;
 }
 
-/* The exception that leaves a compiled frame, without the frames of generated code. */
+// The exception that leaves a compiled frame, without the frames of generated code.
 static void trim_error(void) {
     if (error_trimmer == NULL || !PyErr_Occurred()) return;
     PyObject *type, *value, *trace;
@@ -140,7 +139,7 @@ static void trim_error(void) {
     PyErr_Restore(type, value, trace);
 }
 
-/* Calls the entry whose guards hold; 0 when there is none. */
+// Calls the entry whose guards hold; 0 when there is none.
 static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject **result) {
     PyObject *small[SMALL_CALL + 1];
     PyObject **collected = small + 1; /* one slot before: vectorcall may use it for self */
@@ -169,8 +168,8 @@ static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject
     return 1;
 }
 
-/* Asks the callback. 1: an entry was added. 0: run the frame. 2: run it with the hook off.
- * -1: an exception is set. */
+// Asks the callback. 1: an entry was added. 0: run the frame. 2: run it with the hook off.
+// -1: an exception is set.
 static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
     PyObject *view = view_of(frame);
     if (view == NULL) return -1;
@@ -218,7 +217,7 @@ static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     return status > 0 ? result : hand_on(thread, frame, throwing);
 }
 
-/* ---- switches ---- */
+// ---- switches ----
 
 typedef struct {
     PyObject_HEAD
@@ -283,7 +282,7 @@ static void switch_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-/* In a class body it becomes a method, as the function would. */
+// In a class body it becomes a method, as the function would.
 static PyObject *switch_get(PyObject *self, PyObject *instance, PyObject *owner) {
     return instance == NULL || instance == Py_None ? Py_NewRef(self)
                                                    : PyMethod_New(self, instance);
@@ -295,7 +294,7 @@ static PyObject *switch_repr(PyObject *self) {
                                 wrapper->function);
 }
 
-/* Pickled and copied by name, as functions are. */
+// Pickled and copied by name, as functions are.
 static PyObject *switch_reduce(PyObject *self, PyObject *ignored) {
     return PyObject_GetAttrString(self, "__qualname__");
 }
@@ -330,7 +329,7 @@ static PyTypeObject Switch_Type = {
     .tp_weaklistoffset = offsetof(Switch, weakrefs),
 };
 
-/* ---- module functions ---- */
+// ---- module functions ----
 
 static PyObject *set_skip_rule(PyObject *module, PyObject *rule) {
     Py_XSETREF(skip_rule, Py_NewRef(rule));

@@ -1,29 +1,28 @@
-/* argand.runtime._native: guard programs.
- *
- * A program is a tree of sources, flattened in the order they are walked (parents first), with
- * checks hanging on its nodes; runtime/programs.py makes it. Walking a node gives its value:
- * nothing (NULL) if the source leads nowhere, and then every check but MISSING fails.
- *
- * The shortcut that makes big models cheap: every change of a dict gives it a version no other
- * dict ever had, and every change of a class or of its bases gives it a new version tag. A node
- * remembers the version under which all its checks held; under the same version its items are the
- * same objects as last time, so they are not looked up again, and those of them that are leaves
- * with checks of unchangeable things ("stable", placed first) are not visited at all. What can
- * change behind an unchanged dict (tensor metadata, nested dicts, classes of objects) is always
- * checked.
- *
- * Invariant: version[i] != 0  =>  value[] of the item children of node i are what the dict (class)
- * of that version holds. So a run that fails forgets the versions it was about to replace.
- *
- * Values are borrowed: no other code runs while a program does. A program with sources that may
- * run Python code ("owning") holds references during the run instead.
- */
+// argand.runtime._native: guard programs.
+//
+// A program is a tree of sources, flattened in the order they are walked (parents first), with
+// checks hanging on its nodes; runtime/programs.py makes it. Walking a node gives its value:
+// nothing (NULL) if the source leads nowhere, and then every check but MISSING fails.
+//
+// The shortcut that makes big models cheap: every change of a dict gives it a version no other
+// dict ever had, and every change of a class or of its bases gives it a new version tag. A node
+// remembers the version under which all its checks held; under the same version its items are the
+// same objects as last time, so they are not looked up again, and those of them that are leaves
+// with checks of unchangeable things ("stable", placed first) are not visited at all. What can
+// change behind an unchanged dict (tensor metadata, nested dicts, classes of objects) is always
+// checked.
+//
+// Invariant: version[i] != 0  =>  value[] of the item children of node i are what the dict (class)
+// of that version holds. So a run that fails forgets the versions it was about to replace.
+//
+// Values are borrowed: no other code runs while a program does. A program with sources that may
+// run Python code ("owning") holds references during the run instead.
 #define Py_BUILD_CORE 1
 #include "guards.h"
 
 #include <internal/pycore_object.h>
 
-/* ---- values ---- */
+// ---- values ----
 
 static PyObject *instance_dict(PyObject *object) {
     PyObject **slot;
@@ -108,9 +107,9 @@ static uint64_t version_of(PyObject *value) {
     return 0;
 }
 
-/* ---- checks ---- */
+// ---- checks ----
 
-/* -1: it has none, or asking would run Python code in a program that cannot bear it. */
+// -1: it has none, or asking would run Python code in a program that cannot bear it.
 static Py_ssize_t length_of(PyObject *value, int owning) {
     if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
     if (PyList_Check(value) || PyTuple_Check(value)) return Py_SIZE(value);
@@ -178,14 +177,14 @@ static int holds(const Check *check, PyObject *value, int owning) {
     }
 }
 
-/* Calls a C function without arguments as directly as can be. */
+// Calls a C function without arguments as directly as can be.
 static PyObject *call_reader(PyObject *reader) {
     if (PyCFunction_CheckExact(reader) && PyCFunction_GET_FLAGS(reader) == METH_NOARGS)
         return PyCFunction_GET_FUNCTION(reader)(PyCFunction_GET_SELF(reader), NULL);
     return PyObject_CallNoArgs(reader);
 }
 
-/* expected: (reader, value, reader, value, ...) */
+// expected: (reader, value, reader, value, ...)
 static int state_is(PyObject *expected) {
     for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(expected); i += 2) {
         PyObject *now = call_reader(PyTuple_GET_ITEM(expected, i));
@@ -199,7 +198,7 @@ static int state_is(PyObject *expected) {
     return 1;
 }
 
-/* expected: a tuple of node numbers. All different objects, or tensors of different storages. */
+// expected: a tuple of node numbers. All different objects, or tensors of different storages.
 static int all_different(PyObject *expected, PyObject **value, int by_storage) {
     Py_ssize_t count = PyTuple_GET_SIZE(expected), slots = 8;
     while (slots < 2 * count) slots *= 2;
@@ -224,7 +223,7 @@ static int all_different(PyObject *expected, PyObject **value, int by_storage) {
 
 static long long side_value(PyObject *side, PyObject **value, int *fails);
 
-/* factor: (0 for //, 1 for %, 2 for min, 3 for max, side, side), as Python computes it */
+// factor: (0 for //, 1 for %, 2 for min, 3 for max, side, side), as Python computes it
 static long long applied(PyObject *factor, PyObject **value, int *fails) {
     long left_wins, operation = PyLong_AsLong(PyTuple_GET_ITEM(factor, 0));
     long long left = side_value(PyTuple_GET_ITEM(factor, 1), value, fails);
@@ -242,7 +241,7 @@ static long long applied(PyObject *factor, PyObject **value, int *fails) {
     return operation == 0 ? quotient : rest;
 }
 
-/* side: ((coefficient, (factor, ...)), ...), a factor is a node or see `applied`; 0 and *fails set when a value is no machine integer. */
+// side: ((coefficient, (factor, ...)), ...), a factor is a node or see `applied`; 0 and *fails set when a value is no machine integer.
 static long long side_value(PyObject *side, PyObject **value, int *fails) {
     long long sum = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(side); i++) {
@@ -268,7 +267,7 @@ static long long side_value(PyObject *side, PyObject **value, int *fails) {
     return sum;
 }
 
-/* expected: (operator, left, right) */
+// expected: (operator, left, right)
 static int relation_holds(PyObject *expected, PyObject **value) {
     int fails = 0;
     long long left = side_value(PyTuple_GET_ITEM(expected, 1), value, &fails);
@@ -299,9 +298,9 @@ static int global_holds(const Check *check, PyObject **value) {
     }
 }
 
-/* ---- running ---- */
+// ---- running ----
 
-/* The checks of one node; the failing row, or -1. */
+// The checks of one node; the failing row, or -1.
 static Py_ssize_t check_node(const ArgandProgram *program, const Node *node, PyObject *value,
                              int matched) {
     for (Py_ssize_t i = node->first; i < node->last; i++) {
@@ -314,7 +313,7 @@ static Py_ssize_t check_node(const ArgandProgram *program, const Node *node, PyO
     return -1;
 }
 
-/* The failing row, or -1. */
+// The failing row, or -1.
 static Py_ssize_t walk(const ArgandProgram *program, const ArgandWorld *world, State *state) {
     for (Py_ssize_t i = 0; i < program->node_count;) {
         const Node *node = &program->nodes[i];
@@ -323,7 +322,7 @@ static Py_ssize_t walk(const ArgandProgram *program, const ArgandWorld *world, S
         if (node->parent < 0) value = root_value(node, world);
         else if (state->matched[node->parent] && (node->op == OP_ITEM || node->op == OP_TYPE_ATTR)) {
             value = state->value[i];
-            /* Most nodes of a model are dicts below unchanged dicts: they end here. */
+            // Most nodes of a model are dicts below unchanged dicts: they end here.
             if (state->is_dict[i] && !node->lasting && !program->owning &&
                 ((PyDictObject *)value)->ma_version_tag == state->version[i]) {
                 state->matched[i] = 1;
@@ -424,7 +423,7 @@ int argand_program_run(ArgandProgram *program, const ArgandWorld *world, PyObjec
     *failed = -1;
     if (program->dead) return 0;
     if (!program->owning) return run_in(program, world, &program->state, collected, failed);
-    /* Python code may run inside, and come here again: the inner run has a memory of its own. */
+    // Python code may run inside, and come here again: the inner run has a memory of its own.
     int again = program->running, hit = 0;
     State fresh, *state = &program->state;
     if (again) {

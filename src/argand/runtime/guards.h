@@ -1,10 +1,10 @@
-/* Guard programs: what they are made of, and what frames.c needs of them. */
+// Guard programs: what they are made of, and what frames.c needs of them.
 #ifndef ARGAND_GUARDS_H
 #define ARGAND_GUARDS_H
 
 #include "tensors.h"
 
-/* The world of a frame that has not run its first instruction yet. */
+// The world of a frame that has not run its first instruction yet.
 typedef struct {
     PyObject *const *locals; /* fast locals; cells are not made yet, arguments lie there bare */
     Py_ssize_t local_count;
@@ -19,14 +19,14 @@ enum Op {
     OP_COUNT
 };
 
-/* The numbers of guards.GuardKind. */
+// The numbers of guards.GuardKind.
 enum Kind {
     TYPE_IS, ID_IS, EQUALS, LENGTH, DICT_KEYS, HAS_ATTR, NO_ATTR, DICT_CONTAINS, DICT_MISSING,
     TENSOR, NOT_ALIASED, SAME_OBJECT, GLOBAL_STATE, WEAK_ALIVE, RELATION, NO_OVERLAP, MISSING,
     KIND_COUNT
 };
 
-/* Small on purpose: a big model has thousands of them, and they are read at every call. */
+// Small on purpose: a big model has thousands of them, and they are read at every call.
 typedef struct {
     int32_t parent;      /* -1: a root */
     int32_t live;        /* the node after the stable leaves that follow this one */
@@ -87,12 +87,12 @@ extern PyTypeObject ArgandProgram_Type;
 extern PyTypeObject ArgandView_Type; /* code, function, globals, builtins, localsplus */
 extern PyObject *argand_null;        /* stands for an unset local in a frame view */
 
-/* 1: all guards hold and collected[0..n) has new references. 0: they do not, *failed says which
- * row (-1: a collected source leads nowhere). Never raises: a source that raises leads nowhere. */
+// 1: all guards hold and collected[0..n) has new references. 0: they do not, *failed says which
+// row (-1: a collected source leads nowhere). Never raises: a source that raises leads nowhere.
 int argand_program_run(ArgandProgram *program, const ArgandWorld *world, PyObject **collected,
                        Py_ssize_t *failed);
 
-/* The world of a frame view; its locals must be freed with PyMem_Free. 0, or -1 and an exception. */
+// The world of a frame view; its locals must be freed with PyMem_Free. 0, or -1 and an exception.
 int argand_world_of_view(PyObject *view, ArgandWorld *world);
 
 int argand_state_init(State *state, Py_ssize_t nodes);

@@ -1,12 +1,12 @@
-/* argand.runtime._native.Plan: runs one compiled graph.
- *
- * A plan is a table of buffers and a list of steps, built once from plain Python data
- * (runtime/launch.py) and then called with a list of inputs. Buffers are inputs, fresh tensors,
- * slots of the arena, constants, tensors made by calls, or views of other buffers; steps are
- * machine-code kernels, matrix products, calls of Python functions, and releases.
- *
- * Nothing is shared between two calls of one plan but the read-only tables, so any number of
- * threads may run it; the GIL is released around long stretches of steps that need no Python. */
+// argand.runtime._native.Plan: runs one compiled graph.
+//
+// A plan is a table of buffers and a list of steps, built once from plain Python data
+// (runtime/launch.py) and then called with a list of inputs. Buffers are inputs, fresh tensors,
+// slots of the arena, constants, tensors made by calls, or views of other buffers; steps are
+// machine-code kernels, matrix products, calls of Python functions, and releases.
+//
+// Nothing is shared between two calls of one plan but the read-only tables, so any number of
+// threads may run it; the GIL is released around long stretches of steps that need no Python.
 #include "run.h"
 #include <structmember.h>
 #include <time.h>
@@ -15,7 +15,7 @@ enum { STACK_WORDS = 512 };
 
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
 
-/* Make sure that the pointers of a step's buffers exist. */
+// Make sure that the pointers of a step's buffers exist.
 static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++)
@@ -24,7 +24,7 @@ static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count)
     return 0;
 }
 
-/* ---- kernels ---- */
+// ---- kernels ----
 
 typedef struct {
     const Step *step;
@@ -58,7 +58,7 @@ static void run_kernel(Run *run, const Step *step)
     run->torch->parallel_for(0, total, step->grain, run_range, &range);
 }
 
-/* ---- calls of Python functions ---- */
+// ---- calls of Python functions ----
 
 static PyObject *build_argument(Run *run, const Argument *argument) /* new reference */
 {
@@ -123,7 +123,7 @@ static int run_call(Run *run, const Step *step)
     return result ? store_results(run, step, result) : -1;
 }
 
-/* ---- the run ---- */
+// ---- the run ----
 
 static void run_free(Run *run, const Step *step)
 {
@@ -138,7 +138,7 @@ static int needs_python(const Step *step)
     return step->kind == STEP_CALL || step->kind == STEP_FREE;
 }
 
-/* Steps first..last-1 need no Python. The fresh tensors they use are made before they start. */
+// Steps first..last-1 need no Python. The fresh tensors they use are made before they start.
 static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
 {
     int64_t work = 0;
@@ -249,7 +249,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times)
     Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL, numbers,
                numbers + plan->n_numbers, times};
     PyObject *results = NULL;
-    /* Differentiation happened ahead of time; parameters among the inputs must not start it again. */
+    // Differentiation happened ahead of time; parameters among the inputs must not start it again.
     _Bool grad_mode = torch->grad_mode();
     if (grad_mode)
         torch->set_grad_mode(0);

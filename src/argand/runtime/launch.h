@@ -1,14 +1,14 @@
-/* Shared by launch.c, torchlink.c and arena.c: what the launcher needs of torch and of memory.
- *
- * Torch is reached through functions it exports for C (the aoti_torch_* and torch_* interface of
- * libtorch_cpu.so), found by dlsym at the first use: no torch headers, no C++ compiler. */
+// Shared by launch.c, torchlink.c and arena.c: what the launcher needs of torch and of memory.
+//
+// Torch is reached through functions it exports for C (the aoti_torch_* and torch_* interface of
+// libtorch_cpu.so), found by dlsym at the first use: no torch headers, no C++ compiler.
 #ifndef ARGAND_LAUNCH_H
 #define ARGAND_LAUNCH_H
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 
-/* An at::Tensor*, opaque to us. */
+// An at::Tensor*, opaque to us.
 typedef void *Handle;
 
 typedef void (*RangeFunction)(int64_t begin, int64_t end, void *context);
@@ -49,16 +49,16 @@ typedef struct {
     PyTypeObject *tensor_type;
 } TorchLink;
 
-/* The link, or NULL with a Python exception: torch is not loaded or is not a version we know. */
+// The link, or NULL with a Python exception: torch is not loaded or is not a version we know.
 const TorchLink *argand_torch_link(void);
 
-/* The at::Tensor inside a Python tensor (borrowed). The caller has checked the type. */
+// The at::Tensor inside a Python tensor (borrowed). The caller has checked the type.
 static inline Handle argand_handle(PyObject *tensor)
 {
     return (char *)tensor + sizeof(PyObject);
 }
 
-/* Scratch memory, 64-byte aligned, kept between calls. Call with the GIL held. */
+// Scratch memory, 64-byte aligned, kept between calls. Call with the GIL held.
 typedef struct Arena Arena;
 Arena *argand_arena_take(size_t bytes); /* NULL with MemoryError */
 void argand_arena_give(Arena *arena);
@@ -67,7 +67,7 @@ char *argand_arena_base(Arena *arena);
 PyObject *argand_arena_release(PyObject *self, PyObject *ignored);
 PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored);
 
-/* fingerprint(tensor, bytes): 64 bits of the contents of a dense tensor. */
+// fingerprint(tensor, bytes): 64 bits of the contents of a dense tensor.
 PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

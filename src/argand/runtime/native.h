@@ -1,8 +1,7 @@
-/* argand.runtime._native: what the parts of the extension share.
- *
- * Each part is one .c file with an argand_add_<part>(module) that adds its types and functions;
- * _native.c calls them in order. CPython headers only: torch is reached through Python objects.
- */
+// argand.runtime._native: what the parts of the extension share.
+//
+// Each part is one .c file with an argand_add_<part>(module) that adds its types and functions;
+// _native.c calls them in order. CPython headers only: torch is reached through Python objects.
 #ifndef ARGAND_NATIVE_H
 #define ARGAND_NATIVE_H
 
@@ -11,14 +10,14 @@
 #endif
 #include <Python.h>
 
-/* 0 on success, -1 with an exception set. */
+// 0 on success, -1 with an exception set.
 int argand_add_tensors(PyObject *module);
 int argand_add_guards(PyObject *module);
 int argand_add_frames(PyObject *module);
-/* Weak: the extension builds with or without launch.c. */
+// Weak: the extension builds with or without launch.c.
 __attribute__((weak)) int argand_add_launch(PyObject *module);
 
-/* Same type and value, deep; never raises (equality.c). */
+// Same type and value, deep; never raises (equality.c).
 int argand_equals(PyObject *a, PyObject *b);
 
 #endif

@@ -1,6 +1,6 @@
-/* argand.runtime._native, building a Plan from the rows that runtime/launch.py writes.
- *
- * Every id is checked here, once, so that launch.c may index its tables without asking. */
+// argand.runtime._native, building a Plan from the rows that runtime/launch.py writes.
+//
+// Every id is checked here, once, so that launch.c may index its tables without asking.
 #include "plan.h"
 
 static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room)
@@ -29,7 +29,7 @@ static int any_symbol(const int64_t *numbers, Py_ssize_t count)
     return 0;
 }
 
-/* Symbols must be among the first `limit` numbers of the plan. */
+// Symbols must be among the first `limit` numbers of the plan.
 static int check_symbols(const int64_t *numbers, Py_ssize_t count, Py_ssize_t limit)
 {
     for (Py_ssize_t i = 0; i < count; i++)
@@ -49,7 +49,7 @@ static int check_id(const Plan *plan, int64_t id)
     return -1;
 }
 
-/* Ids as ints; lowest is 0, or -1 where "no buffer" is meant. */
+// Ids as ints; lowest is 0, or -1 where "no buffer" is meant.
 static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest)
 {
     int64_t *wide = parse_integers(tuple, 0);

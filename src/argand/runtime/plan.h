@@ -1,11 +1,11 @@
-/* The tables of a Plan, shared by launch.c (runs them) and plan.c (builds them). */
+// The tables of a Plan, shared by launch.c (runs them) and plan.c (builds them).
 #ifndef ARGAND_PLAN_H
 #define ARGAND_PLAN_H
 #include "launch.h"
 
 typedef void (*KernelFunction)(void **buffers, const int64_t *sizes, int64_t begin, int64_t end);
 
-/* Where a table holds SYMBOL + k, number k of the call is meant: a size known only at run time. */
+// Where a table holds SYMBOL + k, number k of the call is meant: a size known only at run time.
 #define SYMBOL INT64_MIN
 enum { MOST_SYMBOLS = 1 << 20, MOST_DIMENSIONS = 64 };
 
@@ -68,8 +68,8 @@ typedef struct Argument {
     struct Argument *items; /* owned */
 } Argument;
 
-/* C[i,j] = alpha * A[i,j] @ B[i,j] + beta * C[i,j] over a batch of two dimensions, C row-major; a
- * fourth buffer, the bias, fills C first. Steps count elements from one of a batch to the next. */
+// C[i,j] = alpha * A[i,j] @ B[i,j] + beta * C[i,j] over a batch of two dimensions, C row-major; a
+// fourth buffer, the bias, fills C first. Steps count elements from one of a batch to the next.
 typedef struct {
     double alpha, beta;
     int64_t batch[2], step_a[2], step_b[2], step_c[2], step_bias[2];
@@ -109,7 +109,7 @@ typedef struct {
     char consumes;
 } Plan;
 
-/* Needs no GIL; all pointers of the step's buffers are set. */
+// Needs no GIL; all pointers of the step's buffers are set.
 void argand_run_product(const TorchLink *torch, const Step *step, void *const *pointers,
                         const int64_t *numbers);
 

@@ -1,6 +1,6 @@
-/* argand.runtime._native, matrix products by the BLAS inside libtorch, on plain pointers.
- *
- * BLAS is column-major and our C is row-major, so it is asked for C^T = B^T A^T. */
+// argand.runtime._native, matrix products by the BLAS inside libtorch, on plain pointers.
+//
+// BLAS is column-major and our C is row-major, so it is asked for C^T = B^T A^T.
 #include "plan.h"
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ typedef struct {
     char *c;
 } Fill;
 
-/* Where matrix `index` of the batch starts, in elements. */
+// Where matrix `index` of the batch starts, in elements.
 static int64_t place(const Product *p, const int64_t steps[2], int64_t index)
 {
     return index / p->batch[1] * steps[0] + index % p->batch[1] * steps[1];
@@ -18,7 +18,7 @@ static int64_t place(const Product *p, const int64_t steps[2], int64_t index)
 
 static int64_t batch_size(const Product *p) { return p->batch[0] * p->batch[1]; }
 
-/* Rows begin..end-1 of all batches together become the bias. */
+// Rows begin..end-1 of all batches together become the bias.
 static void fill_rows(int64_t begin, int64_t end, void *context)
 {
     const Fill *fill = context;
@@ -54,7 +54,7 @@ static void fill_bias(const TorchLink *torch, const Product *p, const void *bias
         torch->parallel_for(0, rows, 1 + SERIAL / (p->n + 1), fill_rows, &fill);
 }
 
-/* BLAS takes pointers to 32-bit integers; the compiler has checked that these fit. */
+// BLAS takes pointers to 32-bit integers; the compiler has checked that these fit.
 typedef struct {
     int m, n, k, lda, ldb, ldc;
 } Shape;
@@ -78,7 +78,7 @@ static void multiply(const TorchLink *torch, const Product *p, const char *a, co
     }
 }
 
-/* One group of equal products: BLAS spreads the batch over its threads. */
+// One group of equal products: BLAS spreads the batch over its threads.
 static int multiply_batch(const TorchLink *torch, const Product *p, const char *a, const char *b,
                           char *c)
 {
@@ -110,7 +110,7 @@ static int multiply_batch(const TorchLink *torch, const Product *p, const char *
     return 0;
 }
 
-/* A product with a zero size: nothing to write, or the bias (zero without one) times beta. */
+// A product with a zero size: nothing to write, or the bias (zero without one) times beta.
 static int is_empty(const Product *p) { return !batch_size(p) || !p->m || !p->n || !p->k; }
 
 static void write_empty(const Product *p, char *c)

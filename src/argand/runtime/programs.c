@@ -1,11 +1,10 @@
-/* argand.runtime._native: the Python side of guard programs: made from rows, asked about views.
- *
- * Program(nodes, checks, collect, held, watched, owning)
- *   nodes:   (op, parent, live, versioned, operand) in walking order
- *   checks:  (kind, node, guard, versioned, expected), by node, those of no single node last
- *   collect: node numbers of the values the compiled code takes
- *   held:    objects kept alive; watched: objects held weakly, whose death ends the program
- */
+// argand.runtime._native: the Python side of guard programs: made from rows, asked about views.
+//
+// Program(nodes, checks, collect, held, watched, owning)
+//    nodes:   (op, parent, live, versioned, operand) in walking order
+//    checks:  (kind, node, guard, versioned, expected), by node, those of no single node last
+//    collect: node numbers of the values the compiled code takes
+//    held:    objects kept alive; watched: objects held weakly, whose death ends the program
 #include "guards.h"
 
 #include <structmember.h>
@@ -13,7 +12,7 @@
 PyObject *argand_null = NULL;
 PyTypeObject ArgandView_Type;
 
-/* ---- the end of a program ---- */
+// ---- the end of a program ----
 
 typedef struct {
     PyObject_HEAD
@@ -53,7 +52,7 @@ static int watch(ArgandProgram *program, PyObject *objects) {
     return 0;
 }
 
-/* ---- making ---- */
+// ---- making ----
 
 static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     Node *node = &program->nodes[i];
@@ -209,7 +208,7 @@ static void program_dealloc(PyObject *self) {
     Py_TYPE(self)->tp_free(self);
 }
 
-/* ---- asking ---- */
+// ---- asking ----
 
 int argand_world_of_view(PyObject *view, ArgandWorld *world) {
     if (!Py_IS_TYPE(view, &ArgandView_Type)) {

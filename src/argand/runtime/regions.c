@@ -1,14 +1,13 @@
-/* argand.runtime._native: regions, the tables of compiled entries.
- *
- * Every compiled object has a region: the callback that compiles, and per code object the entries
- * made so far. Code objects are held weakly: rows of dead ones are dropped when the table grows.
- * An entry whose guarded objects died has lost its target already and is dropped when met.
- */
+// argand.runtime._native: regions, the tables of compiled entries.
+//
+// Every compiled object has a region: the callback that compiles, and per code object the entries
+// made so far. Code objects are held weakly: rows of dead ones are dropped when the table grows.
+// An entry whose guarded objects died has lost its target already and is dropped when met.
 #include "regions.h"
 
 #include <structmember.h>
 
-/* ---- entries ---- */
+// ---- entries ----
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     PyObject *program, *target;
@@ -63,7 +62,7 @@ PyTypeObject ArgandEntry_Type = {
     .tp_members = entry_members,
 };
 
-/* ---- rows ---- */
+// ---- rows ----
 
 static size_t slot_of(const ArgandRegion *region, const PyCodeObject *code) {
     return ((uintptr_t)code >> 5) & ((size_t)region->slots - 1);
@@ -86,14 +85,14 @@ ArgandRow *argand_region_find(ArgandRegion *region, PyCodeObject *code) {
     return row->code != NULL && is_alive(row) ? row : NULL;
 }
 
-/* The row must be out of the table: dropping entries runs code. */
+// The row must be out of the table: dropping entries runs code.
 static void drop_row(ArgandRow *row) {
     for (Py_ssize_t i = 0; i < row->count; i++) Py_DECREF(row->entries[i]);
     PyMem_Free(row->entries);
     Py_XDECREF(row->reference);
 }
 
-/* A table with room for one more row; rows of dead code objects are left behind. */
+// A table with room for one more row; rows of dead code objects are left behind.
 static int grow(ArgandRegion *region) {
     if (2 * (region->used + 1) <= region->slots) return 0;
     ArgandRow *old = region->rows;
@@ -216,7 +215,7 @@ ArgandEntry *argand_region_match(ArgandRegion *region, PyCodeObject *code,
     return NULL;
 }
 
-/* ---- the region as a Python object ---- */
+// ---- the region as a Python object ----
 
 static PyObject *region_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
     PyObject *callback;

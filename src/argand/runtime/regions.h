@@ -1,10 +1,10 @@
-/* Compiled entries of code objects, per region. */
+// Compiled entries of code objects, per region.
 #ifndef ARGAND_REGIONS_H
 #define ARGAND_REGIONS_H
 
 #include "guards.h"
 
-/* Guards and what to call when they hold. */
+// Guards and what to call when they hold.
 typedef struct {
     PyObject_HEAD
     ArgandProgram *program;
@@ -12,7 +12,7 @@ typedef struct {
     unsigned long long hits;
 } ArgandEntry;
 
-/* What a region knows of one code object. */
+// What a region knows of one code object.
 typedef struct {
     PyCodeObject *code; /* the key; only an address, the weak reference says whether it lives */
     PyObject *reference;
@@ -22,7 +22,7 @@ typedef struct {
     Py_ssize_t count;
 } ArgandRow;
 
-/* One per compiled object: callback, and a hash table of rows by code object. */
+// One per compiled object: callback, and a hash table of rows by code object.
 typedef struct {
     PyObject_HEAD
     PyObject *callback;
@@ -35,16 +35,16 @@ typedef struct {
 extern PyTypeObject ArgandEntry_Type;
 extern PyTypeObject ArgandRegion_Type;
 
-/* The row of a code object, or NULL. */
+// The row of a code object, or NULL.
 ArgandRow *argand_region_find(ArgandRegion *region, PyCodeObject *code);
 
-/* The entry whose guards hold, as a new reference and now the first of its row, or NULL.
- * collected points to room for its values, or to memory to be freed when it was too small. */
+// The entry whose guards hold, as a new reference and now the first of its row, or NULL.
+// collected points to room for its values, or to memory to be freed when it was too small.
 ArgandEntry *argand_region_match(ArgandRegion *region, PyCodeObject *code,
                                  const ArgandWorld *world, PyObject ***collected,
                                  Py_ssize_t room);
 
-/* Put an entry first in its row. 0, or -1 with an exception set. */
+// Put an entry first in its row. 0, or -1 with an exception set.
 int argand_region_add(ArgandRegion *region, PyCodeObject *code, ArgandEntry *entry);
 int argand_region_skip(ArgandRegion *region, PyCodeObject *code);
 

@@ -1,4 +1,4 @@
-/* One call of a plan in progress, shared by launch.c (its steps) and buffers.c (its tensors). */
+// One call of a plan in progress, shared by launch.c (its steps) and buffers.c (its tensors).
 #ifndef ARGAND_RUN_H
 #define ARGAND_RUN_H
 #include "plan.h"
@@ -15,13 +15,13 @@ typedef struct {
     int64_t *times;   /* nanoseconds per step, when the run is profiled */
 } Run;
 
-/* Store a new reference and the data pointer of a tensor object under a buffer id. */
+// Store a new reference and the data pointer of a tensor object under a buffer id.
 int argand_set_object(Run *run, int id, PyObject *object);
 
-/* The Python object of a buffer, made now if it does not exist yet (borrowed). */
+// The Python object of a buffer, made now if it does not exist yet (borrowed).
 PyObject *argand_object_of(Run *run, int id);
 
-/* The plan's numbers, from the inputs. */
+// The plan's numbers, from the inputs.
 int argand_compute_numbers(Run *run);
 
 #endif

@@ -1,10 +1,9 @@
-/* argand.runtime._native: tensor metadata in a few nanoseconds.
- *
- * The fields of a tensor are read where torch 2.13 keeps them, without calling torch. Nothing is
- * taken on trust: calibrate() compares every field with what Python says for a set of sample
- * tensors, and as long as it has not succeeded all answers come from Python (slow, same result).
- * Measured: 7 ns for all checks of a tensor; through DLPack the metadata alone takes 65 ns (design D4).
- */
+// argand.runtime._native: tensor metadata in a few nanoseconds.
+//
+// The fields of a tensor are read where torch 2.13 keeps them, without calling torch. Nothing is
+// taken on trust: calibrate() compares every field with what Python says for a set of sample
+// tensors, and as long as it has not succeeded all answers come from Python (slow, same result).
+// Measured: 7 ns for all checks of a tensor; through DLPack the metadata alone takes 65 ns (design D4).
 #include "tensors.h"
 
 #define INLINE_DIMS 5 /* sizes and strides of small tensors live inside the object */
@@ -46,7 +45,7 @@ typedef struct {
     TensorImpl *impl;
 } TensorObject;
 
-/* Process-wide facts about torch, written once at import under the GIL. */
+// Process-wide facts about torch, written once at import under the GIL.
 static int calibrated = 0;
 static PyObject *slow_match = NULL;  /* (tensor, spec) -> bool */
 static PyObject *tensor_type = NULL; /* torch.Tensor */
@@ -63,7 +62,7 @@ static const int64_t *strides_of(const TensorImpl *impl) {
                                      : impl->shape.outside + impl->dims;
 }
 
-/* 1, 0, or -1 with an exception set. */
+// 1, 0, or -1 with an exception set.
 static int requires_grad(PyObject *tensor, const TensorImpl *impl) {
     const AutogradMeta *meta = impl->autograd;
     if (meta == NULL) return 0;
@@ -82,7 +81,7 @@ static int same_or_any(const int64_t *expected, const int64_t *actual, Py_ssize_
     return 1;
 }
 
-/* expected: a stride, -1 for any, -2 - j for the size of dimension j times its stride */
+// expected: a stride, -1 for any, -2 - j for the size of dimension j times its stride
 static int same_strides(const int64_t *expected, const int64_t *sizes, const int64_t *strides,
                         Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -131,7 +130,7 @@ const void *argand_tensor_storage(PyObject *tensor) {
     return impl == NULL ? NULL : impl->storage;
 }
 
-/* ---- checks ---- */
+// ---- checks ----
 
 static int fill_dims(PyObject *row, int64_t *into, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -142,7 +141,7 @@ static int fill_dims(PyObject *row, int64_t *into, Py_ssize_t count) {
     return 0;
 }
 
-/* row: (type, keys, header, requires_grad, sizes, strides or None, spec) */
+// row: (type, keys, header, requires_grad, sizes, strides or None, spec)
 ArgandTensorCheck *argand_tensor_check_new(PyObject *row) {
     PyObject *type, *sizes, *strides, *spec;
     unsigned long long keys;
@@ -177,7 +176,7 @@ void argand_tensor_check_free(ArgandTensorCheck *check) {
     PyMem_Free(check);
 }
 
-/* ---- calibration ---- */
+// ---- calibration ----
 
 static int dims_equal(PyObject *expected, const int64_t *actual) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected); i++)
@@ -185,7 +184,7 @@ static int dims_equal(PyObject *expected, const int64_t *actual) {
     return 1;
 }
 
-/* sample: (tensor, address of the impl, sizes, strides, keys, requires_grad, is_view) */
+// sample: (tensor, address of the impl, sizes, strides, keys, requires_grad, is_view)
 static int sample_agrees(PyObject *sample) {
     PyObject *tensor, *sizes, *strides;
     unsigned long long address, keys;

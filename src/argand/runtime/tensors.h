@@ -1,4 +1,4 @@
-/* Tensor metadata, read where torch keeps it. */
+// Tensor metadata, read where torch keeps it.
 #ifndef ARGAND_TENSORS_H
 #define ARGAND_TENSORS_H
 
@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* What a tensor must look like: a TensorSpec of runtime/guards.py in C. */
+// What a tensor must look like: a TensorSpec of runtime/guards.py in C.
 typedef struct {
     PyTypeObject *type; /* borrowed: the guard program kills its entry with the type */
     uint64_t keys;
@@ -18,20 +18,20 @@ typedef struct {
     PyObject *spec; /* the Python row, for the slow road */
 } ArgandTensorCheck;
 
-/* From the tuple made by runtime/programs.py; NULL with an exception set. */
+// From the tuple made by runtime/programs.py; NULL with an exception set.
 ArgandTensorCheck *argand_tensor_check_new(PyObject *row);
 void argand_tensor_check_free(ArgandTensorCheck *check);
 
-/* 1 it matches, 0 it does not, -1 an exception is set (slow road only). */
+// 1 it matches, 0 it does not, -1 an exception is set (slow road only).
 int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value);
 
-/* Whether argand_tensor_matches runs no Python code. */
+// Whether argand_tensor_matches runs no Python code.
 int argand_tensors_are_fast(void);
 
-/* New reference to the int size of one dimension, or NULL (without exception) if there is none. */
+// New reference to the int size of one dimension, or NULL (without exception) if there is none.
 PyObject *argand_tensor_size(PyObject *tensor, Py_ssize_t dim);
 
-/* Identity of the storage of a tensor, or NULL if it has none or is not readable. */
+// Identity of the storage of a tensor, or NULL if it has none or is not readable.
 const void *argand_tensor_storage(PyObject *tensor);
 
 #endif

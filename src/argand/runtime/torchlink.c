@@ -1,4 +1,4 @@
-/* argand.runtime._native, link to torch: C functions of the torch that Python has loaded. */
+// argand.runtime._native, link to torch: C functions of the torch that Python has loaded.
 #include "launch.h"
 #include <dlfcn.h>
 
@@ -24,8 +24,8 @@ static int resolve(const Wanted *wanted)
     return 0;
 }
 
-/* The at::Tensor is the first field of a Python tensor. Proved on a real one before we rely on it:
- * a tensor whose sizes are read back through torch's own accessor. */
+// The at::Tensor is the first field of a Python tensor. Proved on a real one before we rely on it:
+// a tensor whose sizes are read back through torch's own accessor.
 static int verify_layout(TorchLink *found)
 {
     const int64_t sizes[2] = {3, 5}, strides[2] = {7, 1};
