@@ -75,9 +75,7 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     lines = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(":")[1].strip() for line in lines.splitlines() if "model name" in line]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    )
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "cpu": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),

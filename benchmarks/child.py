@@ -111,12 +111,7 @@ def interleave(
 
 
 def steady(
-    case_name: str,
-    mode: str,
-    engines: list[str],
-    rounds: int,
-    seconds: float,
-    clock: str = "wall",
+    case_name: str, mode: str, engines: list[str], rounds: int, seconds: float, clock: str = "wall"
 ) -> dict[str, Answer]:
     """Interleaved times of all engines in this process."""
     answers: dict[str, Answer] = {}
@@ -164,9 +159,7 @@ class InstantBackend:
         return instant
 
 
-def overhead(
-    program: str, engines: list[str], rounds: int, seconds: float, clock: str = "wall"
-) -> dict[str, Answer]:
+def overhead(program: str, engines: list[str], rounds: int, seconds: float, clock: str = "wall") -> dict[str, Answer]:
     """Seconds of a compiled call on tiny tensors, minus its graphs (which do nothing)."""
     answers: dict[str, Answer] = {}
     calls: dict[str, Callable[[], Any]] = {}
@@ -215,12 +208,7 @@ def front(program: str, engine: str, phase: str) -> Answer:
     return {"status": "wrong" if bad else "ok", "seconds": [seconds]}
 
 
-ACTIONS: dict[str, Callable[..., Any]] = {
-    "first": first,
-    "steady": steady,
-    "overhead": overhead,
-    "front": front,
-}
+ACTIONS: dict[str, Callable[..., Any]] = {"first": first, "steady": steady, "overhead": overhead, "front": front}
 
 
 def main() -> None:

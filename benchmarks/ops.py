@@ -72,9 +72,7 @@ class Sample:
     leaves: list[Any]
     spec: Any
 
-    def arguments(
-        self, requires_grad: bool
-    ) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
+    def arguments(self, requires_grad: bool) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
         """Fresh copies of the arguments, and those of them that get gradients."""
         made: list[Any] = []
         inputs: list[Tensor] = []
@@ -131,10 +129,7 @@ def samples_of(op: Any, dtype: torch.dtype, limit: int) -> Iterator[Sample]:
 
 def _cotangents(results: list[Tensor]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return [
-        torch.rand(r.shape, generator=generator, dtype=torch.float64).add(0.5).to(r.dtype)
-        for r in results
-    ]
+    return [torch.rand(r.shape, generator=generator, dtype=torch.float64).add(0.5).to(r.dtype) for r in results]
 
 
 def evaluate(call: Callable[..., Any], sample: Sample, order: int) -> list[Any]:
@@ -148,11 +143,7 @@ def evaluate(call: Callable[..., Any], sample: Sample, order: int) -> list[Any]:
         if not current:
             break
         gradients = torch.autograd.grad(
-            current,
-            inputs,
-            _cotangents(current),
-            allow_unused=True,
-            create_graph=step + 1 < order,
+            current, inputs, _cotangents(current), allow_unused=True, create_graph=step + 1 < order
         )
         stages.append([None if g is None else g.detach().clone() for g in gradients])
         current = [g for g in gradients if g is not None and g.requires_grad]
@@ -172,9 +163,7 @@ def mismatch(actual: list[Any], expected: list[Any], random: bool) -> str:
                 if a is not b:
                     return f"{name}: only one of them is None"
             elif a.shape != b.shape or a.dtype != b.dtype:
-                return (
-                    f"{name}: {b.dtype} {list(b.shape)} expected, {a.dtype} {list(a.shape)} given"
-                )
+                return f"{name}: {b.dtype} {list(b.shape)} expected, {a.dtype} {list(a.shape)} given"
             elif not random:
                 factor = 1 if name == "result" else GRADIENT_FACTOR
                 distance, limit = difference(a, b), LIMITS.get(b.dtype, DEFAULT_LIMIT) * factor
@@ -192,9 +181,7 @@ def fallback(collector: events.Collector) -> str:
     return "" if collector.total("capture.graphs") else "no graph was made"
 
 
-def check(
-    op: Any, sample: Sample, order: int, compile_: Callable[..., Any], kernels: Counter[str]
-) -> tuple[str, str]:
+def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any], kernels: Counter[str]) -> tuple[str, str]:
     """('equal' | 'fell back' | 'differs' | 'error' | 'left out', cause) of one sample.
 
     Equal means compiled and equal; a sample that fell back (to eager, with a count) is equal too.
@@ -230,13 +217,9 @@ def check(
     return ("fell back", cause) if cause else ("equal", "")
 
 
-def _rounding(
-    call: Callable[..., Any], sample: Sample, order: int, actual: list[Any], expected: list[Any]
-) -> bool:
+def _rounding(call: Callable[..., Any], sample: Sample, order: int, actual: list[Any], expected: list[Any]) -> bool:
     """Whether gradients that differ are as near to the ones in float64 as eager's own."""
-    leaves = [
-        x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in sample.leaves
-    ]
+    leaves = [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in sample.leaves]
     try:
         exact = evaluate(call, Sample("", leaves, sample.spec), order)
         return all(map(excused, actual, expected, exact))
@@ -345,9 +328,7 @@ def _by_dtype(rows: list[Row]) -> list[str]:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops", description=__doc__)
-    parser.add_argument(
-        "--backend", default="argand", help="a backend of argand; none: eager itself; torch"
-    )
+    parser.add_argument("--backend", default="argand", help="a backend of argand; none: eager itself; torch")
     parser.add_argument("--ops", default="", help="substrings of names, comma-separated")
     parser.add_argument("--exact", action="store_true", help="names must match as a whole")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
@@ -397,9 +378,7 @@ def main() -> None:
     )
     path = arguments.out or ROOT / "results" / f"ops-{arguments.backend}.jsonl"
     sweep = Sweep(path, arguments.limit, arguments.jobs, arguments.fresh)
-    rows = sweep.run(
-        names[: arguments.first or None], lambda name: examine(operators[name], settings)
-    )
+    rows = sweep.run(names[: arguments.first or None], lambda name: examine(operators[name], settings))
     failed = path.with_name(path.stem + "-failures.json")
     failed.write_text(json.dumps([row for row in rows if row["status"] != "ok"], indent=1))
     print(summarize(rows, arguments.backend))

@@ -22,10 +22,7 @@ from benchmarks.child import interleave
 from benchmarks.figures import ratio
 from benchmarks.models import Program, select
 
-PARTITIONS: dict[str, Callable[..., Any]] = {
-    "default": default_partition,
-    "min-cut": min_cut_partition,
-}
+PARTITIONS: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut_partition}
 
 
 @dataclasses.dataclass

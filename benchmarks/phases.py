@@ -81,11 +81,7 @@ def finish(phase: str, name: str, mode: str, base: str, answers: dict[str, Row])
             compiles = engine != "eager" or phase == "steady"  # eager has nothing to start
             if reference and compiles:
                 relative = ratio(reference, samples)
-                row |= {
-                    "ratio": relative.middle,
-                    "ratio_low": relative.low,
-                    "ratio_high": relative.high,
-                }
+                row |= {"ratio": relative.middle, "ratio_low": relative.low, "ratio_high": relative.high}
         yield row
 
 

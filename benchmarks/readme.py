@@ -47,10 +47,7 @@ def table(phase: str, mode: str, rows: list[Row]) -> list[str]:
         cells = [_cell(places.get((case, engine))) for engine in engines]
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     found = [digest(rows, engine) for engine in engines]
-    means = [
-        "" if d.engine == base or not d.cases else f"{d.geomean:.2f}x, worst {d.worst:.2f}x"
-        for d in found
-    ]
+    means = ["" if d.engine == base or not d.cases else f"{d.geomean:.2f}x, worst {d.worst:.2f}x" for d in found]
     lines.append("| **geomean** | " + " | ".join(means) + " |")
     return [*lines, ""]
 

@@ -129,14 +129,7 @@ def counted() -> Iterator[dict[str, int]]:
             totals[event.counter] = totals.get(event.counter, 0) + event.amount
 
 
-def judge(
-    compiled: Callable[..., Any],
-    module: nn.Module,
-    args: Any,
-    kwargs: Any,
-    expected: Any,
-    mode: str,
-) -> Row:
+def judge(compiled: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any, expected: Any, mode: str) -> Row:
     """Call twice and compare; status ok or wrong, with the distances and the times."""
     row: Row = {"status": "ok"}
     for name, wanted in zip(("first", "second"), expected, strict=True):
@@ -155,12 +148,7 @@ def judge(
 
 
 def attempt(
-    make: Callable[[nn.Module], Callable[..., Any]],
-    model: nn.Module,
-    args: Any,
-    kwargs: Any,
-    expected: Any,
-    mode: str,
+    make: Callable[[nn.Module], Callable[..., Any]], model: nn.Module, args: Any, kwargs: Any, expected: Any, mode: str
 ) -> Row:
     """Compile a copy of the model and judge it; errors become rows."""
     module = copy.deepcopy(model)
@@ -200,14 +188,7 @@ def rival_row(settings: Settings, model: nn.Module, args: Any, kwargs: Any, expe
 
         name = RIVAL_BACKENDS[settings.backend]
         backend = CountingBackend(lookup_backend(name), sizes)
-        row = attempt(
-            lambda m: torch.compile(m, backend=backend),
-            model,
-            args,
-            kwargs,
-            expected,
-            settings.mode,
-        )
+        row = attempt(lambda m: torch.compile(m, backend=backend), model, args, kwargs, expected, settings.mode)
         row["graphs"] = len(sizes)
         torch._dynamo.reset()
         make = functools.partial(torch.compile, backend="eager", fullgraph=True)
@@ -230,9 +211,7 @@ def examine(zoo: ModuleType, name: str, settings: Settings) -> Row:
         return row | attempt(lambda m: m, model, args, kwargs, expected, settings.mode)
     sizes: list[int] = []
     with counted() as counters:
-        row |= attempt(
-            lambda m: compiler(settings, sizes)(m), model, args, kwargs, expected, settings.mode
-        )
+        row |= attempt(lambda m: compiler(settings, sizes)(m), model, args, kwargs, expected, settings.mode)
     row |= {"graphs": len(sizes), "nodes": sum(sizes), "counters": counters}
     if row["status"] == "ok" and not any(sizes):
         row |= {"status": "no graph", "cause": "no graph with operators was made"}
@@ -250,8 +229,7 @@ def summarize(rows: list[Row], settings: Settings) -> str:
     single = sum(bool(row.get("fullgraph")) for row in rows)
     lines = [
         f"zoo: backend {settings.backend}, mode {settings.mode}: {len(rows)} models",
-        f"  captured  {captured} ({captured / max(len(rows), 1):.1%})   "
-        f"fullgraph {single}   {dict(states)}",
+        f"  captured  {captured} ({captured / max(len(rows), 1):.1%})   fullgraph {single}   {dict(states)}",
     ]
     graphs = [row["graphs"] for row in rows if row.get("graphs")]
     if graphs:
@@ -314,9 +292,7 @@ def main() -> None:
     names = names[: arguments.first or None]
     if not names:
         sys.exit(f"no model of the zoo matches {arguments.models!r}")
-    settings = Settings(
-        arguments.backend, arguments.mode, arguments.rival, arguments.strict, arguments.threads
-    )
+    settings = Settings(arguments.backend, arguments.mode, arguments.rival, arguments.strict, arguments.threads)
     if any(name.startswith("hf:") for name in names):
         zoo.names("hf")  # imported once here, not once in each child
     if any(name.startswith("timm:") for name in names):

@@ -47,9 +47,7 @@ def used_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Attribute):
             yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-            ("import_module", "__import__")
-        ):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
             constants = (a.value for a in node.args if isinstance(a, ast.Constant))
             yield from ((node.lineno, value) for value in constants if isinstance(value, str))
 

@@ -36,14 +36,9 @@ def main() -> int:
     total = code_lines(files) + c_lines
     longest = max(lengths, key=lambda path: lengths[path])
     print(f"sizes: {total} lines of code ({c_lines} of C) in {len(files)} Python files")
-    print(
-        f"sizes: median file {statistics.median(lengths.values()):.0f}, longest {longest.name}",
-        end="",
-    )
+    print(f"sizes: median file {statistics.median(lengths.values()):.0f}, longest {longest.name}", end="")
     print(f" {lengths[longest]}; longest function {functions[0][1]} {functions[0][0]}")
-    faults = [
-        f"{p.relative_to(SOURCE)}: {n} lines" for p, n in lengths.items() if n > MAX_PYTHON_FILE
-    ]
+    faults = [f"{p.relative_to(SOURCE)}: {n} lines" for p, n in lengths.items() if n > MAX_PYTHON_FILE]
     faults += [f"{name}: {n} lines" for n, name in functions if n > MAX_FUNCTION]
     if total > MAX_TOTAL:
         faults.append(f"the product has {total} lines, over {MAX_TOTAL}")

@@ -53,9 +53,7 @@ class Program:
         """The gradients of one training step in float64; of a module, which this changes."""
         assert isinstance(self.target, nn.Module)
         self.target.double()
-        self.args = tuple(
-            a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in self.args
-        )
+        self.args = tuple(a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in self.args)
         self.run(self.target)
         return self.gradients()
 
@@ -86,8 +84,7 @@ class Case:
         leaves: tuple[Tensor, ...] = ()
         if mode == "train" and not isinstance(target, nn.Module):
             args = tuple(
-                arg.requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg
-                for arg in args
+                arg.requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg for arg in args
             )
         if mode == "train":
             leaves = tuple(a for a in args if isinstance(a, Tensor) and a.requires_grad)

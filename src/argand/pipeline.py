@@ -177,9 +177,7 @@ def _compile_frame(
 
     history = histories.of(view.code) if histories is not None else None
     plan = (
-        Plan(False)
-        if history is None
-        else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
+        Plan(False) if history is None else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     )
     captured = capture_frame(
         view.code,

@@ -130,9 +130,7 @@ def test_aot_autograd_factory():
         return compile_graph
 
     backend = argand.aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
+        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference")
     )
     f = argand.compile(lambda x: x.sin().sum(), backend=backend)
     with torch.no_grad():
@@ -313,8 +311,7 @@ def test_packages_with_entry_points_are_found_in_both_directions(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[argand_backends]\ntheirs = theirs:backend\n"
-        "[torch_dynamo_backends]\nof_torch = theirs:backend\n"
+        "[argand_backends]\ntheirs = theirs:backend\n[torch_dynamo_backends]\nof_torch = theirs:backend\n"
     )
     program = textwrap.dedent(
         """

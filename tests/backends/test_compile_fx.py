@@ -34,11 +34,7 @@ def test_passes_see_their_graphs():
     gm = torch.fx.symbolic_trace(lambda x: (torch.relu(x) * 2,))
     x = torch.randn(5, requires_grad=True)
     compiled = argand.compile_fx(
-        gm,
-        [x],
-        pre_grad_pass=spy("pre"),
-        joint_pass=spy("joint"),
-        post_partition_pass=spy("post"),
+        gm, [x], pre_grad_pass=spy("pre"), joint_pass=spy("joint"), post_partition_pass=spy("post")
     )
     compiled(x)[0].sum().backward()
     assert [stage for stage, _ in seen] == ["pre", "joint", "post", "post"]

@@ -27,9 +27,7 @@ def case(function):
 
 
 def run(function, *args, calls=2, fullgraph=True):
-    compiled = argand.compile(
-        function, backend="eager", fullgraph=fullgraph, options={"strict": True}
-    )
+    compiled = argand.compile(function, backend="eager", fullgraph=fullgraph, options={"strict": True})
     with events.collect() as heard:
         for _ in range(calls):
             torch.manual_seed(0)
@@ -347,15 +345,7 @@ def records(x):
     p.z.append(p.x + p.y)
     n = Pair(x, 2)
     r = dataclasses.replace(p, y=5)
-    return (
-        p,
-        n,
-        n._replace(right=3),
-        r.x * r.y,
-        n.left + n[1],
-        Color(1) is Color.RED,
-        Color.BLUE.name,
-    )
+    return (p, n, n._replace(right=3), r.x * r.y, n.left + n[1], Color(1) is Color.RED, Color.BLUE.name)
 
 
 @case
@@ -411,15 +401,7 @@ def operator_module(x):
 @case
 def numbers(x):
     n = x.shape[0]
-    return (
-        x * math.sqrt(n) + math.pi,
-        divmod(7, 2),
-        round(2.5),
-        abs(-3),
-        pow(2, 3),
-        int("4"),
-        n // 2,
-    )
+    return (x * math.sqrt(n) + math.pi, divmod(7, 2), round(2.5), abs(-3), pow(2, 3), int("4"), n // 2)
 
 
 @case
@@ -494,14 +476,7 @@ def matching(x):
             case _:
                 return None
 
-    return (
-        kind({"a": x, "b": 1}),
-        kind([1, 2]),
-        kind(Point(x)),
-        kind(Color.RED),
-        kind("s"),
-        kind(1.5),
-    )
+    return (kind({"a": x, "b": 1}), kind([1, 2]), kind(Point(x)), kind(Color.RED), kind("s"), kind(1.5))
 
 
 @case
@@ -695,9 +670,7 @@ def test_autograd_function_and_gradients():
             return grad * 3 * x
 
     def f(x):
-        return (
-            Double.apply(x) + torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
-        ).sum()
+        return (Double.apply(x) + torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)).sum()
 
     x = torch.ones(2, requires_grad=True)
     y = torch.ones(2, requires_grad=True)

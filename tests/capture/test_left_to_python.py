@@ -256,9 +256,7 @@ def test_left_to_python(name, capsys):
         expected = capsys.readouterr().out
         got = run(x.clone())
         assert capsys.readouterr().out == expected
-        torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(
-            want, torch.Tensor
-        ) else same(got, want)
+        torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(want, torch.Tensor) else same(got, want)
 
 
 def same(got, want):

@@ -14,9 +14,7 @@ from argand.capture.bytecode import Slot, decode, stack_before
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _OBJECT = 2 * _WORD  # refcount, type
 _FRAME_POINTER = _OBJECT + _WORD  # PyFrameObject: f_back, f_frame
-_STACKTOP = (
-    8 * _WORD
-)  # _PyInterpreterFrame: eight pointers, int stacktop, two bytes, then localsplus
+_STACKTOP = 8 * _WORD  # _PyInterpreterFrame: eight pointers, int stacktop, two bytes, then localsplus
 _LOCALSPLUS = 9 * _WORD
 NULL = object()
 

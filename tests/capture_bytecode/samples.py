@@ -358,10 +358,7 @@ for _function, _arguments in (
     (with_propagates, ()),
     (with_in_handler, ()),
     (comprehensions, (6,)),
-    (
-        matching,
-        ([0, [1, 2], (3, 4, 5), {"key": 1, "o": 2}, 1 + 2j, "s", None, {"other": 1}, []],),
-    ),
+    (matching, ([0, [1, 2], (3, 4, 5), {"key": 1, "o": 2}, 1 + 2j, "s", None, {"other": 1}, []],)),
     (closures, (3,)),
     (argument_is_a_cell, (3,)),
     (unbound_later, (True,)),

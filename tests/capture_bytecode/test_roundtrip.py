@@ -23,11 +23,7 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 def real_codes() -> Iterator[CodeType]:
     library = Path(sysconfig.get_paths()["stdlib"])
     modules = Path(torch.__file__).parent / "nn" / "modules"
-    files = [
-        *sorted(library.glob("*.py"))[::4],
-        *(library / "asyncio").glob("*.py"),
-        *modules.glob("*.py"),
-    ]
+    files = [*sorted(library.glob("*.py"))[::4], *(library / "asyncio").glob("*.py"), *modules.glob("*.py")]
     for file in files:
         yield from codes_in(compile(file.read_text(errors="replace"), str(file), "exec"))
 
@@ -76,25 +72,14 @@ def test_every_opcode_has_a_stack_effect() -> None:
             for jumps in (False, True):
                 popped, pushed = dialect.effect(normal, arg, jumps=jumps)
                 expected = dis.stack_effect(
-                    dis.opmap[name],
-                    arg if dis.opmap[name] >= dis.HAVE_ARGUMENT else None,
-                    jump=jumps,
+                    dis.opmap[name], arg if dis.opmap[name] >= dis.HAVE_ARGUMENT else None, jump=jumps
                 )
                 if name not in DIFFERENT:
                     assert pushed - popped == expected, (name, arg, jumps)
 
 
 # dis.stack_effect tells the effect on another path for these: PRECALL and CALL share one; the rest end a block.
-DIFFERENT = {
-    "PRECALL",
-    "CALL",
-    "RERAISE",
-    "GET_LEN",
-    "SEND",
-    "RETURN_VALUE",
-    "RETURN_GENERATOR",
-    "END_ASYNC_FOR",
-}
+DIFFERENT = {"PRECALL", "CALL", "RERAISE", "GET_LEN", "SEND", "RETURN_VALUE", "RETURN_GENERATOR", "END_ASYNC_FOR"}
 
 
 def test_jumps_grow_when_code_is_inserted() -> None:
@@ -115,16 +100,9 @@ def test_jumps_grow_when_code_is_inserted() -> None:
     new = []
     for i in old:
         if i.index == at:
-            new += [
-                Instruction(at + k, "NOP", None, None, -1, i.positions, None, i.handler)
-                for k in range(300)
-            ]
+            new += [Instruction(at + k, "NOP", None, None, -1, i.positions, None, i.handler) for k in range(300)]
         target = None if i.target is None else move(i.target)
-        new.append(
-            Instruction(
-                move(i.index), i.op, i.arg, i.argval, i.offset, i.positions, target, i.handler
-            )
-        )
+        new.append(Instruction(move(i.index), i.op, i.arg, i.argval, i.offset, i.positions, target, i.handler))
     longer = assemble(new, code)
     assert longer.co_code.count(bytes((dis.opmap["EXTENDED_ARG"],))) >= 2
     assert type(count)(longer, {})(10) == 20 or type(count)(longer, {"range": range})(10) == 20

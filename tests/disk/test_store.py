@@ -20,11 +20,7 @@ SECTIONS = {"graph": b"text of a graph", "code": bytes(range(256)) * 3, "empty":
 KEY = "ab" * 16
 
 
-@given(
-    st.dictionaries(
-        st.text("abcxyz_", min_size=1, max_size=24), st.binary(max_size=200), max_size=8
-    )
-)
+@given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=24), st.binary(max_size=200), max_size=8))
 def test_round_trip(sections):
     assert decode(encode(sections)) == sections
     assert decode(encode(sections, b"secret"), b"secret") == sections
@@ -186,9 +182,7 @@ def test_killed_writer_leaves_no_half_entry(tmp_path):
         "print('ready', flush=True)\n"
         "while True: store.put('ab' * 16, {'data': b'x' * 5_000_000})\n"
     )
-    writer = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    writer = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     writer.stdout.readline()
     store = Store(tmp_path)
     for _ in range(20):

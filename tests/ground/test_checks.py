@@ -34,10 +34,7 @@ def test_a_forbidden_use_is_found(tmp_path, line):
 
 
 def test_the_rooms_that_may(tmp_path):
-    for place, line in (
-        ("backends/bridges", "import torch._dynamo"),
-        ("native", "import llvmlite"),
-    ):
+    for place, line in (("backends/bridges", "import torch._dynamo"), ("native", "import llvmlite")):
         path = tmp_path / place / "allowed.py"
         path.parent.mkdir(parents=True)
         path.write_text(line)
@@ -62,9 +59,7 @@ def test_an_upward_import_breaks_the_layers(tmp_path):
 
     def run():
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     assert run().returncode == 0
     (tmp_path / "src/argand/support/planted.py").write_text("import argand.ops\n")

@@ -115,8 +115,7 @@ def test_ratios_pair_the_rounds():
 
 def test_geomean_is_not_clipped_and_the_worst_is_shown():
     rows = [
-        {"engine": "e", "case": name, "status": "ok", "ratio": ratio}
-        for name, ratio in (("good", 4.0), ("bad", 0.01))
+        {"engine": "e", "case": name, "status": "ok", "ratio": ratio} for name, ratio in (("good", 4.0), ("bad", 0.01))
     ]
     rows.append({"engine": "e", "case": "broken", "status": "error"})
     found = summary.digest(rows, "e")
@@ -124,9 +123,7 @@ def test_geomean_is_not_clipped_and_the_worst_is_shown():
     assert (found.worst_case, found.worst, found.cases, found.failures) == ("bad", 0.01, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(12.34, "12.3 s"), (0.0021, "2.1 ms"), (3.2e-6, "3.2 us")]
-)
+@pytest.mark.parametrize(("seconds", "text"), [(12.34, "12.3 s"), (0.0021, "2.1 ms"), (3.2e-6, "3.2 us")])
 def test_times_have_units(seconds, text):
     assert summary.time_text(seconds) == text
 

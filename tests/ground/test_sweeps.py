@@ -134,9 +134,7 @@ def test_ops_sees_wrong_results_gradients_and_errors(monkeypatch):
     row = ops.examine(AddOne(), settings)
     assert row["status"] == "wrong" and row["counts"]["differs"] > 1
     assert row["failures"][0]["cause"].startswith("result: differs by")
-    monkeypatch.setattr(
-        ops, "_compiler", lambda _: lambda call: lambda x: call(x.detach()) + 2 * x - 2
-    )
+    monkeypatch.setattr(ops, "_compiler", lambda _: lambda call: lambda x: call(x.detach()) + 2 * x - 2)
     row = ops.examine(AddOne(), settings)
     assert row["failures"][0]["cause"].startswith("gradient: differs by"), row
     assert "1 of" in ops.summarize([row, {"status": "ok"}], "none")

@@ -48,13 +48,7 @@ def program(x, w, i):
 
 def test_text_round_trip():
     with events.collect() as heard:
-        run(
-            program,
-            torch.randn(8, 5),
-            torch.randn(5, 3),
-            torch.tensor([1, 3, 9]),
-            options=Options(verify=True),
-        )
+        run(program, torch.randn(8, 5), torch.randn(5, 3), torch.tensor([1, 3, 9]), options=Options(verify=True))
     for text in heard.texts("ir"):
         body = text.replace("[aten.mm.default]", "[aten.mm.default]")
         assert print_graph(parse_graph(body)) == text

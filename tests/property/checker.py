@@ -51,9 +51,7 @@ class Picture:
         if isinstance(value, set | frozenset):
             return ("set", sorted(map(repr, value)))
         if hasattr(value, "getvalue"):
-            text = (
-                value.getvalue()
-            )  # a printed tensor names its history, which is the backend's own
+            text = value.getvalue()  # a printed tensor names its history, which is the backend's own
             return ("buffer", text if self.exact else re.sub(r"grad_fn=<\w+>", "grad_fn", text))
         if hasattr(value, "__dict__"):
             return (type(value).__name__, self.of(vars(value)))
@@ -183,10 +181,7 @@ def differences(program: Program, wrap: Callable, *, exact: bool = True) -> str 
     for number, (want, got) in enumerate(zip(expected, found, strict=True), 1):
         for part in ("outcome", "world", "lines"):
             if getattr(want, part) != getattr(got, part):
-                return (
-                    f"call {number}, {part}:\n  eager    {getattr(want, part)}\n"
-                    f"  compiled {getattr(got, part)}"
-                )
+                return f"call {number}, {part}:\n  eager    {getattr(want, part)}\n  compiled {getattr(got, part)}"
     return None
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def assign(g: Generator, scope: Scope) -> Statement:
-    kind = g.pick(
-        "tensor", "tensor", "tensor", "int", "float", "bool", "str", "list", "dict", "set"
-    )
+    kind = g.pick("tensor", "tensor", "tensor", "int", "float", "bool", "str", "list", "dict", "set")
     value = g.expression(scope, kind, 3)
     name = g.target(scope, kind)
     g.bind(scope, kind, name)
@@ -86,9 +84,7 @@ def if_plain(g: Generator, scope: Scope) -> Statement:
 
 
 def if_tensor(g: Generator, scope: Scope) -> Statement:
-    test = (
-        f"{g.expression(scope, 'tensor')}.sum() {g.pick('>', '<')} {g.expression(scope, 'float')}"
-    )
+    test = f"{g.expression(scope, 'tensor')}.sum() {g.pick('>', '<')} {g.expression(scope, 'float')}"
     form = g.pick("if {}:", "if not {}:", "if ({}) and flag:", "if flag or ({}):")
     clauses = [(form.format(test), g.small(scope.inner()))]
     if g.random.random() < 0.5:
@@ -347,10 +343,7 @@ def nested_generator(g: Generator, scope: Scope) -> Statement:
     name, result = g.fresh("enerator"), g.fresh("list")
     first, second = g.expression(scope, "int"), g.expression(scope, "list")
     drive = g.pick(
-        f"list({name}())",
-        f"[*{name}(), 1]",
-        f"[next({name}(), 0)]",
-        f"[a for a, _ in zip({name}(), range(2))]",
+        f"list({name}())", f"[*{name}(), 1]", f"[next({name}(), 0)]", f"[a for a, _ in zip({name}(), range(2))]"
     )
     g.bind(scope, "list", result)
     body = simple(f"yield {first}\nfor v in {second}[:2]:\n    yield v + 1")
@@ -363,8 +356,7 @@ def loop_of_closures(g: Generator, scope: Scope) -> Statement:
     g.bind(scope, "int", result)
     make = g.pick(f"lambda: {name} + 1", f"lambda {name}={name}: {name} * 2")
     return simple(
-        f"{held} = []\nfor {name} in range(3):\n    {held}.append({make})\n"
-        f"{result} = sum(f() for f in {held})"
+        f"{held} = []\nfor {name} in range(3):\n    {held}.append({make})\n{result} = sum(f() for f in {held})"
     )
 
 
@@ -395,9 +387,7 @@ def early_return(g: Generator, scope: Scope) -> Statement:
 
 
 def delete(g: Generator, scope: Scope) -> Statement:
-    kinds = [
-        (kind, name) for kind, names in scope.names.items() for name in names if name in scope.own
-    ]
+    kinds = [(kind, name) for kind, names in scope.names.items() for name in names if name in scope.own]
     kind, name = g.random.choice(kinds)
     if len(scope.names[kind]) < 2:
         return simple("pass")

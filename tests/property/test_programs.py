@@ -11,9 +11,7 @@ from .program_generator import generate
 @pytest.mark.parametrize("batch", range(20))
 def test_compiled_programs_are_right(batch):
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # recompile limits are expected: programs change their world
+        warnings.simplefilter("ignore")  # recompile limits are expected: programs change their world
         for seed in range(10 * batch, 10 * batch + 10):
             program = generate(seed)
             difference = differences(program, compile_with("eager"))

@@ -81,22 +81,10 @@ TENSOR = torch.zeros(4, 6)
         (Guard(K.ID_IS, X, two), 5, "`x` was <function two at"),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), 5, "`x` was a tensor, is 5"),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), TENSOR[:2], "`x.shape[0]` was 4, is 2"),
-        (
-            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
-            TENSOR.double(),
-            "`x.dtype` was torch.float32, is torch.float64",
-        ),
-        (
-            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
-            torch.zeros(6, 4).t(),
-            "`x.stride()` was (6, 1), is (1, 4)",
-        ),
+        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), TENSOR.double(), "`x.dtype` was torch.float32, is torch.float64"),
+        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.zeros(6, 4).t(), "`x.stride()` was (6, 1), is (1, 4)"),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.zeros(4), "`x.dim()` was 2, is 1"),
-        (
-            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
-            torch.nn.Parameter(TENSOR),
-            "`type(x)` was Tensor, is Parameter",
-        ),
+        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.nn.Parameter(TENSOR), "`type(x)` was Tensor, is Parameter"),
         (
             Guard(K.TENSOR, X, tensor_spec(TENSOR)),
             TENSOR.clone().requires_grad_(),

@@ -290,9 +290,7 @@ def test_other_threads_pay_nothing_and_see_nothing():
 
 
 def test_threads_share_entries():
-    run = HandMade(
-        helper, lambda view: [Guard(K.EQUALS, Local("x"), view.localsplus[0])], (Local("x"),)
-    )
+    run = HandMade(helper, lambda view: [Guard(K.EQUALS, Local("x"), view.localsplus[0])], (Local("x"),))
     errors = []
 
     def work(seed):

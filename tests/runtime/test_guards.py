@@ -473,9 +473,7 @@ def test_every_root_and_step():
 @pytest.mark.parametrize("source", [Cell("free"), Closure(FrameFunction(), 0)])
 def test_cell_is_rebound(source):
     inner = outer(2)
-    run = HandMade(
-        inner, lambda view: [Guard(K.EQUALS, source, inner.__closure__[0].cell_contents)]
-    )
+    run = HandMade(inner, lambda view: [Guard(K.EQUALS, source, inner.__closure__[0].cell_contents)])
 
     def change():
         inner.__closure__[0].cell_contents = 9
@@ -706,9 +704,7 @@ def test_programs_hold_objects_weakly():
         pass
 
     thing, kind = Thing(), weakref.ref(Thing)
-    run = HandMade(
-        same, [Guard(K.ID_IS, Local("value"), thing), Guard(K.TYPE_IS, Local("value"), Thing)]
-    )
+    run = HandMade(same, [Guard(K.ID_IS, Local("value"), thing), Guard(K.TYPE_IS, Local("value"), Thing)])
     run.compiled(thing)
     view = run.misses.pop()
     assert run.entries[0].program.check(view) == ()

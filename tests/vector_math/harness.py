@@ -36,8 +36,7 @@ def loop_text(name, element, lanes, arity=1):
     vector = element if lanes == 1 else f"<{lanes} x {element}>"
     result = library.emit(name, text, ["%x", "%y"][:arity], element, lanes)
     loads = "".join(
-        f"  %p{a} = getelementptr {element}, ptr %a{a}, i64 %i\n"
-        f"  %{a} = load {vector}, ptr %p{a}, align 4\n"
+        f"  %p{a} = getelementptr {element}, ptr %a{a}, i64 %i\n  %{a} = load {vector}, ptr %p{a}, align 4\n"
         for a in ("x", "y")[:arity]
     )
     body = "\n".join(text.lines)
@@ -68,9 +67,7 @@ def machine():
     llvm.initialize_native_asmprinter()
     llvm.load_library_permanently("libm.so.6")
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=2,
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
 
 
@@ -97,9 +94,7 @@ def compiled(name, element, lanes, arity=1):
 def _fresh_machine():
     machine()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=2,
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
 
 

@@ -37,9 +37,7 @@ class Region:
 
     __slots__ = ("fake", "memory", "node", "origin", "parent", "step", "version")
 
-    def __init__(
-        self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None
-    ) -> None:
+    def __init__(self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
         self.origin = (parent, step, 0)  # the view as the program made it, and when
         self.node: Node | None = None

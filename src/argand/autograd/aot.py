@@ -76,9 +76,7 @@ def compile_with_autograd(
     return compile_program(gm, example_inputs, compilers)
 
 
-def compile_program(
-    gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers
-) -> Callable[..., Any]:
+def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> Callable[..., Any]:
     """The same, with everything the caller wants in one object."""
     program, rebuild = _flatten(run_graph(gm))
     table = gm.meta.get("sizes")
@@ -92,9 +90,7 @@ def compile_program(
     return rebuild(compile_traced(program, traced, compilers))
 
 
-def _try_trace(
-    program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1
-) -> Traced | None:
+def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1) -> Traced | None:
     """The traced program; None, with a count of why, when only eager is right for it."""
     try:
         with events.stage("autograd.trace"):
@@ -147,9 +143,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     return _remembered(run, run_forward, traced, backward, compilers)
 
 
-def _remembered(
-    run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers
-) -> Any:
+def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers) -> Any:
     """The same callable; the disk cache has it now, when it can."""
     place, key = compilers.remember, getattr(forward, "stored_key", "")
     if place is None or not key:
@@ -160,21 +154,15 @@ def _remembered(
     return run
 
 
-def late_halves(
-    gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers
-) -> tuple[Any, Any]:
+def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
     """What a program restored from disk needs beyond its forward."""
     return _halves(_flatten(run_graph(gm))[0], traced, backward, compilers)
 
 
-def _halves(
-    program: Program, traced: Traced, backward: GraphModule, compilers: Compilers
-) -> tuple[Any, Any]:
+def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, compilers),
-        _differentiate_later(
-            program, traced, dataclasses.replace(compilers, remember=None, sizes=None)
-        ),
+        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=None, sizes=None)),
     )
 
 
@@ -204,9 +192,7 @@ def keep_writes(traced: Traced) -> None:
     end.args = (outputs[len(mutations) :],)
 
 
-def _partition(
-    joint: GraphModule, traced: Traced, compilers: Compilers
-) -> tuple[GraphModule, GraphModule]:
+def _partition(joint: GraphModule, traced: Traced, compilers: Compilers) -> tuple[GraphModule, GraphModule]:
     extra: dict[str, Any] = {}
     if compilers.partition is min_cut_partition:
         extra["memory_budget"] = compilers.options.memory_budget
@@ -230,11 +216,7 @@ def _compile_later(
             with lock:
                 if present not in known:
                     full = present == every
-                    chosen = (
-                        module
-                        if full
-                        else _part(program, traced, module, compilers, present, primals)
-                    )
+                    chosen = module if full else _part(program, traced, module, compilers, present, primals)
                     known[present] = chosen and _compile_backward(chosen, compilers)
         return known[present]
 
@@ -253,12 +235,7 @@ def _examples(module: GraphModule) -> list[Any]:
 
 
 def _part(
-    program: Program,
-    traced: Traced,
-    module: GraphModule,
-    compilers: Compilers,
-    present: int,
-    primals: Sequence[Any],
+    program: Program, traced: Traced, module: GraphModule, compilers: Compilers, present: int, primals: Sequence[Any]
 ) -> GraphModule | None:
     """The backward of some of the results, from what the forward has saved for all of them.
 

@@ -144,16 +144,12 @@ def _reads_data(func: OpOverload) -> bool:
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 
 
-def complete(
-    func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, ...]:
+def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Arguments for a twin that lacks a default of the op (bernoulli.p and bernoulli_.float)."""
     if isinstance(twin, Copied):
         return args
     missing = []
-    for own, other in zip(
-        func._schema.arguments[len(args) :], twin._schema.arguments[len(args) :], strict=False
-    ):
+    for own, other in zip(func._schema.arguments[len(args) :], twin._schema.arguments[len(args) :], strict=False):
         if own.kwarg_only or own.name in kwargs or other.has_default_value():
             break
         missing.append(own.default_value)

@@ -33,14 +33,7 @@ class Step(NamedTuple):
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """What makes two tensors on one storage the same region of it."""
-    return (
-        tensor.shape,
-        tensor.stride(),
-        tensor.storage_offset(),
-        tensor.dtype,
-        tensor.is_conj(),
-        tensor.is_neg(),
-    )
+    return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
 def same_layout(shape: tuple[int, ...], one: tuple[int, ...], two: tuple[int, ...]) -> bool:
@@ -70,9 +63,7 @@ def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: in
     return [Step(func, tail, kwargs)]
 
 
-def shifted_view(
-    tensor: torch.Tensor, size: list[int], stride: list[int], shift: int
-) -> torch.Tensor:
+def shifted_view(tensor: torch.Tensor, size: list[int], stride: list[int], shift: int) -> torch.Tensor:
     """as_strided with an offset relative to the tensor's own; for replay on real tensors."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + shift)
 
@@ -125,9 +116,7 @@ _SPLITS: Final[dict[Any, Callable[..., list[Step]]]] = {
 Emit = Callable[..., Any]
 
 
-def undo_step(
-    step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]
-) -> Any:
+def undo_step(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]) -> Any:
     """Node of the parent after its view got the value ``child``; ``old`` is a fake of the parent."""
     return _UNDO[step.func](step, child, old, emit, parent)
 

@@ -16,13 +16,9 @@ from argand.runtime.lifetimes import forget_text_with
 from argand.support.errors import InternalError
 
 
-def make_module(
-    graph: Graph, constants: Mapping[str, torch.Tensor], name: str, sizes: Any = None
-) -> GraphModule:
+def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str, sizes: Any = None) -> GraphModule:
     """A GraphModule that generates its Python code only when somebody calls or prints it."""
-    root = {
-        node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"
-    }
+    root = {node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"}
     module = forget_text_with(_LazyGraphModule(root, graph, class_name=name))
     if sizes is not None:
         module.meta["sizes"] = sizes.table
@@ -72,9 +68,7 @@ def add_node(graph: Graph, op: str, target: Any, args: Any, kwargs: Any, name: s
     return node
 
 
-def extract(
-    nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, draws: bool
-) -> Graph:
+def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, draws: bool) -> Graph:
     """A graph of its own computing ``outputs`` from ``inputs``.
 
     It keeps the order of ``nodes``; anything else it needs is computed just before its first use.

@@ -40,9 +40,7 @@ class Gradient:
         tracked = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
         inputs = [arguments[place] for place in self.wanted]
         found = torch.autograd.grad(tracked, inputs, tangents, allow_unused=True)
-        return tuple(
-            torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)
-        )
+        return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
 
 
 class _Sealed(torch.autograd.Function):

@@ -190,9 +190,7 @@ def _row(
         how = "no_grad"  # a view made under no_grad says that it requires grad, as a leaf
     else:
         how = "plain"
-    if value.requires_grad and (
-        how in ("detach", "detached") or (how == "plain" and not _follows(value, base))
-    ):
+    if value.requires_grad and (how in ("detach", "detached") or (how == "plain" and not _follows(value, base))):
         raise Untraceable("an output shares memory with a tensor of another history")
     return Row(source, index, how, value, path(base, value))
 

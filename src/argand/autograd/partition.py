@@ -153,9 +153,7 @@ class Split:
         return (
             is_checkpointed(node)
             and node not in self.results
-            and all(
-                user.meta.get("checkpoint") == region for user in node.users if user in self.forward
-            )
+            and all(user.meta.get("checkpoint") == region for user in node.users if user in self.forward)
         )
 
     def _price(self, node: Node) -> int:
@@ -240,18 +238,13 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     primals, tangents = split_placeholders(joint)
     saved = [*(node for node in saved if not is_size(node)), *filter(is_size, primals)]
     constants = {
-        str(node.target): getattr(joint, str(node.target))
-        for node in joint.graph.nodes
-        if node.op == "get_attr"
+        str(node.target): getattr(joint, str(node.target)) for node in joint.graph.nodes if node.op == "get_attr"
     }
     forward_nodes = [node for node in joint.graph.nodes if not node.meta.get("is_backward")]
     backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]
     forward = extract(forward_nodes, primals, [*outputs[:count], *saved], draws=True)
     backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], draws=False)
-    halves = (
-        make_module(forward, constants, "Forward"),
-        make_module(backward, constants, "Backward"),
-    )
+    halves = (make_module(forward, constants, "Forward"), make_module(backward, constants, "Backward"))
     for half in halves:
         half.meta.update(joint.meta)
     return halves

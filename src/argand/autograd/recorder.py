@@ -42,9 +42,7 @@ class Recorder(FakeMode):
     """Records into ``graph``. ``decompositions`` maps OpOverloads to Python functions."""
 
     def __init__(
-        self,
-        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-        sizes: SizeTable | None = None,
+        self, decompositions: Mapping[Any, Callable[..., Any]] | None = None, sizes: SizeTable | None = None
     ) -> None:
         super().__init__(sizes)
         self.learn: Callable[..., None] = lambda *_: None
@@ -139,9 +137,7 @@ class Recorder(FakeMode):
             self.aliasing.view(parent, step, view)
         return result
 
-    def _write(
-        self, func: Any, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _write(self, func: Any, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An op that writes: record its functional twin, store the results."""
         targets = [args[i] if i < len(args) else kwargs.get(name) for i, name in recipe.written]
         arguments = func._schema.arguments
@@ -174,13 +170,7 @@ class Recorder(FakeMode):
         return answer[0] if len(answer) == 1 else tuple(answer)
 
     def _record_copied(
-        self,
-        func: Any,
-        twin: Copied,
-        recipe: Recipe,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        targets: list[Any],
+        self, func: Any, twin: Copied, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]
     ) -> tuple[Any, ...]:
         described = super().__torch_dispatch__(func, (), args, kwargs)
         results = described if isinstance(described, tuple) else (described,)
@@ -212,8 +202,7 @@ class Recorder(FakeMode):
             raise Untraceable("a write to a tensor that is no input of the graph")
         if len(value.shape) > len(target.shape):
             raise RuntimeError(
-                f"output with shape {list(target.shape)} doesn't match the broadcast shape "
-                f"{list(value.shape)}"
+                f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}"
             )
 
     def _reshape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -411,9 +400,7 @@ def _lift(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     return recorder.record(aten.clone.default, args, _NO_KWARGS)
 
 
-def _batch_norm(
-    recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """native_batch_norm updates the running statistics, although its schema does not say so."""
     mean, variance, training = args[3:6]
     if not training or mean is None:

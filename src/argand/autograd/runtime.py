@@ -80,9 +80,7 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 # -- after the graph -------------------------------------------------------------------------
 
 
-def _write_back(
-    mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor]
-) -> None:
+def _write_back(mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor]) -> None:
     """Give inputs their new values and the versions eager would have left."""
     targets, news, counted, versions = [], [], [], []
     for mutation, value in zip(mutations, values, strict=False):
@@ -134,8 +132,7 @@ class Epilogue:
         self.count = traced.results
         self.written_in_graph = written_in_graph
         self.trivial = not self.mutations and all(
-            row.source == "fresh" and row.how == "self" and row.index == k
-            for k, row in enumerate(self.rows)
+            row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(self.rows)
         )
 
     def __call__(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
@@ -200,9 +197,7 @@ def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) ->
 # -- training ----------------------------------------------------------------------------------
 
 
-def run_training(
-    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
-) -> Callable[..., Any]:
+def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
     epilogue = Epilogue(traced, written_in_graph=False)
@@ -245,9 +240,7 @@ def _fit_tangent(
     return torch.empty_strided(shape, wanted, dtype=dtype).copy_(tangent)
 
 
-def _make_function(
-    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
-) -> Callable[..., Any]:
+def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
     results, random, sizes = traced.results, traced.random, traced.sizes
     places = _Places(traced)
@@ -314,14 +307,10 @@ class _Places:
         self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
         self.checked = [
-            k
-            for k, value in enumerate(traced.inputs)
-            if isinstance(value, torch.Tensor) and k not in unread
+            k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor) and k not in unread
         ]
 
-    def gather(
-        self, grads: Sequence[Any], opened: Mapping[Symbol, int] | None
-    ) -> tuple[int, list[torch.Tensor]]:
+    def gather(self, grads: Sequence[Any], opened: Mapping[Symbol, int] | None) -> tuple[int, list[torch.Tensor]]:
         """(bits of the tangents that are there, those tangents as the graph wants them)."""
         present, found = 0, []
         for bit, (place, fake) in enumerate(self.tangents):
@@ -332,10 +321,7 @@ class _Places:
         return present, found
 
     def fill(
-        self,
-        tangents: Sequence[torch.Tensor],
-        present: int,
-        opened: Mapping[Symbol, int] | None,
+        self, tangents: Sequence[torch.Tensor], present: int, opened: Mapping[Symbol, int] | None
     ) -> list[torch.Tensor]:
         """All tangents, with zeros for those that are not there."""
         given = iter(tangents)
@@ -366,9 +352,7 @@ def _release(ctx: Any) -> None:
         ctx.primals = None
 
 
-def _differentiate(
-    ctx: Any, tangents: list[Any], checked: Sequence[int], again: Differentiable
-) -> Sequence[Any]:
+def _differentiate(ctx: Any, tangents: list[Any], checked: Sequence[int], again: Differentiable) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
     _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
     primals = ctx.primals

@@ -51,10 +51,7 @@ class OpenSizes:
             if isinstance(shown, SizeInt):
                 made[id(real)] = table.size(shown)
             elif isinstance(real, torch.Tensor) and id(real) not in made:
-                sides = [
-                    [table.at(self.table.express(n)) for n in row]
-                    for row in (shown.shape, shown.stride())
-                ]
+                sides = [[table.at(self.table.express(n)) for n in row] for row in (shown.shape, shown.stride())]
                 fake = torch.empty_strided(*sides, dtype=real.dtype)
                 fake = torch._conj(fake) if real.is_conj() else fake
                 fake = torch._neg_view(fake) if real.is_neg() else fake
@@ -92,8 +89,7 @@ class OpenSizes:
 
     def _row(self, one: Row, two: Row) -> Row:
         steps = tuple(
-            step._replace(tail=self.same(step.tail, twin.tail))
-            for step, twin in zip(one.steps, two.steps, strict=True)
+            step._replace(tail=self.same(step.tail, twin.tail)) for step, twin in zip(one.steps, two.steps, strict=True)
         )
         value = self.same(one.value, two.value) if one.source == "constant" else None
         return Row(one.source, one.index, one.how, value, steps)
@@ -133,9 +129,7 @@ class OpenSizes:
             size = one
         else:
             symbols = size.expr.symbols if isinstance(size, SizeInt) else None
-            self.refuse(
-                f"an integer is no known function of sizes: {one}, elsewhere {two}", symbols
-            )
+            self.refuse(f"an integer is no known function of sizes: {one}, elsewhere {two}", symbols)
         self._pairs[one, two] = size
         return size
 

@@ -46,9 +46,7 @@ class Place(NamedTuple):
     options: Options
 
 
-def place_of(
-    gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str
-) -> Place | None:
+def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str) -> Place | None:
     """Where the entry of a program belongs; None, with a count of why, when it cannot have one."""
     if not options.cache:
         return None
@@ -108,11 +106,7 @@ def _state() -> list[Any]:
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         *(torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
         *(str(torch.get_default_dtype()), c._get_deterministic_algorithms()),
-        *(
-            c._get_flash_sdp_enabled(),
-            c._get_mem_efficient_sdp_enabled(),
-            c._get_math_sdp_enabled(),
-        ),
+        *(c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled()),
         *(c._get_mkldnn_enabled(), torch.get_float32_matmul_precision()),
     ]
 
@@ -123,10 +117,7 @@ def _state() -> list[Any]:
 def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> bool:
     """Store a traced program whose forward (and backward) graphs have these keys."""
     writer = Writer(_RECORDS)
-    rows = [
-        row if row.source == "constant" else dataclasses.replace(row, value=None)
-        for row in traced.effects.rows
-    ]
+    rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations)
     try:

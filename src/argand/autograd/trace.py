@@ -365,12 +365,7 @@ def leaf_indices(leaves: Sequence[Any]) -> list[int]:
     known: set[int] = set()
     indices = []
     for index, leaf in enumerate(leaves):
-        if (
-            isinstance(leaf, torch.Tensor)
-            and leaf.requires_grad
-            and leaf.is_leaf
-            and id(leaf) not in known
-        ):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf and id(leaf) not in known:
             known.add(id(leaf))
             indices.append(index)
     return indices
@@ -429,9 +424,7 @@ def _backward(
         fakes.append(fake)
     recorder.backward = True
     recorder.lines = recorder.line_book.current if recorder.line_book is not None else None
-    versions = {
-        id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"
-    }
+    versions = {id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"}
     torch.set_autocast_enabled("cpu", False)
     with recorder, _NoPeeking():
         outputs = [results[k] for k in tangents]
@@ -443,9 +436,7 @@ def _backward(
                 gradients = run_engine(outputs, fakes, wanted)
         except RuntimeError as error:
             if "modified by an inplace operation" in str(error):
-                raise Untraceable(
-                    "eager refuses this backward, and only if it is asked for"
-                ) from error
+                raise Untraceable("eager refuses this backward, and only if it is asked for") from error
             raise
     for memory in recorder.aliasing.memories.values():
         if memory.version != versions.get(id(memory), memory.version):
@@ -491,6 +482,5 @@ def _drop_history(graph: Graph) -> None:
                 node.meta["val"] = value.data
         elif isinstance(value, tuple | list):
             node.meta["val"] = tuple(
-                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item
-                for item in value
+                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item for item in value
             )

@@ -48,9 +48,7 @@ def aot_autograd(
     bw_compiler: Callable[..., Any] | None = None,
     inference_compiler: Callable[..., Any] | None = None,
     partition_fn: Callable[..., Any] | None = None,
-    decompositions: Mapping[Any, Callable[..., Any]]
-    | Callable[[], Mapping[Any, Any]]
-    | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | Callable[[], Mapping[Any, Any]] | None = None,
     options: Options | None = None,
 ) -> Callable[..., Any]:
     """A backend that differentiates a graph, then hands aten graphs to the given compilers."""

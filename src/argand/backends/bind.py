@@ -90,9 +90,7 @@ def bind_backend(
 ) -> BoundBackend:
     """Resolve a backend now, so that a wrong name or option fails at ``argand.compile``."""
     if mode is not None and options:
-        raise OptionError(
-            "mode and options cannot be given together", hint="put the mode's settings into options"
-        )
+        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
     function: CompilerFunction
     if isinstance(backend, list | tuple):
         function = FirstThatTakes(tuple(backend))

@@ -17,9 +17,7 @@ def _run_boxed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
     return make_boxed_func(gm.forward)
 
 
-def aot_eager(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
+def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
     """Forward and backward graphs, run by torch's kernels."""
     note_ignored("aot_eager", keywords)
     backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition)
@@ -40,7 +38,5 @@ def aot_eager_decomp_partition(
 ) -> Callable[..., Any]:
     """The same on the decomposed ops the code generator sees."""
     note_ignored("aot_eager_decomp_partition", keywords)
-    backend = aot_autograd(
-        fw_compiler=_run_boxed, partition_fn=min_cut_partition, decompositions=decompositions
-    )
+    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition, decompositions=decompositions)
     return backend(gm, example_inputs)

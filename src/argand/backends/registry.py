@@ -32,14 +32,8 @@ _IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "eager_noexcept": ("argand.backends.ladder:eager_noexcept", (DEBUG,)),
     "eager_debug": ("argand.backends.ladder:eager_debug", (DEBUG,)),
     "aot_eager": ("argand.backends.ladder_aot:aot_eager", (DEBUG,)),
-    "aot_eager_default_partitioner": (
-        "argand.backends.ladder_aot:aot_eager_default_partitioner",
-        (DEBUG,),
-    ),
-    "aot_eager_decomp_partition": (
-        "argand.backends.ladder_aot:aot_eager_decomp_partition",
-        (DEBUG,),
-    ),
+    "aot_eager_default_partitioner": ("argand.backends.ladder_aot:aot_eager_default_partitioner", (DEBUG,)),
+    "aot_eager_decomp_partition": ("argand.backends.ladder_aot:aot_eager_decomp_partition", (DEBUG,)),
     "ts": ("argand.backends.torchscript:ts", (DEBUG,)),
     "aot_ts": ("argand.backends.torchscript:aot_ts", (DEBUG,)),
     "relu_compile_error_TESTING_ONLY": ("argand.backends.failing:relu_compile_error", (DEBUG,)),
@@ -81,8 +75,7 @@ def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
 
 _lock: Final = threading.RLock()
 _registry: Final[dict[str, _Registered]] = {
-    name: _Registered(functools.partial(_import_function, path), tags)
-    for name, (path, tags) in _IN_TREE.items()
+    name: _Registered(functools.partial(_import_function, path), tags) for name, (path, tags) in _IN_TREE.items()
 }
 _default: Final[list[str | CompilerFunction]] = ["argand"]
 
@@ -116,16 +109,12 @@ def register_backend(
     compiler_fn: None = None, *, name: str | None = None, tags: Sequence[str] = ()
 ) -> Callable[[CompilerFunction], CompilerFunction]: ...
 def register_backend(
-    compiler_fn: CompilerFunction | None = None,
-    *,
-    name: str | None = None,
-    tags: Sequence[str] = (),
+    compiler_fn: CompilerFunction | None = None, *, name: str | None = None, tags: Sequence[str] = ()
 ) -> CompilerFunction | Callable[[CompilerFunction], CompilerFunction]:
     """Register a backend, as a decorator with or without arguments or as a call."""
     if compiler_fn is None:
         return cast(
-            "Callable[[CompilerFunction], CompilerFunction]",
-            functools.partial(register_backend, name=name, tags=tags),
+            "Callable[[CompilerFunction], CompilerFunction]", functools.partial(register_backend, name=name, tags=tags)
         )
     if not callable(compiler_fn):
         raise InvalidBackend(
@@ -135,9 +124,7 @@ def register_backend(
     key = name or str(getattr(compiler_fn, "__name__", type(compiler_fn).__name__))
     with _lock:
         if key in _registry:
-            raise InvalidBackend(
-                f"a backend named {key!r} is registered already", hint="choose another name="
-            )
+            raise InvalidBackend(f"a backend named {key!r} is registered already", hint="choose another name=")
         _registry[key] = _Registered(_constant(compiler_fn), tuple(tags))
     return compiler_fn
 
@@ -171,9 +158,7 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
     if row is not None:
         if missing := _missing(backend):
             hint = f"what works here: {', '.join(list_backends())}"
-            raise InvalidBackend(
-                f"backend {backend!r} needs {missing}, which is not here", hint=hint
-            )
+            raise InvalidBackend(f"backend {backend!r} needs {missing}, which is not here", hint=hint)
         return row.load()
     point = _entry_points().get(backend)
     if point is None:
@@ -185,9 +170,7 @@ def _unknown(name: str) -> InvalidBackend:
     names = list_backends(None)
     near = difflib.get_close_matches(name, names, n=3)
     guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return InvalidBackend(
-        f"no backend named {name!r}", hint=f"{guess}argand.list_backends(None): {', '.join(names)}"
-    )
+    return InvalidBackend(f"no backend named {name!r}", hint=f"{guess}argand.list_backends(None): {', '.join(names)}")
 
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> CompilerFunction:
@@ -196,8 +179,7 @@ def _load_entry_point(point: importlib.metadata.EntryPoint) -> CompilerFunction:
     except Exception as error:
         package = point.dist.name if point.dist is not None else point.value
         raise InvalidBackend(
-            f"backend {point.name!r} of package {package!r} does not load:"
-            f" {type(error).__name__}: {error}",
+            f"backend {point.name!r} of package {package!r} does not load: {type(error).__name__}: {error}",
             hint=f"repair or uninstall {package!r}",
         ) from error
     with _lock:

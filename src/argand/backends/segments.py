@@ -37,9 +37,7 @@ class Segment:
     outputs: tuple[Node, ...]
 
 
-def find_segments(
-    gm: GraphModule, takes: Callable[[Node], bool], min_nodes: int = 2
-) -> list[Segment]:
+def find_segments(gm: GraphModule, takes: Callable[[Node], bool], min_nodes: int = 2) -> list[Segment]:
     """The runs of taken nodes worth handing over."""
     segments: list[Segment] = []
     run: list[Node] = []
@@ -57,18 +55,14 @@ def find_segments(
 
 def _make_segment(run: Sequence[Node]) -> Segment:
     inside = set(run)
-    inputs = dict.fromkeys(
-        source for node in run for source in node.all_input_nodes if source not in inside
-    )
+    inputs = dict.fromkeys(source for node in run for source in node.all_input_nodes if source not in inside)
     outputs = [node for node in run if any(user not in inside for user in node.users)]
     return Segment(tuple(run), tuple(inputs), tuple(outputs))
 
 
 def _declined(segment: Segment, why: str) -> str:
     first = why.strip().split("\n")[0]
-    return (
-        f"{segment.nodes[0]} to {segment.nodes[-1]} ({len(segment.nodes)} nodes) declined: {first}"
-    )
+    return f"{segment.nodes[0]} to {segment.nodes[-1]} ({len(segment.nodes)} nodes) declined: {first}"
 
 
 def run_in_segments(

@@ -17,11 +17,7 @@ _VARARGS, _VARKEYWORDS = 4, 8  # co_flags
 
 
 def bind(
-    world: World,
-    function: types.FunctionType,
-    code: types.CodeType,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    world: World, function: types.FunctionType, code: types.CodeType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Local variables of `function(*args, **kwargs)` before its first instruction."""
     count = code.co_argcount
@@ -42,9 +38,7 @@ def bind(
     return values
 
 
-def _bind_keywords(
-    function: Any, code: Any, names: Any, at: int, values: Any, args: Any, kwargs: Any
-) -> None:
+def _bind_keywords(function: Any, code: Any, names: Any, at: int, values: Any, args: Any, kwargs: Any) -> None:
     allowed = names[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     rest: dict[str, Any] = {}
     for name, value in kwargs.items():

@@ -24,17 +24,8 @@ from argand.support.errors import Break, CaptureBreak
 if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
-_MODULE_DICTS: Final = {
-    "_parameters": torch.nn.Parameter,
-    "_buffers": torch.Tensor,
-    "_modules": torch.nn.Module,
-}
-_STABLE: Final = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    type,
-    types.ModuleType,
-)
+_MODULE_DICTS: Final = {"_parameters": torch.nn.Parameter, "_buffers": torch.Tensor, "_modules": torch.nn.Module}
+_STABLE: Final = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
 # Attributes of a tensor that the fake answers rightly.
 _METADATA: Final = frozenset(
     {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "names"}
@@ -128,8 +119,7 @@ def _is_data_descriptor(tracer: Tracer, found: Any) -> bool:
     if kind is types.FunctionType or kind in PLAIN:
         return False
     return (
-        lookup(tracer, kind, "__set__") is not MISSING
-        or lookup(tracer, kind, "__delete__") is not MISSING
+        lookup(tracer, kind, "__set__") is not MISSING or lookup(tracer, kind, "__delete__") is not MISSING
     ) and lookup(tracer, kind, "__get__") is not MISSING
 
 
@@ -372,9 +362,7 @@ def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     if known is None and id(owner) in tracer.world.opaque:
         raise CaptureBreak(Break.B010, None, type=type(owner).__name__)
     found = lookup(tracer, type(owner), name)
-    own = name in getattr(owner, "__dict__", ()) or (
-        known is not None and name in getattr(known.raw, "__dict__", ())
-    )
+    own = name in getattr(owner, "__dict__", ()) or (known is not None and name in getattr(known.raw, "__dict__", ()))
     if name in _STATE or own:
         if known is None:
             if name in {"grad_fn", "_base", "_version"}:

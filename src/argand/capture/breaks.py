@@ -74,9 +74,7 @@ _CHAINED: Final[dict[str, int]] = {
 _KEEPS_OR_POPS: Final = {"JUMP_IF_FALSE_OR_POP": "not result", "JUMP_IF_TRUE_OR_POP": "result"}
 
 
-def write_break(
-    rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool
-) -> None:
+def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool) -> None:
     """Emit the operation and the resume chain."""
     inner = frames[0]
     instruction = inner.program[inner.index][1]
@@ -146,35 +144,25 @@ def _chain(
 
 
 def _wrap(
-    rebuilder: Rebuilder,
-    call: str,
-    chained: list[tuple[Frame, list[Any]]],
-    handled: BaseException | None,
+    rebuilder: Rebuilder, call: str, chained: list[tuple[Frame, list[Any]]], handled: BaseException | None
 ) -> str:
     partial = rebuilder.constant(functools.partial)
     for i, (frame, stack) in enumerate(chained):
         last = i == len(chained) - 1
         first = f"{partial}({call})"
-        call, handled = _resume(
-            rebuilder, frame, frame.index, stack, handled, last, first=first, thunk=True
-        )
+        call, handled = _resume(rebuilder, frame, frame.index, stack, handled, last, first=first, thunk=True)
     return call
 
 
 def _write_caught(
-    rebuilder: Rebuilder,
-    frames: list[Frame],
-    chained: list[tuple[Frame, list[Any]]],
-    handled: BaseException | None,
+    rebuilder: Rebuilder, frames: list[Frame], chained: list[tuple[Frame, list[Any]]], handled: BaseException | None
 ) -> str:
     """The continuation when the operation raises: a `try` of one of the frames, or the user's lines in the traceback."""
     inner = frames[0]
     handler = inner.program[inner.index][1].handler
     if handler is not None:
         stack = inner.stack[: handler.depth]
-        call, handled = _resume(
-            rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True
-        )
+        call, handled = _resume(rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True)
     else:
         code = rebuilder.constant(inner.code, "code")
         call = f"{rebuilder.constant(raise_at)}, {code}, {inner.index}, error"
@@ -212,12 +200,7 @@ def _resume(
         stack[slot] = stack[slots[at + 1]] if at + 1 < len(slots) else handled
     names = [n for n in live_locals(code, index) if n in frame.locals or n in frame.cells]
     made = make_resume(
-        code,
-        index,
-        stack=tuple([value is not NULL for value in stack]),
-        bound=tuple(names),
-        thunk=thunk,
-        raises=raises,
+        code, index, stack=tuple([value is not NULL for value in stack]), bound=tuple(names), thunk=thunk, raises=raises
     )
     if entered:
         made = _entered(made)
@@ -246,10 +229,7 @@ def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
     if not code.co_freevars:
         return rebuilder.constant(_resume_function(code, frame.globals), "resume")
     cells = [_cell(rebuilder, frame, name) for name in code.co_freevars]
-    make, names = (
-        rebuilder.constant(types.FunctionType),
-        rebuilder.constant(frame.globals, "globals"),
-    )
+    make, names = (rebuilder.constant(types.FunctionType), rebuilder.constant(frame.globals, "globals"))
     text = f"{make}({rebuilder.constant(code, 'code')}, {names}, {code.co_name!r}, None, ({', '.join(cells)},))"
     return rebuilder.fresh(text)
 

@@ -37,62 +37,20 @@ Kwargs = dict[str, Any]
 
 _HARMLESS_MODULES: Final = frozenset(
     {"builtins", "math", "cmath", "_operator", "operator", "itertools", "functools", "_functools"}
-    | {
-        "collections",
-        "_collections",
-        "_abc",
-        "typing",
-        "copy",
-        "re",
-        "_sre",
-        "types",
-        "enum",
-        "_enum",
-    }
+    | {"collections", "_collections", "_abc", "typing", "copy", "re", "_sre", "types", "enum", "_enum"}
     | {"_collections_abc", "collections.abc", "inspect", "numbers", "string", "_string", "struct"}
-    | {
-        "unicodedata",
-        "sys",
-        "abc",
-        "contextlib",
-        "dataclasses",
-        "posix",
-        "os",
-        "fractions",
-        "decimal",
-    }
-    | {
-        "_weakref",
-        "weakref",
-        "copyreg",
-        "_struct",
-        "_thread",
-        "_bisect",
-        "bisect",
-        "_heapq",
-        "heapq",
-    }
+    | {"unicodedata", "sys", "abc", "contextlib", "dataclasses", "posix", "os", "fractions", "decimal"}
+    | {"_weakref", "weakref", "copyreg", "_struct", "_thread", "_bisect", "bisect", "_heapq", "heapq"}
 )
 # Reads nothing of its arguments but their identity or type, or only stores them.
-_HOLDERS: Final = (
-    *(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),
-)
+_HOLDERS: Final = (*(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),)
 _KEEPS_TENSORS: Final = frozenset(
     {isinstance, issubclass, type, id, callable, zip, enumerate, list, tuple, set, dict, frozenset}
     | {range, slice, functools.partial, itertools.chain, itertools.islice, itertools.cycle, repr}
     | {itertools.repeat, itertools.product, itertools.zip_longest, itertools.tee, operator.is_}
     | {operator.is_not, hash, itertools.count, itertools.combinations, itertools.permutations}
     | {collections.OrderedDict, collections.deque, collections.defaultdict, any, all, super}
-    | {
-        itertools.pairwise,
-        reversed,
-        iter,
-        next,
-        property,
-        staticmethod,
-        classmethod,
-        types.MethodType,
-    }
+    | {itertools.pairwise, reversed, iter, next, property, staticmethod, classmethod, types.MethodType}
     | {itertools.accumulate, itertools.groupby, object.__new__, types.SimpleNamespace, typing.cast}
 )
 _ITERATING: Final = frozenset(
@@ -106,13 +64,7 @@ _ITERATING: Final = frozenset(
 _ITERATING_METHODS: Final = frozenset({"extend", "join", "update", "extendleft", "from_iterable"})
 _CALLING: Final = frozenset(
     {map, filter, sorted, min, max, itertools.starmap, itertools.takewhile, itertools.dropwhile}
-    | {
-        itertools.accumulate,
-        itertools.groupby,
-        itertools.filterfalse,
-        collections.defaultdict,
-        iter,
-    }
+    | {itertools.accumulate, itertools.groupby, itertools.filterfalse, collections.defaultdict, iter}
 )
 _PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
 
@@ -157,9 +109,7 @@ def _may_hold(function: Any) -> bool:
     return isinstance(owner, _HOLDERS) or (isinstance(kind, type) and issubclass(kind, _HOLDERS))
 
 
-def call_harmless(
-    tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False
-) -> Any:
+def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False) -> Any:
     """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
     if not trusted and not _is_harmless(function) and not only_numbers(function, args, kwargs):
         raise CaptureBreak(Break.B002, None, function=_name_of(function))
@@ -189,9 +139,7 @@ def only_numbers(function: Any, args: Args, kwargs: Kwargs) -> bool:
 
 
 def _is_plain_object(value: Any) -> bool:
-    return not isinstance(
-        value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType
-    )
+    return not isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType)
 
 
 def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -235,9 +183,7 @@ def iterable(tracer: Tracer, value: Any) -> Any:
     found = lookup(tracer, kind, "__iter__")
     if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
         value = operate.get_iter(tracer, value)
-        if operate.python_method(tracer, value, "__next__") and not getattr(
-            type(value), "_argand_native", False
-        ):
+        if operate.python_method(tracer, value, "__next__") and not getattr(type(value), "_argand_native", False):
             return tracer.call(tracer.polyfill("drain"), (value,), {})
     return value
 

@@ -97,9 +97,7 @@ def _write_instance_dict(rebuilder: Rebuilder, shadow: Shadow, now: dict[str, An
             rebuilder.emit(f"{name}.__dict__.pop({key!r}, None)")
 
 
-def _write_dict(
-    rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]
-) -> None:
+def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]) -> None:
     now = dict(dict.items(value))
     if _same(list(now), list(before)) and _same(list(now.values()), list(before.values())):
         return

@@ -26,13 +26,7 @@ from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import forget_text_with
 from argand.support import events
-from argand.support.errors import (
-    ArgandError,
-    BackendCompilerFailed,
-    Break,
-    CaptureBreak,
-    Location,
-)
+from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, Location
 from argand.support.symbols import Expr
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -56,10 +50,7 @@ def _set_nesting(depth: int) -> None:
 _STATE: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
     (torch.is_grad_enabled, torch._C._set_grad_enabled),
     (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
-    (
-        lambda: torch.get_autocast_dtype("cpu"),
-        lambda dtype: torch.set_autocast_dtype("cpu", dtype),
-    ),
+    (lambda: torch.get_autocast_dtype("cpu"), lambda dtype: torch.set_autocast_dtype("cpu", dtype)),
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     (_nesting, _set_nesting),
     (torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash),
@@ -140,9 +131,7 @@ def finish(
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = _facts(tracer, rebuilder.namespace, key)
-    return Captured(
-        guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts
-    )
+    return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
 
 
 def _facts(tracer: Tracer, namespace: dict[str, Any], key: str) -> Facts:
@@ -167,18 +156,14 @@ def _call_backend(backend: Backend, module: Any, inputs: list[Any]) -> Callable[
         except ArgandError:
             raise
         except Exception as error:
-            raise BackendCompilerFailed(
-                getattr(backend, "__name__", str(backend)), error
-            ) from error
+            raise BackendCompilerFailed(getattr(backend, "__name__", str(backend)), error) from error
     if not callable(compiled):
         name = getattr(backend, "__name__", str(backend))
         raise BackendCompilerFailed(name, TypeError(f"returned {compiled!r}, no callable"))
     return compiled
 
 
-def _graph_module(
-    tracer: Tracer, outputs: list[torch.fx.Node]
-) -> tuple[torch.fx.GraphModule | None, list[Any]]:
+def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
     recorder = tracer.recorder
     graph = recorder.graph
     output = graph.output(tuple(outputs))

@@ -128,9 +128,7 @@ class Frame:
                         else:
                             return step
                 except DataDependent as cause:
-                    raise self._broken(
-                        CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)
-                    ) from None
+                    raise self._broken(CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)) from None
                 except CaptureBreak as cause:
                     raise self._broken(cause) from None
                 except ArgandError:

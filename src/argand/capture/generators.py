@@ -30,9 +30,7 @@ class Generator:
 
     _argand_native = True
 
-    def __init__(
-        self, frame: Frame, function: types.FunctionType, args: Any, kwargs: Any, made_at: int
-    ) -> None:
+    def __init__(self, frame: Frame, function: types.FunctionType, args: Any, kwargs: Any, made_at: int) -> None:
         self.frame, self.function, self.args, self.kwargs = frame, function, args, kwargs
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False

@@ -46,15 +46,10 @@ def _function(name: str) -> Callable[..., Any]:
 
 BINARY: Final[dict[str, tuple[Callable[..., Any], str, str, str]]] = {
     **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
-    **{
-        f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__")
-        for s, n in _SYMBOLS.items()
-    },
+    **{f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__") for s, n in _SYMBOLS.items()},
 }
 PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
-COMPARE: Final = {
-    s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
-}
+COMPARE: Final = {s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()}
 
 
 def lookup(tracer: Tracer, kind: type, name: str) -> Any:
@@ -223,9 +218,7 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
     if found is not None:
         return truth(tracer, tracer.sealed(found, (container, key), {}))
     if lookup(tracer, type(container), "__contains__") is MISSING:
-        method = python_method(tracer, container, "__iter__") or python_method(
-            tracer, container, "__getitem__"
-        )
+        method = python_method(tracer, container, "__iter__") or python_method(tracer, container, "__getitem__")
         if method is not None:
             return any(item is key or item == key for item in iterate(tracer, container))
     check_readable(tracer, container)

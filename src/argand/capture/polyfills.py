@@ -83,9 +83,7 @@ def check(condition: Any, message: Any = None) -> None:
         raise RuntimeError(message() if message is not None else "Expected cond to be True")
 
 
-def associative_scan(
-    combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise"
-) -> Any:
+def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise") -> Any:
     """`torch.associative_scan` of a tensor or a tuple of tensors, in log2(n) steps over all of it."""
     many = isinstance(xs, tuple | list)
     parts = [part.flip(dim) if reverse else part for part in (xs if many else [xs])]

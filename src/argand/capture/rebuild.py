@@ -38,15 +38,7 @@ _REDUCED: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 _C: Final = types.BuiltinFunctionType
 _VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_POOLED: Final = (
-    numpy.generic,
-    types.CodeType,
-    re.Pattern,
-    property,
-    torch.finfo,
-    torch.iinfo,
-    types.GenericAlias,
-)
+_POOLED: Final = (numpy.generic, types.CodeType, re.Pattern, property, torch.finfo, torch.iinfo, types.GenericAlias)
 
 
 class CannotRebuild(CaptureBreak):
@@ -246,9 +238,7 @@ class Rebuilder:
 
     def _size(self, value: Size) -> str:
         sources = value.owner.sources
-        names = {
-            s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols
-        }
+        names = {s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
         swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
         return self.fresh(str(swapped))
 
@@ -293,9 +283,7 @@ class Rebuilder:
         error = self.tracer.traces.get(id(value))
         if error is None:
             return self.constant(value)
-        return self.fresh(
-            f"{self.value(error)}.__traceback__"
-        )  # now: the next raise makes a longer one
+        return self.fresh(f"{self.value(error)}.__traceback__")  # now: the next raise makes a longer one
 
     def _exception(self, value: BaseException) -> str:
         kind = self.value(type(value))
@@ -341,14 +329,7 @@ class Rebuilder:
         kind = type(value)
         make = native_base(kind)
         native = getattr(kind, "_argand_native", False)
-        if native or make not in {
-            object,
-            dict,
-            list,
-            set,
-            collections.OrderedDict,
-            collections.defaultdict,
-        }:
+        if native or make not in {object, dict, list, set, collections.OrderedDict, collections.defaultdict}:
             raise CannotRebuild(f"an object of type {kind.__module__}.{kind.__qualname__}")
         return f"{self.constant(make)}.__new__({self.value(kind)})"
 

@@ -32,9 +32,7 @@ _SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min
 # Their integers are no sizes.
 _NO_SIZES: Final = frozenset({"dim", "ndimension", "element_size", "get_device", "__hash__"})
 _NOT_NAME: Final = re.compile(r"\W+")
-_RANDOM: Final = frozenset(
-    {"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"}
-)
+_RANDOM: Final = frozenset({"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"})
 _STATEFUL: Final = frozenset({"batch_norm", "instance_norm", "_assert", "_assert_async"})
 
 
@@ -161,9 +159,7 @@ class Recorder:
         """Run a method of `args[0]` and record it."""
         return self._call("call_method", name, getattr(type(args[0]), name), args, kwargs)
 
-    def _call(
-        self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _call(self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
@@ -194,14 +190,7 @@ class Recorder:
         return result
 
     def _note(
-        self,
-        op: str,
-        target: Any,
-        args: Any,
-        kwargs: Any,
-        result: Any,
-        tensors: list[Any],
-        mutated: bool,
+        self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
     ) -> None:
         made = list(_tensors((result,)))
         if not mutated:

@@ -51,9 +51,7 @@ _SETTERS: Final = frozenset(
     | {"_set_sdp_use_cudnn", "_set_sdp_use_overrideable", "_set_sdp_priority_order"}
     | {"_set_deterministic_algorithms"}
 )
-_RANDOM_STATE: Final = frozenset(
-    {"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"}
-)
+_RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
     "torch._functorch",
@@ -74,12 +72,7 @@ LEFT_TO_PYTHON: Final = (
     "torch.cuda",
     "torch.export",
 )
-_HOOK_TABLES: Final = (
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_forward_hooks",
-    "_forward_pre_hooks",
-)
+_HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: Final = (
     "_global_backward_pre_hooks",
     "_global_backward_hooks",
@@ -116,9 +109,7 @@ def is_node(function: types.FunctionType) -> bool:
     return id(function) in _node_functions() or function.__module__ in _NODE_MODULES
 
 
-def call_native(
-    tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A C function of torch."""
     name = getattr(function, "__name__", "")
     if name in _SETTERS:
@@ -157,9 +148,7 @@ def apply_of(kind: Any) -> Any:
     return apply
 
 
-def call_module(
-    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
     if _is_hook_free(tracer, module):
         return tracer.call(tracer.load(module, "forward"), args, kwargs)

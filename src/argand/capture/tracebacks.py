@@ -27,13 +27,7 @@ def _stub(code: CodeType, index: int) -> FunctionType:
     positions = decode(code).instructions[index].positions
     template = _template.__code__.replace(co_firstlineno=code.co_firstlineno)
     moved = [dataclasses.replace(i, positions=positions) for i in decode(template).instructions]
-    made = assemble(
-        moved,
-        template,
-        co_filename=code.co_filename,
-        co_name=code.co_name,
-        co_qualname=code.co_qualname,
-    )
+    made = assemble(moved, template, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname)
     return FunctionType(made, {})
 
 

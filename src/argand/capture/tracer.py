@@ -46,9 +46,7 @@ class Tracer:
         self.next_forced = self._pending[0] if self._pending else -1
         self.handled: BaseException | None = None  # what a bare `raise` would raise again
         self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
-        self.raised: set[int] = (
-            set()
-        )  # exceptions made inside whose traceback is of the user's lines
+        self.raised: set[int] = set()  # exceptions made inside whose traceback is of the user's lines
         self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
         self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
         self.lookups: dict[tuple[type, str], Any] = {}
@@ -82,10 +80,7 @@ class Tracer:
         known = self.world.known.get(id(value))
         if known is not None:
             return known.raw is value
-        return (
-            isinstance(value, type | types.ModuleType | types.FunctionType)
-            and id(value) not in self.world.made
-        )
+        return isinstance(value, type | types.ModuleType | types.FunctionType) and id(value) not in self.world.made
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -110,9 +105,7 @@ class Tracer:
         function: types.FunctionType = getattr(polyfills, name)
         return function
 
-    def inline(
-        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def inline(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Interpret a Python function."""
         code = function.__code__
         if code.co_flags & _ASYNC:
@@ -126,9 +119,7 @@ class Tracer:
             return Generator(frame, function, args, kwargs, made_at)
         frame.run()
         known = self.world.known.get(id(frame.result))
-        if (
-            known is not None and known.partial
-        ):  # the caller may read what this frame only appended to
+        if known is not None and known.partial:  # the caller may read what this frame only appended to
             raise ReadWhole
         return frame.result
 
@@ -139,9 +130,7 @@ class Tracer:
             frame.globals_source = self.world.const(function.__globals__)
         if function.__closure__:
             source = None if made else self.world.source_of(function)
-            for i, (name, cell) in enumerate(
-                zip(code.co_freevars, function.__closure__, strict=True)
-            ):
+            for i, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__, strict=True)):
                 frame.cells[name] = cell
                 shared = self.outer_cells.get(id(cell))
                 if shared is not None:

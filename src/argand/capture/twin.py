@@ -56,9 +56,7 @@ def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: Sizes) ->
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
     except Exception as error:
-        raise Specialise(
-            sizes.table.samples, f"{node.target} fails for other sizes: {error}"
-        ) from None
+        raise Specialise(sizes.table.samples, f"{node.target} fails for other sizes: {error}") from None
 
 
 def _compare(node: torch.fx.Node, was: Any, now: Any, table: SizeTable, twin: SizeTable) -> None:

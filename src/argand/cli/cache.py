@@ -125,9 +125,7 @@ _ACTIONS: Final[Mapping[str, Callable[[Store, Any], Iterator[str]]]] = {
     "why": _why,
     "export": _export,
     "import": _import,
-    "gc": lambda store, options: iter(
-        [f"{store.collect_garbage(options.max_size)} entries removed"]
-    ),
+    "gc": lambda store, options: iter([f"{store.collect_garbage(options.max_size)} entries removed"]),
     "clear": lambda store, _: iter([f"{store.clear()} entries removed"]),
     "dir": lambda store, _: iter([str(store.directory)]),
 }

@@ -35,9 +35,7 @@ def _parser() -> argparse.ArgumentParser:
 def _load_factory(place: str) -> Any:
     path, separator, name = place.partition(":")
     if not separator or not Path(path).is_file():
-        raise UserError(
-            f"{place!r} is not FILE.py:FUNCTION", hint="name a file and a function in it"
-        )
+        raise UserError(f"{place!r} is not FILE.py:FUNCTION", hint="name a file and a function in it")
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -19,9 +19,7 @@ def _resolve(op: str | CustomOp) -> CustomOp:
 
 
 def impl(
-    op: str | CustomOp,
-    device_types: str | Iterable[str] = ("cpu", "cuda"),
-    function: Callable[..., Any] | None = None,
+    op: str | CustomOp, device_types: str | Iterable[str] = ("cpu", "cuda"), function: Callable[..., Any] | None = None
 ) -> Any:
     """Register an implementation for devices."""
     return _resolve(op).impl(device_types, function)
@@ -54,18 +52,12 @@ def impl_backward(
     output_differentiability: Sequence[bool] | None = None,
 ) -> Any:
     """Register the gradients of an operator by argument name."""
-    register = functools.partial(
-        _resolve(op).impl_backward, output_differentiability=output_differentiability
-    )
+    register = functools.partial(_resolve(op).impl_backward, output_differentiability=output_differentiability)
     return register(function)
 
 
 def register_autograd(
-    op: str | CustomOp,
-    backward: Callable[..., Any],
-    /,
-    *,
-    setup_context: Callable[..., Any] | None = None,
+    op: str | CustomOp, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
 ) -> None:
     """Give an operator a gradient formula on positions."""
     _resolve(op).register_autograd(backward, setup_context=setup_context)

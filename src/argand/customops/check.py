@@ -86,15 +86,12 @@ def _check_mutation(op: CustomOp, args: Sequence[Any], kwargs: Mapping[str, Any]
         op.overload(*ours, **keywords)
     for index, (tensor, old, version) in enumerate(before):
         same = torch.equal(tensor.detach(), old) or bool(
-            torch.equal(tensor.isnan(), old.isnan())
-            and torch.equal(tensor[~tensor.isnan()], old[~old.isnan()])
+            torch.equal(tensor.isnan(), old.isnan()) and torch.equal(tensor[~tensor.isnan()], old[~old.isnan()])
             if tensor.is_floating_point()
             else False
         )
         if not same and id(tensor) not in declared:
-            raise ContractViolation(
-                f"tensor argument {index} was mutated but is not in mutates_args"
-            )
+            raise ContractViolation(f"tensor argument {index} was mutated but is not in mutates_args")
         if id(tensor) in declared and tensor._version == version:
             raise ContractViolation(f"the version of mutated tensor argument {index} did not move")
 
@@ -212,9 +209,7 @@ def _check_threads(op: CustomOp, args: Sequence[Any], kwargs: Mapping[str, Any])
         except Exception as error:
             failures.append(f"{type(error).__name__}: {error}")
             return
-        if not all(
-            torch.allclose(a, b, equal_nan=True) for a, b in zip(got, expected, strict=True)
-        ):
+        if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(got, expected, strict=True)):
             failures.append("a thread got another result")
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -20,13 +20,7 @@ from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
 from argand.customops.schema import check_same_parameters, infer_schema
 
-DEVICE_KEYS: Final = {
-    "cpu": "CPU",
-    "cuda": "CUDA",
-    "xpu": "XPU",
-    "mps": "MPS",
-    "hpu": "HPU",
-}
+DEVICE_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
 
 
 @final
@@ -46,9 +40,7 @@ class CustomOp:
         self.mutated_positions = tuple(
             i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
-        self._tensor_positions = tuple(
-            i for i, a in enumerate(arguments) if "Tensor" in str(a.type)
-        )
+        self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
         self.implementations: dict[str, Any] = {}  # device -> where it was written
         self.functions: dict[str, Callable[..., Any]] = {}  # device -> as it was written
         self.found_out: dict[Any, Any] = {}  # result types by arguments, where there is no fake
@@ -94,17 +86,13 @@ class CustomOp:
             if isinstance(value, torch.Tensor):
                 if value.requires_grad:
                     return True
-            elif isinstance(value, list | tuple) and any(
-                t is not None and t.requires_grad for t in value
-            ):
+            elif isinstance(value, list | tuple) and any(t is not None and t.requires_grad for t in value):
                 return True
         return False
 
     # --- implementations -------------------------------------------------------------------------
 
-    def impl(
-        self, device_types: str | Iterable[str], function: Callable[..., Any] | None = None
-    ) -> Any:
+    def impl(self, device_types: str | Iterable[str], function: Callable[..., Any] | None = None) -> Any:
         """Register an implementation for devices, as a decorator or directly."""
         if function is None:
             return functools.partial(self.impl, device_types)
@@ -130,30 +118,20 @@ class CustomOp:
         self._define(kernels.checked_kernel(self, function), "BackendSelect")
         return function
 
-    def impl_c(
-        self,
-        function: Any,
-        *,
-        dtypes: torch.dtype | Sequence[torch.dtype],
-        grain: int | None = None,
-    ) -> None:
+    def impl_c(self, function: Any, *, dtypes: torch.dtype | Sequence[torch.dtype], grain: int | None = None) -> None:
         """Register a C function for tensor arguments of these dtypes (customops.pointers)."""
         with self._lock:
             made = pointers.make_function(self, function, dtypes, grain)
             self.c_functions[made.dtypes] = made
             self.needs_care = True
 
-    def choose(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Callable[..., Any]:
+    def choose(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """What runs for these arguments: a C function, or ``function`` with its results checked."""
         values = self.complete_arguments(args, kwargs)
         machine = pointers.find_function(self, values)
         if machine and all(t.device.type == "cpu" for t in kernels.flat_tensors(values)):
             return lambda *args, **kwargs: pointers.call_function(self, machine, args, kwargs)
-        return (
-            functools.partial(fakes.call_verified, self, function) if self.found_out else function
-        )
+        return functools.partial(fakes.call_verified, self, function) if self.found_out else function
 
     def impl_fake(self, function: Callable[..., Any] | None = None) -> Any:
         """Register what the operator does on tensors without data: shapes and dtypes only."""
@@ -164,12 +142,9 @@ class CustomOp:
                 f"{self.qualname} has a fake already, at {registry.location_of(self.fake)}",
                 where=registry.location_of(function),
             )
-        if torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, "Meta") and not self._ours(
-            "Meta"
-        ):
+        if torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, "Meta") and not self._ours("Meta"):
             raise RegistrationError(
-                f"{self.qualname} already has a Meta implementation",
-                where=registry.location_of(function),
+                f"{self.qualname} already has a Meta implementation", where=registry.location_of(function)
             )
         self.fake = function
         if not self._ours("Meta"):
@@ -191,15 +166,13 @@ class CustomOp:
         with self._lock:
             if device in self.implementations:
                 raise RegistrationError(
-                    f"{self.qualname} already has an implementation for {device},"
-                    f" at {self.implementations[device]}",
+                    f"{self.qualname} already has an implementation for {device}, at {self.implementations[device]}",
                     where=where,
                 )
             key = DEVICE_KEYS.get(device)
             if key and torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key):
                 raise RegistrationError(
-                    f"{self.qualname} already has an implementation for {device}, not made here",
-                    where=where,
+                    f"{self.qualname} already has an implementation for {device}, not made here", where=where
                 )
             self.implementations[device] = where
             self.functions[device] = function
@@ -223,8 +196,7 @@ class CustomOp:
         gradients.refuse_unless_functional(self, function)
         if self._save is not None:
             raise RegistrationError(
-                f"{self.qualname} already has a save_for_backward,"
-                f" at {registry.location_of(self._save)}",
+                f"{self.qualname} already has a save_for_backward, at {registry.location_of(self._save)}",
                 where=registry.location_of(function),
             )
         self._save = function
@@ -232,10 +204,7 @@ class CustomOp:
         return function
 
     def impl_backward(
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        output_differentiability: Sequence[bool] | None = None,
+        self, function: Callable[..., Any] | None = None, *, output_differentiability: Sequence[bool] | None = None
     ) -> Any:
         """The gradients by argument name: ``function(ctx, saved, *grads)`` returns a dict."""
         count = len(self.schema.returns)
@@ -246,18 +215,14 @@ class CustomOp:
             or not all(isinstance(item, bool) for item in wanted)
         ):
             raise RegistrationError(
-                f"output_differentiability must be {count} bools, got {output_differentiability!r}",
-                where=self.where,
+                f"output_differentiability must be {count} bools, got {output_differentiability!r}", where=self.where
             )
         if function is None:
-            return functools.partial(
-                self.impl_backward, output_differentiability=output_differentiability
-            )
+            return functools.partial(self.impl_backward, output_differentiability=output_differentiability)
         gradients.refuse_unless_functional(self, function)
         if self._backward is not None:
             raise RegistrationError(
-                f"{self.qualname} already has a backward,"
-                f" at {registry.location_of(self._backward[0])}",
+                f"{self.qualname} already has a backward, at {registry.location_of(self._backward[0])}",
                 where=registry.location_of(function),
             )
         self._backward = (function, tuple(wanted))
@@ -269,16 +234,13 @@ class CustomOp:
             self.install_autograd_kernel()
             return
         backward, differentiable = self._backward
-        self._set_formula(
-            gradients.formula_by_name(self, self._save, backward, differentiable), backward
-        )
+        self._set_formula(gradients.formula_by_name(self, self._save, backward, differentiable), backward)
 
     def _set_formula(self, formula: gradients.Formula, written: Callable[..., Any]) -> None:
         with self._lock:
             if self._formula is not None:
                 raise RegistrationError(
-                    f"{self.qualname} already has a gradient formula",
-                    where=registry.location_of(written),
+                    f"{self.qualname} already has a gradient formula", where=registry.location_of(written)
                 )
             self._formula = gradients.make_function(self, formula)
         self.install_autograd_kernel()
@@ -297,16 +259,12 @@ class CustomOp:
 
     def _autograd_kernel(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or not self.meets_gradient(args, kwargs):
-            return self.overload.redispatch(
-                keyset & torch._C._after_autograd_keyset, *args, **kwargs
-            )
+            return self.overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
         formula = self._formula
         if formula is None:
             self._refuse_half_pair()
             if self.mutated_positions or not self.schema.returns:
-                return self.overload.redispatch(
-                    keyset & torch._C._after_autograd_keyset, *args, **kwargs
-                )
+                return self.overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
             formula = gradients.make_function(self, self._refusing_formula())
         return formula(args, kwargs)
 
@@ -372,12 +330,7 @@ def custom_op(
     """Define an operator from a function, which is its implementation on every device."""
     if function is None:
         return functools.partial(
-            custom_op,
-            qualname,
-            mutates_args=mutates_args,
-            device_types=device_types,
-            schema=schema,
-            tags=tags,
+            custom_op, qualname, mutates_args=mutates_args, device_types=device_types, schema=schema, tags=tags
         )
     if not inspect.isfunction(function):
         raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
@@ -386,9 +339,7 @@ def custom_op(
     text = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
     first = registry.find(qualname)
     if first is not None:
-        raise RegistrationError(
-            f"operator {qualname!r} is defined already, at {first.where}", where=where
-        )
+        raise RegistrationError(f"operator {qualname!r} is defined already, at {first.where}", where=where)
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
         library.define(name + text, tags=tuple(tags))
@@ -413,9 +364,7 @@ def custom_op(
     return op
 
 
-def pointwise(
-    qualname: str, function: Callable[..., Any] | None = None, /, *, schema: str | None = None
-) -> Any:
+def pointwise(qualname: str, function: Callable[..., Any] | None = None, /, *, schema: str | None = None) -> Any:
     """Define an operator by a formula over scalars, written with torch operations on its arguments.
 
     The dispatcher takes it apart wherever it is met, so gradients come by themselves and a compiler
@@ -496,8 +445,6 @@ def get_op(qualname: str) -> CustomOp:
     overload = registry.existing_overload(qualname)
     namespace = qualname.split("::")[0]
     op = CustomOp(qualname, overload, torch.library.Library(namespace, "FRAGMENT"), None)
-    op.wants_autograd_kernel = not torch._C._dispatch_has_kernel_for_dispatch_key(
-        qualname, "Autograd"
-    )
+    op.wants_autograd_kernel = not torch._C._dispatch_has_kernel_for_dispatch_key(qualname, "Autograd")
     registry.remember(op)
     return op

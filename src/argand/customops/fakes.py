@@ -31,9 +31,7 @@ _SEEN_BUILTINS: Final = frozenset(
     | {"print", "quit", "setattr", "vars", "__import__"}
 )
 _SEEN_NAMES: Final = re.compile("save|load|seed|random|print|write|file|set_|register|_ptr|ctypes")
-_SEEN_OPCODES: Final = frozenset(
-    {"STORE_GLOBAL", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_ATTR", "IMPORT_NAME"}
-)
+_SEEN_OPCODES: Final = frozenset({"STORE_GLOBAL", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_ATTR", "IMPORT_NAME"})
 _LARGEST: Final = 1 << 24  # elements: above it the kernel would run for long
 
 
@@ -79,8 +77,7 @@ def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         why = _try_out(function, key, answers)
     if why:
         raise NoImplementation(
-            f"{op.qualname} has no fake implementation, so it cannot be traced, and it is not run to"
-            f" find out: {why}",
+            f"{op.qualname} has no fake implementation, so it cannot be traced, and it is not run to find out: {why}",
             where=op.where,
             hint="register one with @op.impl_fake: a function of the same arguments that returns"
             " empty tensors of the right shape and dtype",

@@ -157,9 +157,7 @@ def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     return run
 
 
-def _flatten_gradients(
-    op: CustomOp, answer: Any, lengths: Sequence[int], formula: Formula
-) -> list[Any]:
+def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
     names = (*op.positional_names, *op.keyword_names)
     where = location_of(formula.backward)
@@ -212,10 +210,7 @@ def formula_by_position(
 
 
 def formula_by_name(
-    op: CustomOp,
-    save: Callable[..., Any],
-    backward: Callable[..., Any],
-    differentiable: tuple[bool, ...],
+    op: CustomOp, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
 ) -> Formula:
     """The formula of the pair ``impl_save_for_backward`` and ``impl_backward``."""
     inputs_type = collections.namedtuple(  # type: ignore[misc]
@@ -247,20 +242,15 @@ def _tensor_arguments(op: CustomOp, values: Sequence[Any]) -> frozenset[str]:
     names = (*op.positional_names, *op.keyword_names)
     declared = {argument.name: str(argument.type) for argument in op.schema.arguments}
     return frozenset(
-        name
-        for name, value in zip(names, values, strict=True)
-        if "Tensor" in declared[name] and value is not None
+        name for name, value in zip(names, values, strict=True) if "Tensor" in declared[name] and value is not None
     )
 
 
-def _check_named(
-    op: CustomOp, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]
-) -> None:
+def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:
     where = location_of(backward)
     if not isinstance(by_name, dict):
         raise GradientError(
-            f"the backward of {op.qualname} must return a dict of gradients by argument name,"
-            f" got {_describe(by_name)}",
+            f"the backward of {op.qualname} must return a dict of gradients by argument name, got {_describe(by_name)}",
             where=where,
         )
     declared = {a.name for a in op.schema.arguments if "Tensor" in str(a.type)}
@@ -277,8 +267,7 @@ def _check_named(
         for value in values:
             if value is not None and not isinstance(value, torch.Tensor):
                 raise GradientError(
-                    f"the gradient of {name!r} of {op.qualname} is a {type(value).__name__},"
-                    " not a Tensor or None",
+                    f"the gradient of {name!r} of {op.qualname} is a {type(value).__name__}, not a Tensor or None",
                     where=where,
                 )
 

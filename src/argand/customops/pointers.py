@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from argand.customops.definition import CustomOp
 
 _TYPES: Final = frozenset({"Tensor", "int", "SymInt", "float", "bool"})
-_Signature: Final = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
+_Signature: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 @final
@@ -64,9 +62,7 @@ def make_function(op: CustomOp, function: Any, dtypes: Any, grain: int | None) -
         problem = "there is one for these dtypes already"
     if problem:
         hint = "arguments: Tensor, int, float, bool; results: Tensor"
-        raise RegistrationError(
-            f"C function of {op.qualname}: {problem}", where=op.where, hint=hint
-        )
+        raise RegistrationError(f"C function of {op.qualname}: {problem}", where=op.where, hint=hint)
     name = f"{op.qualname}|{','.join(str(dtype).removeprefix('torch.') for dtype in wanted)}"
     return CFunction(name, int(address or 0), wanted, grain, function)
 

@@ -117,10 +117,7 @@ class _Writer:
         name = parameter.name
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise self.fail(f"parameter {name!r} is positional-only", "remove the `/`")
-        if parameter.kind in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
-        ):
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             raise self.fail(f"parameter {name!r} is variadic", "name every parameter")
         if name not in self.hints:
             raise self.fail(f"parameter {name!r} has no annotation", f"supported: {SUPPORTED}")
@@ -129,8 +126,7 @@ class _Writer:
         if word is None:
             instead = "use list[...] instead of tuple; " if "uple" in str(annotation) else ""
             raise self.fail(
-                f"parameter {name!r} has the unsupported annotation {annotation}",
-                f"{instead}supported: {SUPPORTED}",
+                f"parameter {name!r} has the unsupported annotation {annotation}", f"{instead}supported: {SUPPORTED}"
             )
         word = self._mark_mutated(name, word)
         if parameter.default is inspect.Parameter.empty:
@@ -169,15 +165,10 @@ class _Writer:
             return _RETURNS[annotation]
         if _list_element(annotation) is torch.Tensor:
             return "Tensor[]"
-        raise self.fail(
-            f"the return annotation {annotation} is not supported",
-            f"supported: {SUPPORTED_RETURNS}",
-        )
+        raise self.fail(f"the return annotation {annotation} is not supported", f"supported: {SUPPORTED_RETURNS}")
 
 
-def infer_schema(
-    function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), name: str = ""
-) -> str:
+def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), name: str = "") -> str:
     """The schema of an annotated function; ``mutates_args="unknown"`` marks every tensor."""
     if isinstance(mutates_args, str) and mutates_args != "unknown":
         raise SchemaError(
@@ -210,10 +201,7 @@ def check_same_parameters(function: Callable[..., Any], schema: Any) -> None:
     kinds = inspect.signature(function).parameters
     ours = list(kinds)
     theirs = [argument.name for argument in schema.arguments]
-    variadic = any(
-        p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        for p in kinds.values()
-    )
+    variadic = any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in kinds.values())
     if variadic or ours != theirs:
         raise SchemaError(
             f"the function takes ({', '.join(ours)}), the schema ({', '.join(theirs)})",

@@ -49,9 +49,7 @@ class Interpreted:
             return tuple(self.interpreter.run(*inputs))
 
 
-def compile_graph(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None
-) -> Any:
+def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None) -> Any:
     """Compile an aten graph to machine code, or load it from the disk cache."""
     return GraphCompiler(options or Options())(module, example_inputs)
 
@@ -64,9 +62,7 @@ def interpreted(module: torch.fx.GraphModule) -> Interpreted | None:
     return Interpreted(module)
 
 
-def build(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
-) -> Compiled:
+def build(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
     """All stages up to object code."""
     with events.stage("native.lower"):
         graph = import_graph(module, example_inputs, options)
@@ -87,9 +83,7 @@ def build(
     return Compiled(code, key, functions, rows_of(plan))
 
 
-def _emit(
-    schedule: Schedule, target: Target, options: Options
-) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
+def _emit(schedule: Schedule, target: Target, options: Options) -> tuple[str, tuple[str, ...], tuple[Work, ...]]:
     """Loops and LLVM text of every group; equal kernels are one function."""
     externs = {schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"}
     declarations: dict[str, None] = {}

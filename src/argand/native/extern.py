@@ -83,10 +83,7 @@ def _swapped(operand: Operand) -> Operand:
     *front, rows, columns = range(len(operand.sizes))
     order = (*front, columns, rows)
     return Operand(
-        operand.id,
-        tuple(operand.sizes[i] for i in order),
-        tuple(operand.strides[i] for i in order),
-        operand.dtype,
+        operand.id, tuple(operand.sizes[i] for i in order), tuple(operand.strides[i] for i in order), operand.dtype
     )
 
 
@@ -140,16 +137,12 @@ def _expanded(bias: Operand, out: Operand) -> Operand | None:
     return Operand(bias.id, out.sizes, broadcast, bias.dtype)
 
 
-def _plain_product(
-    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
-) -> tuple[Step, ...] | None:
+def _plain_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand) -> tuple[Step, ...] | None:
     step = _product(args[0], args[1], out, None, 1.0, 0.0)
     return None if step is None or kwargs else (step,)
 
 
-def _biased_product(
-    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
-) -> tuple[Step, ...] | None:
+def _biased_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand) -> tuple[Step, ...] | None:
     bias = _expanded(args[0], out)
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
     # beta = 0 must ignore a bias of NaN or infinity.
@@ -199,9 +192,7 @@ def seed_step(output: int, count: int = 1) -> Call:
 
     codegen.math.random makes all random numbers of the call from it.
     """
-    return Call(
-        aten.randint.low, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,)
-    )
+    return Call(aten.randint.low, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,))
 
 
 def make_extern(

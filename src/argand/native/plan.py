@@ -59,9 +59,7 @@ def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
 
 def rows_of(data: PlanData) -> Rows:
     """The rows of a plan, kernels by name: what runs, and what a cache stores."""
-    return launch.plan_rows(
-        *(data.inputs, data.buffers, data.steps, data.returns, data.arena_bytes, data.numbers)
-    )
+    return launch.plan_rows(*(data.inputs, data.buffers, data.steps, data.returns, data.arena_bytes, data.numbers))
 
 
 @final
@@ -71,9 +69,7 @@ class _Planner:
     work: tuple[Work, ...]
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
-    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(
-        default_factory=dict
-    )
+    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
@@ -160,9 +156,7 @@ class _Planner:
         if node in self.returned:
             return self._new(launch.Fresh(node.shape, strides, kind))
         number = self._new(launch.Slot(0, node.shape, strides, kind))
-        span = 1 + sum(
-            (size - 1) * stride for size, stride in zip(node.shape, strides, strict=True)
-        )
+        span = 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides, strict=True))
         self.arena[number] = (0 if 0 in node.shape else span) * kind.itemsize
         return number
 
@@ -187,9 +181,7 @@ class _Planner:
             return base
         key = (base, node.shape, place_.strides, place_.offset)
         if key not in self.views:
-            self.views[key] = self._new(
-                launch.View(base, node.shape, place_.strides, place_.offset)
-            )
+            self.views[key] = self._new(launch.View(base, node.shape, place_.strides, place_.offset))
         return self.views[key]
 
     # --- steps -------------------------------------------------------------------------------
@@ -200,15 +192,9 @@ class _Planner:
         operands = [self._operand(o, step) for o in self.schedule.demand.inputs(node)]
         args = _fill(call.args, operands)
         kwargs = {name: _fill(value, operands) for name, value in call.kwargs.items()}
-        items = {
-            n.attribute: n
-            for n in self.schedule.demand.nodes
-            if n.op == "item" and n.inputs[0] is node
-        }
+        items = {n.attribute: n for n in self.schedule.demand.nodes if n.op == "item" and n.inputs[0] is node}
         trial = [
-            None
-            if k not in items or spec is None
-            else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
+            None if k not in items or spec is None else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
             for k, spec in enumerate(call.outputs)
         ]
         target = _detached(call.target)
@@ -258,9 +244,7 @@ class _Planner:
     def _place(self) -> int:
         inputs = len(self.schedule.demand.graph.inputs)
         numbers = list(self.arena)
-        lifetimes = [
-            Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers
-        ]
+        lifetimes = [Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers]
         offsets, total = place(lifetimes)
         for number, offset in zip(numbers, offsets, strict=True):
             slot = self.buffers[number - inputs]

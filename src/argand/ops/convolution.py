@@ -40,24 +40,17 @@ def _convolved(
     dilation, output_padding = _each(dilation, spatial), _each(output_padding, spatial)
     if transposed:
         sizes = [
-            (shape[2 + d] - 1) * stride[d]
-            - 2 * padding[d]
-            + dilation[d] * (weight[2 + d] - 1)
-            + output_padding[d]
-            + 1
+            (shape[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight[2 + d] - 1) + output_padding[d] + 1
             for d in range(spatial)
         ]
         return (shape[0], weight[1] * groups, *sizes)
     sizes = [
-        (shape[2 + d] + 2 * padding[d] - dilation[d] * (weight[2 + d] - 1) - 1) // stride[d] + 1
-        for d in range(spatial)
+        (shape[2 + d] + 2 * padding[d] - dilation[d] * (weight[2 + d] - 1) - 1) // stride[d] + 1 for d in range(spatial)
     ]
     return (shape[0], weight[0], *sizes)
 
 
-def _check_convolution(
-    input: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int
-) -> None:
+def _check_convolution(input: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int) -> None:
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     if input.dim() != weight.dim() or not 3 <= input.dim() <= 5 or input.shape[1] != channels:
         refuse("input and weight do not fit")
@@ -81,14 +74,10 @@ def _convolution(
     *_: bool,
 ) -> Tensor:
     _check_convolution(input, weight, bias, transposed, groups)
-    shape = _convolved(
-        input.shape, weight.shape, stride, padding, dilation, transposed, output_padding, groups
-    )
+    shape = _convolved(input.shape, weight.shape, stride, padding, dilation, transposed, output_padding, groups)
     if min(shape[1:]) <= 0:
         refuse("kernel larger than the input")
-    memory_format = _backend_format(
-        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+    memory_format = _backend_format(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     if len(shape) == 3:
         wide = (shape[0], shape[1], 1, shape[2])
         return torch.empty(wide, dtype=input.dtype, memory_format=memory_format).squeeze(2)
@@ -132,9 +121,7 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    memory_format = _backend_format(
-        input, weight, None, stride, padding, dilation, transposed, output_padding, groups
-    )
+    memory_format = _backend_format(input, weight, None, stride, padding, dilation, transposed, output_padding, groups)
 
     def gradient(of: Tensor) -> Tensor:
         if of.dim() == 3:
@@ -163,13 +150,7 @@ def _pooled_size(size: int, kernel: int, stride: int, pad: int, dilation: int, c
 
 
 def _pooled(
-    self: Tensor,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,
-    spatial: int,
+    self: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, spatial: int
 ) -> Shape:
     if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
         refuse("not a batch of images")
@@ -249,10 +230,7 @@ def _adaptive_avg_pool(self: Tensor, output_size: Sizes) -> Tensor:
 def _adaptive_max_pool(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
     shape = _adaptive_shape(self, output_size)
     spatial = len(output_size)
-    return (
-        _batched_format(self, shape, spatial, self.dtype),
-        _batched_format(self, shape, spatial, torch.int64),
-    )
+    return (_batched_format(self, shape, spatial, self.dtype), _batched_format(self, shape, spatial, torch.int64))
 
 
 def _pool3d_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
@@ -265,15 +243,11 @@ def _upsample(self: Tensor, output_size: Sizes, *_: Any) -> Tensor:
     return in_format_of(self, (*self.shape[:2], *output_size))
 
 
-def _upsample_backward(
-    grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
-) -> Tensor:
+def _upsample_backward(grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any) -> Tensor:
     return in_format_of(grad_output, tuple(input_size))
 
 
-def _dense_upsample_backward(
-    grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
-) -> Tensor:
+def _dense_upsample_backward(grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any) -> Tensor:
     return dense(tuple(input_size), grad_output.dtype)
 
 

@@ -94,12 +94,9 @@ def _arange_end(end: Any, **options: Any) -> Tensor:
     return _arange(0, end, **options)
 
 
-def _spaced(
-    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any
-) -> Tensor:
+def _spaced(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
     if dtype is None and any(
-        isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex())
-        for value in (start, end)
+        isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) for value in (start, end)
     ):
         dtype = torch.get_default_dtype().to_complex()
     return _made((steps,), dtype=dtype, **options)
@@ -117,9 +114,7 @@ def _randint(high: int, size: Sequence[int], *, dtype: Dtype = None, **options: 
     return _made(size, dtype=dtype or torch.int64, **options)
 
 
-def _randint_low(
-    low: int, high: int, size: Sequence[int], *, dtype: Dtype = None, **options: Any
-) -> Tensor:
+def _randint_low(low: int, high: int, size: Sequence[int], *, dtype: Dtype = None, **options: Any) -> Tensor:
     return _made(size, dtype=dtype or torch.int64, **options)
 
 
@@ -127,23 +122,17 @@ def _randperm(n: int, *, dtype: Dtype = None, **options: Any) -> Tensor:
     return _made((n,), dtype=dtype or torch.int64, **options)
 
 
-def _triangle_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any
-) -> int:
+def _triangle_indices(row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any) -> int:
     """Number of places on and below the diagonal."""
     return sum(min(max(line + offset + 1, 0), col) for line in range(row))
 
 
-def _tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any
-) -> Tensor:
+def _tril_indices(row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any) -> Tensor:
     count = _triangle_indices(row, col, offset)
     return _made((2, count), dtype=dtype or torch.int64, **options)
 
 
-def _triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any
-) -> Tensor:
+def _triu_indices(row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any) -> Tensor:
     count = row * col - _triangle_indices(row, col, offset - 1)
     return _made((2, count), dtype=dtype or torch.int64, **options)
 
@@ -166,12 +155,7 @@ def _new(self: Tensor, size: Sequence[int], *_: Any, dtype: Dtype = None, **opti
 
 
 def _new_strided(
-    self: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    *,
-    dtype: Dtype = None,
-    **options: Any,
+    self: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **options: Any
 ) -> Tensor:
     return _empty_strided(size, stride, dtype=dtype or self.dtype, **options)
 
@@ -206,9 +190,7 @@ def _normal_size(mean: float, std: float, size: Sequence[int], **options: Any) -
     return _made(size, **options)
 
 
-def _multinomial(
-    self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
-) -> Tensor:
+def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
     return dense((*self.shape[:-1], num_samples), torch.int64)
 
 

@@ -122,9 +122,7 @@ def _handler(func: Any) -> Handler:
     name, tags, schema = func._opname, func.tags, func._schema
     aten = func.namespace == "aten"
     row = row_of(func)
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeImplicitAutograd"
-    )
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     if torch.Tag.inplace_view in tags or (aten and name in _METADATA_CHANGES):
         return _real(func)
     if func.is_view and aten and row is None:
@@ -245,9 +243,7 @@ def _mutating(func: Any) -> Handler:
 
 def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
     """Whether results can be written into targets; ``out=`` targets are resized, as in eager."""
-    for target, result in zip(
-        targets, results if isinstance(results, tuple | list) else (results,), strict=False
-    ):
+    for target, result in zip(targets, results if isinstance(results, tuple | list) else (results,), strict=False):
         if not isinstance(target, torch.Tensor):
             continue
         if result.dtype is not target.dtype and not torch.can_cast(result.dtype, target.dtype):
@@ -282,7 +278,5 @@ def _overlaps(target: Any) -> bool:
     return (
         isinstance(target, torch.Tensor)
         and 0 in target.stride()
-        and any(
-            step == 0 and size > 1 for size, step in zip(target.shape, target.stride(), strict=True)
-        )
+        and any(step == 0 and size > 1 for size, step in zip(target.shape, target.stride(), strict=True))
     )

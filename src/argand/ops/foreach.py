@@ -35,10 +35,7 @@ def _each(rule: Rule, count: int) -> Rule:
     """Apply a rule to the items at the same place of the first ``count`` arguments."""
 
     def over_lists(*args: Any, **_: Any) -> list[Any]:
-        lists = [
-            value if isinstance(value, list | tuple) else [value] * len(args[0])
-            for value in args[:count]
-        ]
+        lists = [value if isinstance(value, list | tuple) else [value] * len(args[0]) for value in args[:count]]
         return [rule(*items) for items in zip(*lists, strict=True)]
 
     return over_lists
@@ -68,10 +65,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
         for name in ("addcmul", "addcdiv")
         for overload in ("Scalar", "ScalarList", "Tensor")
     ),
-    *(
-        _row(f"lerp.{overload}", _each(_BASE["lerp.Scalar"], 2))
-        for overload in ("List", "Scalar", "ScalarList")
-    ),
+    *(_row(f"lerp.{overload}", _each(_BASE["lerp.Scalar"], 2)) for overload in ("List", "Scalar", "ScalarList")),
     _row("pow.ScalarAndTensor", _number_to_each),
     OpDef(name="_foreach_norm.Scalar", kind=Kind.REDUCE, infer=_norms),
 )

@@ -9,16 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.layout import (
-    DataDependent,
-    Shape,
-    broadcast_shapes,
-    contiguous,
-    iterator_layout,
-    new,
-    promote,
-    refuse,
-)
+from argand.ops.layout import DataDependent, Shape, broadcast_shapes, contiguous, iterator_layout, new, promote, refuse
 from argand.ops.pointwise import dense, empty_like
 from argand.ops.reductions import suggested_format, wrap
 from argand.ops.table import Kind, OpDef, rows
@@ -35,9 +26,7 @@ def _embedding_backward(grad_output: Tensor, indices: Tensor, num_weights: int, 
 
 
 @lru_cache(maxsize=4096)
-def _indexed(
-    shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | None, ...]
-) -> tuple[Shape, Shape]:
+def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | None, ...]) -> tuple[Shape, Shape]:
     """Layout of ``self[indices]``: the indexed dimensions are replaced by the indices' own."""
     places = [place for place, index in enumerate(indices) if index is not None]
     replacement = broadcast_shapes(*(index[0] for index in indices if index is not None))
@@ -58,17 +47,11 @@ def _indexed(
             steps = tuple(
                 0 if size == 1 and full != 1 else step
                 for size, full, step in zip(
-                    expanded,
-                    replacement,
-                    (0,) * (len(replacement) - len(index[0])) + index[1],
-                    strict=True,
+                    expanded, replacement, (0,) * (len(replacement) - len(index[0])) + index[1], strict=True
                 )
             )
             operands.append(
-                (
-                    (*[1] * before, *replacement, *[1] * len(rest)),
-                    (*[1] * before, *steps, *[1] * len(rest)),
-                )
+                ((*[1] * before, *replacement, *[1] * len(rest)), (*[1] * before, *steps, *[1] * len(rest)))
             )
     return iterator_layout(tuple(operands))
 
@@ -279,10 +262,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="gather", kind=_G, infer=_gather),
     OpDef(name="take", kind=_G, infer=_take),
     *rows(
-        _S,
-        _scattered,
-        "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add "
-        "scatter_reduce.two",
+        _S, _scattered, "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two"
     ),
     *rows(
         _S,
@@ -290,19 +270,10 @@ ROWS: Final[tuple[OpDef, ...]] = (
         """index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor
         put""",
     ),
-    *rows(
-        _S,
-        _same_strides,
-        "slice_scatter select_scatter diagonal_scatter as_strided_scatter",
-    ),
+    *rows(_S, _same_strides, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
     *rows(_S, _dense_self, "index_copy index_add index_reduce"),
     OpDef(name="masked_scatter", kind=_S, infer=_masked_scatter),
-    *rows(
-        _S,
-        _input_sized,
-        "slice_backward select_backward diagonal_backward",
-        cheap=True,
-    ),
+    *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward", cheap=True),
     OpDef(name="unfold_backward", kind=_S, infer=_unfold_backward),
     OpDef(name="cat", kind=_G, infer=_cat, cheap=True),
     *rows(_G, _stack, "stack _stack", cheap=True),

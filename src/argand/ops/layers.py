@@ -15,14 +15,7 @@ from argand.ops.table import Kind, OpDef
 
 
 def _recurrent(
-    input: Tensor,
-    w0: Tensor,
-    w1: Tensor,
-    w2: Tensor,
-    w3: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    *rest: Any,
+    input: Tensor, w0: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, hx: Tensor, cx: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
     """The last result, a workspace only oneDNN can size, is handed from forward to backward as is."""
     hidden_size = rest[3]
@@ -83,12 +76,7 @@ def _pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
     *batch, channels, height, width = self.shape
     if channels % upscale_factor**2:
         refuse("channels do not divide")
-    shape = (
-        *batch,
-        channels // upscale_factor**2,
-        height * upscale_factor,
-        width * upscale_factor,
-    )
+    shape = (*batch, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)
     return in_format_of(self, shape)
 
 
@@ -96,18 +84,11 @@ def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
     *batch, channels, height, width = self.shape
     if not self.numel() or height % downscale_factor or width % downscale_factor:
         refuse("nothing, or sizes do not divide")
-    shape = (
-        *batch,
-        channels * downscale_factor**2,
-        height // downscale_factor,
-        width // downscale_factor,
-    )
+    shape = (*batch, channels * downscale_factor**2, height // downscale_factor, width // downscale_factor)
     return in_format_of(self, shape)
 
 
-def _sampler_backward(
-    grad_output: Tensor, input: Tensor, grid: Tensor, *rest: Any
-) -> tuple[Tensor | None, Tensor]:
+def _sampler_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *rest: Any) -> tuple[Tensor | None, Tensor]:
     mask: Sequence[bool] = rest[3]
     return like_dense(input) if mask[0] else None, dense(grid.shape, grid.dtype)
 

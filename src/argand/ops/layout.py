@@ -172,9 +172,7 @@ def iterator_layout(operands: tuple[tuple[Shape, Shape], ...]) -> tuple[Shape, S
             return first_shape, contiguous(first_shape)
         if len(first_shape) == 4 and all(is_channels_last(*operand) for operand in operands):
             return first_shape, channels_last(first_shape)
-        if is_dense(first_shape, first_stride) and all(
-            stride == first_stride for _, stride in operands
-        ):
+        if is_dense(first_shape, first_stride) and all(stride == first_stride for _, stride in operands):
             return first_shape, first_stride
     shape = broadcast_shapes(*(shape for shape, _ in operands))
     strides = [_broadcast_stride(shape, *operand) for operand in operands]
@@ -236,10 +234,7 @@ def operand_of(value: Any) -> Operand:
 
 def promote(*values: Any) -> torch.dtype:
     """What ``torch.result_type`` says, for any number of tensors and Python numbers."""
-    return _promote(
-        tuple([operand_of(value) for value in values if value is not None]),
-        torch.get_default_dtype(),
-    )
+    return _promote(tuple([operand_of(value) for value in values if value is not None]), torch.get_default_dtype())
 
 
 @lru_cache(maxsize=8192)
@@ -253,8 +248,5 @@ def elementwise(
     dtype = _promote(operands, default)
     if float_result and _rank(dtype) < 2:
         dtype = default
-    layouts = tuple(
-        (shape, stride if own is dtype else preserved(shape, stride))
-        for shape, stride, own in operands
-    )
+    layouts = tuple((shape, stride if own is dtype else preserved(shape, stride)) for shape, stride, own in operands)
     return *iterator_layout(layouts), dtype

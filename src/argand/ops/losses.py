@@ -23,32 +23,22 @@ def _pair_loss(self: Tensor, target: Tensor, reduction: int = _mean, *_: Any) ->
     return _reduced(reduction, _pair(self, target))
 
 
-def _binary_cross_entropy(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean
-) -> Tensor:
+def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
     return _reduced(reduction, empty_like(self))
 
 
-def _binary_cross_entropy_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, *_: Any
-) -> Tensor:
+def _binary_cross_entropy_backward(grad_output: Tensor, self: Tensor, target: Tensor, *_: Any) -> Tensor:
     return empty_like(self)
 
 
 def _with_logits(
-    self: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    pos_weight: Tensor | None = None,
-    reduction: int = _mean,
+    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = _mean
 ) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
-    return _reduced(
-        reduction, like(_pair(self, target), torch.promote_types(self.dtype, target.dtype))
-    )
+    return _reduced(reduction, like(_pair(self, target), torch.promote_types(self.dtype, target.dtype)))
 
 
 def _nll_loss(
@@ -89,12 +79,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="binary_cross_entropy", kind=_R, infer=_binary_cross_entropy),
     OpDef(name="binary_cross_entropy_with_logits", kind=_R, infer=_with_logits),
     OpDef(name="binary_cross_entropy_backward", kind=_P, infer=_binary_cross_entropy_backward),
-    *rows(
-        _P,
-        _pair_gradient,
-        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward",
-        cheap=True,
-    ),
+    *rows(_P, _pair_gradient, "mse_loss_backward smooth_l1_loss_backward huber_loss_backward", cheap=True),
     *rows(_P, over(1, 2, 0), "soft_margin_loss_backward", cheap=True),
     OpDef(name="nll_loss_forward", kind=_R, infer=_nll_loss),
     OpDef(name="nll_loss2d_forward", kind=_R, infer=_nll_loss2d),

@@ -96,9 +96,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) ->
     return empty_like(query), _heads_last(query.shape[:3], statistics)
 
 
-def _attention_backward(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
-) -> Any:
+def _attention_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Any:
     return tuple(_heads_last(tensor.shape, tensor.dtype) for tensor in (query, key, value))
 
 
@@ -115,9 +113,5 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="addr", kind=_M, infer=_addr),
     *rows(_M, _dot, "dot vdot"),
     OpDef(name="_scaled_dot_product_flash_attention_for_cpu", kind=_M, infer=_attention),
-    OpDef(
-        name="_scaled_dot_product_flash_attention_for_cpu_backward",
-        kind=_M,
-        infer=_attention_backward,
-    ),
+    OpDef(name="_scaled_dot_product_flash_attention_for_cpu_backward", kind=_M, infer=_attention_backward),
 )

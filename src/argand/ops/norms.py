@@ -20,11 +20,7 @@ def _statistics_dtype(input: Tensor, weight: Tensor | None) -> torch.dtype:
 
 
 def _layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     inner = len(normalized_shape)
     axis = input.dim() - inner
@@ -35,11 +31,7 @@ def _layer_norm(
             refuse("parameter does not fit normalized_shape")
     statistics = (*input.shape[:axis], *[1] * inner)
     dtype = _statistics_dtype(input, weight if weight is not None else bias)
-    return (
-        dense(input.shape, input.dtype),
-        dense(statistics, dtype),
-        dense(statistics, dtype),
-    )
+    return (dense(input.shape, input.dtype), dense(statistics, dtype), dense(statistics, dtype))
 
 
 def _layer_norm_backward(
@@ -54,12 +46,8 @@ def _layer_norm_backward(
 ) -> tuple[Tensor | None, ...]:
     return (
         dense(input.shape, input.dtype) if output_mask[0] else None,
-        dense(tuple(normalized_shape), (input if weight is None else weight).dtype)
-        if output_mask[1]
-        else None,
-        dense(tuple(normalized_shape), (input if bias is None else bias).dtype)
-        if output_mask[2]
-        else None,
+        dense(tuple(normalized_shape), (input if weight is None else weight).dtype) if output_mask[1] else None,
+        dense(tuple(normalized_shape), (input if bias is None else bias).dtype) if output_mask[2] else None,
     )
 
 
@@ -68,14 +56,7 @@ def _formatted(input: Tensor) -> Tensor:
 
 
 def _group_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    eps: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     if C % group or any(p is not None and p.numel() != C for p in (weight, bias)):
         refuse("groups or parameters do not fit the channels")
@@ -131,12 +112,7 @@ def _batch_norm(
 
 
 def _batch_norm_no_statistics(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _batch_norm(input, weight, bias, None, None, training, momentum, eps)
 

@@ -153,9 +153,7 @@ def _to_copy(
     return formatted_like(self, dtype or self.dtype, memory_format)
 
 
-def formatted_like(
-    self: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None
-) -> Tensor:
+def formatted_like(self: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None) -> Tensor:
     """A tensor of this shape in the asked memory format (None: preserved)."""
     if memory_format is None or memory_format is torch.preserve_format:
         return empty_like(self, dtype)
@@ -248,8 +246,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(
         _P,
         _binary,
-        "add.Tensor mul.Tensor maximum minimum fmax fmin bitwise_and.Tensor bitwise_or.Tensor "
-        "bitwise_xor.Tensor",
+        "add.Tensor mul.Tensor maximum minimum fmax fmin bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor",
         cheap=True,
         commutative=True,
     ),
@@ -283,8 +280,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(
         _P,
         _compare,
-        "eq.Scalar ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar "
-        "ge.Tensor ge.Scalar",
+        "eq.Scalar ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar",
         cheap=True,
     ),
     *rows(_P, _logical, "logical_and logical_or logical_xor", cheap=True, commutative=True),

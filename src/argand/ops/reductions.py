@@ -50,9 +50,7 @@ def accumulated(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
-def _sum(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def _sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     return dense(folded(self, dim, keepdim), dtype or accumulated(self.dtype))
 
 
@@ -60,9 +58,7 @@ def _sum_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return dense((), dtype or accumulated(self.dtype))
 
 
-def _mean(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def _mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or self.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         refuse("mean of integers")
@@ -96,9 +92,7 @@ def _extremum_at(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor,
     return dense(shape, self.dtype), dense(shape, torch.int64)
 
 
-def _aminmax(
-    self: Tensor, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+def _aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     result = _extremum(self, () if dim is None else dim, keepdim)
     return result, torch.empty_like(result)
 
@@ -115,9 +109,7 @@ def _truth(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return dense(folded(self, dim, keepdim), dtype)
 
 
-def _variance(
-    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> Tensor:
+def _variance(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         refuse("variance of integers")
     return dense(folded(self, dim, keepdim), _real(self.dtype))
@@ -131,12 +123,7 @@ def _variance_and_mean(
 
 
 def _vector_norm(
-    self: Tensor,
-    ord: Any = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    self: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         refuse("norm of integers")
@@ -146,12 +133,7 @@ def _vector_norm(
 
 
 def _norm_dim(
-    self: Tensor,
-    p: Any,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    self: Tensor, p: Any, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     return _vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
@@ -201,9 +183,7 @@ def _sort_stable(
     return _sort(self, dim)
 
 
-def _topk(
-    self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
+def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     dim = wrap(dim, self.dim())
     shape = list(self.shape)
     if not 0 <= k <= (shape[dim] if shape else 1):
@@ -253,9 +233,7 @@ def is_strictly_channels_last(shape: Shape, stride: Shape) -> bool:
     return True
 
 
-def _softmax_backward(
-    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
-) -> Tensor:
+def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     return dense(grad_output.shape, input_dtype)
 
 

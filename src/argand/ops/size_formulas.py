@@ -31,9 +31,7 @@ def explain_sizes(table: SizeTable, func: Any, args: Sequence[Any], kwargs: Name
 @cache
 def _signature(func: Any) -> tuple[tuple[str, ...], Named]:
     rows = func._schema.arguments
-    return tuple(a.name for a in rows), {
-        a.name: a.default_value for a in rows if a.has_default_value()
-    }
+    return tuple(a.name for a in rows), {a.name: a.default_value for a in rows if a.has_default_value()}
 
 
 def _shape(table: SizeTable, tensor: torch.Tensor) -> list[int]:

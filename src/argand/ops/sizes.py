@@ -36,11 +36,7 @@ def _primes(low: int, high: int) -> list[int]:
     return [n for n in range(low, high) if all(n % k for k in range(2, int(n**0.5) + 1))]
 
 
-_CANDIDATES: Final = (
-    *_primes(_FIRST, 400),
-    *reversed(_primes(11, _FIRST)),
-    *_primes(400, 5000),
-)
+_CANDIDATES: Final = (*_primes(_FIRST, 400), *reversed(_primes(11, _FIRST)), *_primes(400, 5000))
 
 
 class Specialise(BaseException):
@@ -49,9 +45,7 @@ class Specialise(BaseException):
     No ``Exception``: whoever falls back on an error must not swallow it.
     """
 
-    def __init__(
-        self, symbols: Iterable[Symbol], reason: str, where: Location | None = None
-    ) -> None:
+    def __init__(self, symbols: Iterable[Symbol], reason: str, where: Location | None = None) -> None:
         self.symbols, self.reason, self.where = frozenset(symbols), reason, where
         super().__init__(f"{', '.join(sorted(s.name for s in self.symbols))}: {reason}")
 
@@ -94,10 +88,7 @@ class SizeTable:
     """The symbols of one graph, their samples in the fakes, and their sizes in the real call."""
 
     def __init__(
-        self,
-        avoid: Iterable[int] = (),
-        facts: Iterable[Fact] = (),
-        place: Callable[[], Location | None] = lambda: None,
+        self, avoid: Iterable[int] = (), facts: Iterable[Fact] = (), place: Callable[[], Location | None] = lambda: None
     ) -> None:
         self.samples: dict[Symbol, int] = {}
         self.reals: dict[Symbol, int] = {}
@@ -196,9 +187,7 @@ class SizeTable:
         self.constrain(operator if truth else _OPPOSITE[operator], left, right)
         return truth
 
-    def constrain(
-        self, operator: str, left: int, right: int, where: Location | None = None
-    ) -> None:
+    def constrain(self, operator: str, left: int, right: int, where: Location | None = None) -> None:
         """Rely on a fact about sizes, which becomes a guard. Raises Unfit when the samples refute it."""
         fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
         if not fact.symbols or fact in self.facts:

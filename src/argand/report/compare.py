@@ -64,11 +64,7 @@ class Comparison:
 
 
 def compare(
-    model: Callable[..., Any],
-    inputs: Sequence[Any],
-    backends: Sequence[Any] = ("argand",),
-    *,
-    rounds: int = 10,
+    model: Callable[..., Any], inputs: Sequence[Any], backends: Sequence[Any] = ("argand",), *, rounds: int = 10
 ) -> Comparison:
     """Run a model under eager and each backend, without gradients."""
     with torch.no_grad():
@@ -86,9 +82,7 @@ def compare(
                 begin = time.perf_counter()
                 run(*inputs)
                 times[name].append(time.perf_counter() - begin)
-    return Comparison(
-        tuple(_finish(row, times.get(name, []), allowed) for name, row in rows.items())
-    )
+    return Comparison(tuple(_finish(row, times.get(name, []), allowed) for name, row in rows.items()))
 
 
 def _finish(row: Row, times: Sequence[float], allowed: float) -> Row:
@@ -104,9 +98,7 @@ def _finish(row: Row, times: Sequence[float], allowed: float) -> Row:
     )
 
 
-def _first_call(
-    name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]
-) -> Row:
+def _first_call(name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]) -> Row:
     before = _start_peak()
     begin = time.perf_counter()
     try:
@@ -120,9 +112,7 @@ def _first_call(
 
 def _in_double(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-    doubled = [
-        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
-    ]
+    doubled = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
     return precise(*doubled)
 
 

@@ -152,17 +152,13 @@ class CodeCache:
         self._give_up(region, view.code, where, failure)
         return False
 
-    def _give_up(
-        self, region: Region, code: types.CodeType, where: Location, failure: Failure | None
-    ) -> None:
+    def _give_up(self, region: Region, code: types.CodeType, where: Location, failure: Failure | None) -> None:
         limit = self.options.recompile_limit
         what = str(failure or "its guards")
         hint = failure.hint if failure else "look at ARGAND_LOGS=recompiles"
         if self.options.fullgraph:
             raise RecompileLimitExceeded(
-                f"{where.function} was compiled {limit} times (recompile_limit): {what}",
-                where=where,
-                hint=hint,
+                f"{where.function} was compiled {limit} times (recompile_limit): {what}", where=where, hint=hint
             )
         region.close(code)
         warnings.warn(
@@ -204,9 +200,7 @@ class CodeCache:
             raise (
                 error
                 if isinstance(error, ArgandError)
-                else InternalError(
-                    "compile", f"{code.co_qualname}: {type(error).__name__}: {error}"
-                )
+                else InternalError("compile", f"{code.co_qualname}: {type(error).__name__}: {error}")
             ) from error
         warnings.warn(
             f"Argand could not compile {code.co_qualname} ({code.co_filename}:"

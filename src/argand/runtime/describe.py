@@ -201,9 +201,6 @@ def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str
         if wanted is not None and wanted != size:
             hint = "argand.mark_dynamic(tensor, dim) before the first call, or dynamic=True"
             return _was(f"{name}.shape[{dim}]", wanted, size), hint
-    if any(
-        spec.stride(dim, now) not in (None, stride)
-        for dim, stride in enumerate(found.strides or ())
-    ):
+    if any(spec.stride(dim, now) not in (None, stride) for dim, stride in enumerate(found.strides or ())):
         return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
     return f"`{name}` is of another kind (dispatch keys)", "pass tensors of one kind"

@@ -374,9 +374,7 @@ class TensorSpec:
         grad = ", requires_grad" if self.requires_grad else ""
         sizes = ", ".join("*" if size is None else str(size) for size in self.sizes)
         name = self.python_type.__name__
-        steps = ", ".join(
-            "*" if step is None or step < 0 else str(step) for step in self.strides or ()
-        )
+        steps = ", ".join("*" if step is None or step < 0 else str(step) for step in self.strides or ())
         dtype = str(self.dtype).removeprefix("torch.")
         return f"{name} {dtype}[{sizes}] strides ({steps}) on {self.device}{grad}"
 
@@ -469,7 +467,4 @@ def _strides(tensor: torch.Tensor, free: frozenset[int]) -> tuple[int, ...]:
     for i in sorted(range(tensor.dim()), key=strides.__getitem__):
         if inner[i] in open_:
             open_.add(i)
-    return tuple(
-        -2 - j if (j := inner[i]) is not None and j in open_ else strides[i]
-        for i in range(tensor.dim())
-    )
+    return tuple(-2 - j if (j := inner[i]) is not None and j in open_ else strides[i] for i in range(tensor.dim()))

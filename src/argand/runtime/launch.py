@@ -69,10 +69,7 @@ class Number:
     right: Size = 0
 
 
-_NUMBER_KINDS: Final = (
-    *("size", "stride", "input"),
-    *("add", "sub", "mul", "floordiv", "mod", "min", "max"),
-)
+_NUMBER_KINDS: Final = (*("size", "stride", "input"), *("add", "sub", "mul", "floordiv", "mod", "min", "max"))
 _SYMBOL: Final = -(2**63)  # how the C tables mark a Sym
 
 
@@ -248,15 +245,7 @@ def _buffer_row(buffer: Buffer) -> Row:
         case Fresh(sizes, strides, dtype):
             return (0, DTYPE_NUMBERS[dtype], 0, 0, _numbers(sizes), _numbers(strides), None)
         case Slot(offset, sizes, strides, dtype):
-            return (
-                1,
-                DTYPE_NUMBERS[dtype],
-                0,
-                _number(offset),
-                _numbers(sizes),
-                _numbers(strides),
-                None,
-            )
+            return (1, DTYPE_NUMBERS[dtype], 0, _number(offset), _numbers(sizes), _numbers(strides), None)
         case Constant(value) | Value(value):
             return (2, 0, 0, 0, (), (), value)
         case Made(None):
@@ -282,10 +271,7 @@ def _argument_row(argument: Any) -> Row:
 
 
 def _holds_ref(items: list[Any] | tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(item, (Ref, Sym)) or (isinstance(item, (list, tuple)) and _holds_ref(item))
-        for item in items
-    )
+    return any(isinstance(item, (Ref, Sym)) or (isinstance(item, (list, tuple)) and _holds_ref(item)) for item in items)
 
 
 def _product_row(step: Product) -> Row:
@@ -335,10 +321,7 @@ def plan_rows(
         tuple(_step_row(step) for step in steps),
         tuple(returns),
         _number(arena_bytes),
-        tuple(
-            (_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right))
-            for item in numbers
-        ),
+        tuple((_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right)) for item in numbers),
     )
 
 

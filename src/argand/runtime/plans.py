@@ -70,6 +70,4 @@ def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan
     known = {**addresses, **{name: function.address for name, function in custom.items()}}
     steps = tuple([_linked(row, known) for row in rows.steps])
     keep = (keep, *custom.values()) if custom else keep
-    return _native.Plan(
-        *(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers)
-    )
+    return _native.Plan(*(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers))

@@ -70,19 +70,9 @@ _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 # Numbers, not members: hashing a member of an enumeration runs Python code.
 _APPLY: Final = ("//", "%", "min", "max")  # of relations; the C code knows the places
 _OF_DICT: Final = frozenset(
-    map(
-        int,
-        (
-            GuardKind.LENGTH,
-            GuardKind.DICT_KEYS,
-            GuardKind.DICT_CONTAINS,
-            GuardKind.DICT_MISSING,
-        ),
-    )
+    map(int, (GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING))
 )
-_BY_IDENTITY: Final = frozenset(
-    map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE))
-)
+_BY_IDENTITY: Final = frozenset(map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE)))
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only instances of such can change their class
 
 
@@ -239,9 +229,7 @@ class GuardProgram(_native.Program):
     collect: tuple[Source, ...]
 
 
-def compile_guards(
-    rows: Iterable[Guard], collect: Sequence[Source], code: types.CodeType
-) -> GuardProgram:
+def compile_guards(rows: Iterable[Guard], collect: Sequence[Source], code: types.CodeType) -> GuardProgram:
     """The program of these guards for frames of ``code``."""
     tensors.prepare()
     rows = tuple(rows)
@@ -309,9 +297,7 @@ def _relation(builder: _Builder, node: _Node, relation: Relation) -> object:
 
 
 def _side(builder: _Builder, side: Sum) -> object:
-    return tuple(
-        (times, tuple(_factor(builder, factor) for factor in product)) for times, product in side
-    )
+    return tuple((times, tuple(_factor(builder, factor) for factor in product)) for times, product in side)
 
 
 def _factor(builder: _Builder, factor: Factor) -> object:
@@ -354,11 +340,7 @@ def _asks_python(node: _Node, kind: GuardKind, expected: object) -> bool:
     if kind is not GuardKind.LENGTH:
         return kind is not GuardKind.DICT_KEYS and type(expected) not in _PLAIN_KEYS
     held = node.expected_type
-    return bool(
-        held is not None
-        and held.__flags__ & _HEAP_TYPE
-        and not issubclass(held, list | tuple | dict)
-    )
+    return bool(held is not None and held.__flags__ & _HEAP_TYPE and not issubclass(held, list | tuple | dict))
 
 
 def _tensor_row(builder: _Builder, spec: TensorSpec) -> tuple[object, ...]:

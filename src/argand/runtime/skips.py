@@ -18,11 +18,7 @@ _TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _STANDARD: Final = tuple(
-    {
-        sysconfig.get_path(name) + "/"
-        for name in ("stdlib", "platstdlib")
-        if sysconfig.get_path(name)
-    }
+    {sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib") if sysconfig.get_path(name)}
 )
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"

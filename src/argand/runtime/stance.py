@@ -60,9 +60,7 @@ class set_stance:
         if stance not in STANCES:
             near = difflib.get_close_matches(stance, STANCES, n=1)
             guess = f"did you mean {near[0]!r}? " if near else ""
-            raise OptionError(
-                f"unknown stance {stance!r}", hint=f"{guess}stances: {', '.join(STANCES)}"
-            )
+            raise OptionError(f"unknown stance {stance!r}", hint=f"{guess}stances: {', '.join(STANCES)}")
         self.stance = stance
         self.before = _process.change(stance)
 

@@ -31,8 +31,7 @@ READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
 def autocast_settings() -> tuple[object, ...]:
     """Which devices autocast, to what; read only where autocast is on at all."""
     devices = [
-        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-        for device in ("cpu", "cuda")
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")
     ]
     return (*devices, torch.is_autocast_cache_enabled())
 

@@ -91,9 +91,7 @@ def parse(text: str) -> tuple[frozenset[str], frozenset[str]]:
             near = difflib.get_close_matches(name, ARTIFACTS, n=1)
             guess = f"did you mean {near[0]!r}? " if near else ""
             listing = "\n".join(f"    {key:<16} {what}" for key, what in ARTIFACTS.items())
-            raise OptionError(
-                f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}"
-            )
+            raise OptionError(f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}")
         if sign == "-":
             shown -= names
             verbose -= names

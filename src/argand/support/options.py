@@ -22,9 +22,7 @@ from argand.support.errors import OptionError
 class Options:
     """What a user may set; each field says why it exists."""
 
-    fullgraph: bool = (
-        False  # a graph break is an error: the user wants one graph or to know why not
-    )
+    fullgraph: bool = False  # a graph break is an error: the user wants one graph or to know why not
     dynamic: bool | None = None  # None: a size becomes symbolic when it changes
     recompile_limit: int = 8  # entries per code object; the peer's number, users know it
     strict: bool = False  # raise internal failures instead of falling back to eager
@@ -83,9 +81,7 @@ def _fields() -> dict[str, dataclasses.Field[Any]]:
 def _reject(name: str) -> OptionError:
     near = difflib.get_close_matches(name, _fields(), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return OptionError(
-        f"unknown option {name!r}", hint=f"{hint}valid options: {', '.join(sorted(_fields()))}"
-    )
+    return OptionError(f"unknown option {name!r}", hint=f"{hint}valid options: {', '.join(sorted(_fields()))}")
 
 
 def _check(name: str, value: object) -> object:
@@ -126,19 +122,13 @@ def _from_text(name: str, text: str) -> object:
         raise OptionError(f"option {name!r} must be {kind.__name__}, got {text!r}") from error
 
 
-def make_options(
-    mode: str | None = None, given: Mapping[str, object] | None = None, **arguments: object
-) -> Options:
+def make_options(mode: str | None = None, given: Mapping[str, object] | None = None, **arguments: object) -> Options:
     """Options from a mode or a mapping (not both), the environment, and arguments of compile()."""
     if mode is not None and given:
-        raise OptionError(
-            "mode and options cannot be given together", hint="put the mode's settings into options"
-        )
+        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
     if mode is not None and mode not in MODES:
         raise OptionError(f"unknown mode {mode!r}", hint=f"valid modes: {', '.join(MODES)}")
-    values: dict[str, object] = {
-        name: _from_text(name, text) for name, text in read_environment().options
-    }
+    values: dict[str, object] = {name: _from_text(name, text) for name, text in read_environment().options}
     values |= dict(MODES[mode]) if mode is not None else {}
     for key, value in (given or {}).items():
         name = str(key).replace("-", "_")

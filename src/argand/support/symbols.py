@@ -49,12 +49,7 @@ class Apply:
 
 Atom = Symbol | Apply
 Monomial = tuple[Atom, ...]  # sorted by text, repeated for powers; empty: one
-_FOLD: Final[dict[str, Callable[[int, int], int]]] = {
-    "//": int.__floordiv__,
-    "%": int.__mod__,
-    "min": min,
-    "max": max,
-}
+_FOLD: Final[dict[str, Callable[[int, int], int]]] = {"//": int.__floordiv__, "%": int.__mod__, "min": min, "max": max}
 
 
 @final

@@ -13,9 +13,7 @@ import torch
 
 
 def _from_torch(name: str, package: str = "") -> Callable[..., Any]:
-    def backend(
-        gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-    ) -> Callable[..., Any]:
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
         if package:
             importlib.import_module(package)  # it adds its backend to torch's registry
         registry = importlib.import_module("torch._dynamo.backends.registry")

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 
-def inductor(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
+def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
     """Compile with torch's inductor; ``options`` are its config patches."""
     compile_fx = importlib.import_module("torch._inductor.compile_fx").compile_fx
     patches = keywords.get("options") or None

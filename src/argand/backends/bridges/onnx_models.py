@@ -63,9 +63,7 @@ def _model_of(segment: Segment, onnx: Any) -> Any:
 
     def describe(node: Node) -> Any:
         value = node.meta["val"]
-        return helper.make_tensor_value_info(
-            node.name, writer.type_code(value.dtype), list(value.shape)
-        )
+        return helper.make_tensor_value_info(node.name, writer.type_code(value.dtype), list(value.shape))
 
     graph = helper.make_graph(
         writer.nodes,
@@ -97,11 +95,7 @@ def _with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 
 
 def compile_with_onnx(
-    gm: GraphModule,
-    example_inputs: Sequence[Any],
-    open_model: OpenModel,
-    *,
-    narrow_integers: bool = False,
+    gm: GraphModule, example_inputs: Sequence[Any], open_model: OpenModel, *, narrow_integers: bool = False
 ) -> Callable[..., Any]:
     """Compile a torch-level graph; ``narrow_integers``: the compiler computes int64 in 32 bits."""
     onnx = import_or_hint("onnx", "onnx")

@@ -38,9 +38,7 @@ def _extensions(argument: int) -> int:
     return 0 if argument < 256 else (argument.bit_length() - 1) // 8
 
 
-def _lay_out(
-    instructions: Sequence[Instruction], opcodes: Sequence[int]
-) -> tuple[list[int], list[int]]:
+def _lay_out(instructions: Sequence[Instruction], opcodes: Sequence[int]) -> tuple[list[int], list[int]]:
     """Start of each instruction (and the end of the last one) in code units, and all arguments.
 
     Starts from the shortest jumps and lengthens those that do not reach until all do: sizes only grow, so it ends.
@@ -48,8 +46,7 @@ def _lay_out(
     arguments = [0 if i.target is not None else i.arg or 0 for i in instructions]
     jumps = [(i.index, i.target) for i in instructions if i.target is not None]
     sizes = [
-        1 + _extensions(argument) + dialect.CACHES[opcode]
-        for argument, opcode in zip(arguments, opcodes, strict=True)
+        1 + _extensions(argument) + dialect.CACHES[opcode] for argument, opcode in zip(arguments, opcodes, strict=True)
     ]
     while True:
         starts = [0, *itertools.accumulate(sizes)]

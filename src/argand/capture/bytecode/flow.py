@@ -84,9 +84,7 @@ def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
             return stack[: len(stack) - popped] + (Slot.VALUE,) * pushed
 
 
-def compute_stacks(
-    instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()
-) -> list[Stack | None]:
+def compute_stacks(instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()) -> list[Stack | None]:
     """The stack before each instruction, from `start` on; None where control never comes."""
     found: list[Stack | None] = [None] * len(instructions)
     todo = [(start, stack)]
@@ -117,10 +115,7 @@ def stack_before(code: CodeType) -> tuple[Stack | None, ...]:
 def stack_size(instructions: Sequence[Instruction]) -> int:
     """The deepest the stack gets: what an instruction pushes is there before the next one or before a handler."""
     stacks = compute_stacks(instructions)
-    return max(
-        (len(stack) for stack in stacks if stack is not None),
-        default=0,
-    )
+    return max((len(stack) for stack in stacks if stack is not None), default=0)
 
 
 def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:

@@ -124,9 +124,7 @@ def read(code: CodeType) -> tuple[Instruction, ...]:
     return tuple(found)
 
 
-def _resolve(
-    code: CodeType, raw: bytes, found: list[Instruction], index_at: dict[int, int]
-) -> None:
+def _resolve(code: CodeType, raw: bytes, found: list[Instruction], index_at: dict[int, int]) -> None:
     """Turn relative jumps into indices, and give each instruction its exception handler."""
     for instruction in found:
         op = raw[instruction.offset]
@@ -155,9 +153,7 @@ def read_exception_table(table: bytes) -> list[tuple[int, int, int, int, bool]]:
     entries = []
     for i in range(0, len(numbers), 4):
         start, size, target, flags = numbers[i : i + 4]
-        entries.append(
-            (2 * start, 2 * (start + size), 2 * target, flags >> 1, bool(flags & 1)),
-        )
+        entries.append((2 * start, 2 * (start + size), 2 * target, flags >> 1, bool(flags & 1)))
     return entries
 
 
@@ -168,13 +164,7 @@ def raw_name(op: str, *, backward: bool) -> str:
 
 def call_of_local(slot: int) -> tuple[tuple[str, int], ...]:
     """What calls the callable in local `slot` without arguments, and forgets it before the call."""
-    return (
-        ("PUSH_NULL", 0),
-        ("LOAD_FAST", slot),
-        ("DELETE_FAST", slot),
-        ("PRECALL", 0),
-        ("CALL", 0),
-    )
+    return (("PUSH_NULL", 0), ("LOAD_FAST", slot), ("DELETE_FAST", slot), ("PRECALL", 0), ("CALL", 0))
 
 
 # (popped, pushed) of the instructions whose effect does not depend on their argument.
@@ -289,12 +279,7 @@ _BY_ARGUMENT: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "COPY": lambda arg: (arg, arg + 1),
 }
 # The same on the way to the jump's target, where it differs.
-_JUMPING: Final = {
-    "FOR_ITER": (1, 0),
-    "SEND": (2, 1),
-    "JUMP_IF_FALSE_OR_POP": (1, 1),
-    "JUMP_IF_TRUE_OR_POP": (1, 1),
-}
+_JUMPING: Final = {"FOR_ITER": (1, 0), "SEND": (2, 1), "JUMP_IF_FALSE_OR_POP": (1, 1), "JUMP_IF_TRUE_OR_POP": (1, 1)}
 
 
 def effect(op: str, arg: int, *, jumps: bool) -> tuple[int, int]:

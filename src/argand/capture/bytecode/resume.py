@@ -84,12 +84,7 @@ def make_resume(
 
 @functools.lru_cache(maxsize=4096)
 def _make(
-    code: CodeType,
-    index: int,
-    stack: tuple[bool, ...],
-    bound: tuple[str, ...],
-    thunk: bool,
-    raises: bool,
+    code: CodeType, index: int, stack: tuple[bool, ...], bound: tuple[str, ...], thunk: bool, raises: bool
 ) -> CodeType:
     place = decode(code).instructions[index]
     kinds = _slot_kinds(code, place, len(stack), thunk=thunk, raises=raises)
@@ -118,9 +113,7 @@ def _drops_top(code: CodeType, place: Instruction) -> bool:
     return place.op == "POP_TOP" and not reads_own_frame(code)
 
 
-def _slot_kinds(
-    code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool
-) -> Stack:
+def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool) -> Stack:
     """The kinds of the `depth` slots to restore; refuses what cannot be resumed."""
 
     def refuse(reason: str) -> CaptureBreak:
@@ -156,9 +149,7 @@ def _slot_kinds(
 class _Builder:
     """One resume function in the making: the prologue grows in `prologue`, then the kept code is copied."""
 
-    def __init__(
-        self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]
-    ) -> None:
+    def __init__(self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
         self.kept = sorted({i for entry in entries for i in reachable(self.old, entry)})
@@ -177,9 +168,7 @@ class _Builder:
     def emit(self, op: str, arg: int | None = None, handler: Handler | None = None) -> None:
         """Append to the prologue. A handler keeps its target in the old code until `finish`."""
         positions = self.place.positions
-        self.prologue.append(
-            Instruction(len(self.prologue), op, arg, None, -1, positions, None, handler)
-        )
+        self.prologue.append(Instruction(len(self.prologue), op, arg, None, -1, positions, None, handler))
 
     def load_and_forget(self, name: str) -> None:
         """Push a parameter and drop it, so that the frame holds no more than the user's frame did."""
@@ -190,16 +179,10 @@ class _Builder:
     def take_parameters(self, *, first: bool, stack: tuple[bool, ...]) -> None:
         """Lay out the local slots: parameters, then the other locals of the kept code."""
         slots = [f"{self.prefix}stack_{slot}" for slot, given in enumerate(stack) if given]
-        self.names = [
-            *([f"{self.prefix}first"] if first else []),
-            *slots,
-            *map(self._local_name, self.bound),
-        ]
+        self.names = [*([f"{self.prefix}first"] if first else []), *slots, *map(self._local_name, self.bound)]
         self.parameters = len(self.names)
         used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS}
-        self.names += [
-            name for name in self.code.co_varnames if name in used and name not in self.bound
-        ]
+        self.names += [name for name in self.code.co_varnames if name in used and name not in self.bound]
         if self.code.co_argcount and "__class__" in self.code.co_freevars:
             self._put_self_first(self._local_name(self.code.co_varnames[0]))
 
@@ -275,9 +258,7 @@ class _Builder:
             if instruction.target is not None:
                 instruction.target = moved[instruction.target]
             if instruction.handler is not None:
-                instruction.handler = instruction.handler._replace(
-                    target=moved[instruction.handler.target]
-                )
+                instruction.handler = instruction.handler._replace(target=moved[instruction.handler.target])
         # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
         own = [self.place.index if i.op == "CALL" else -1 for i in self.prologue]
         self.constants.append(Origin(self.code, (*own, *self.kept)))

@@ -72,11 +72,7 @@ def make_function(frame: Frame, ins: Instruction) -> None:
     for name, cell in zip(code.co_freevars, closure or (), strict=True):
         source = frame.cell_sources.get(name)
         if source is not None:  # an outside cell shared with the new function
-            frame.tracer.outer_cells[id(cell)] = (
-                cell,
-                source,
-                frame.tracer.cell_source(frame, name),
-            )
+            frame.tracer.outer_cells[id(cell)] = (cell, source, frame.tracer.cell_source(frame, name))
     stack.append(frame.tracer.mark_made(function))
 
 

@@ -25,9 +25,7 @@ def load_fast(frame: Frame, ins: Instruction) -> None:
     """Push a local variable."""
     value = frame.locals.get(ins.argval, MISSING)  # type: ignore[call-overload]
     if value is MISSING:
-        message = (
-            f"cannot access local variable '{ins.argval}' where it is not associated with a value"
-        )
+        message = f"cannot access local variable '{ins.argval}' where it is not associated with a value"
         native.raise_(UnboundLocalError(message))
     frame.stack.append(value)
 
@@ -222,14 +220,6 @@ TABLE: Final = {
 }
 # Only class bodies, modules and the interactive prompt use these; such code is never a captured frame.
 REFUSED: Final = dict.fromkeys(
-    [
-        "LOAD_NAME",
-        "STORE_NAME",
-        "DELETE_NAME",
-        "LOAD_CLASSDEREF",
-        "IMPORT_STAR",
-        "PRINT_EXPR",
-        "SETUP_ANNOTATIONS",
-    ],
+    ["LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_CLASSDEREF", "IMPORT_STAR", "PRINT_EXPR", "SETUP_ANNOTATIONS"],
     refuse,
 )

@@ -6,11 +6,6 @@ from typing import Any, Final
 
 from argand.capture.opcodes import calling, containers, control, loads
 
-HANDLED: Final[dict[str, Any]] = {
-    **loads.TABLE,
-    **containers.TABLE,
-    **control.TABLE,
-    **calling.TABLE,
-}
+HANDLED: Final[dict[str, Any]] = {**loads.TABLE, **containers.TABLE, **control.TABLE, **calling.TABLE}
 REFUSED: Final[dict[str, Any]] = {**loads.REFUSED, **calling.REFUSED}
 HANDLERS: Final[dict[str, Any]] = {**HANDLED, **REFUSED}

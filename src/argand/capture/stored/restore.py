@@ -70,9 +70,7 @@ class Restorer:
     def _target(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Callable[..., Any]:
         namespace: dict[str, Any] = {}
         for name, data, reference in self.data["namespace"]:
-            namespace[name] = (
-                self.reader.read(data) if reference is None else self._object(reference)
-            )
+            namespace[name] = self.reader.read(data) if reference is None else self._object(reference)
         graph = load_graph(self.data["graph"])
         if graph is None:
             raise Miss("its compiled graph is gone")

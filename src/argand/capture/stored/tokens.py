@@ -19,9 +19,7 @@ import torch
 from argand.runtime.disk.values import Unstorable, name_of_function
 from argand.runtime.skips import is_library
 
-_SCALARS: Final = frozenset(
-    (int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented))
-)
+_SCALARS: Final = frozenset((int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented)))
 _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.device)
 _WRAPPERS: Final = {staticmethod: "__func__", classmethod: "__func__"} | {
     functools.cached_property: "func",
@@ -146,9 +144,7 @@ class Tokens:
             bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
             token = self._classes[kind] = ["class", *bases, type(kind).__qualname__]
             if issubclass(kind, enum.Enum):
-                token.append(
-                    [[name, repr(item._value_)] for name, item in kind._member_map_.items()]
-                )
+                token.append([[name, repr(item._value_)] for name, item in kind._member_map_.items()])
         return token
 
 

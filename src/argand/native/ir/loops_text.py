@@ -140,8 +140,6 @@ def _made(name: str, *parts: str) -> Statement:
         return Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
     if name == "accumulate":
         position: Affine = parse_affine(parts[5])
-        return Accumulate(
-            int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position
-        )
+        return Accumulate(int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position)
     arguments = tuple(int(a.strip()[1:]) for a in parts[4].split(",") if a.strip())
     return Compute(int(parts[0]), DType(parts[2]), parts[1], arguments, DType(parts[3]))

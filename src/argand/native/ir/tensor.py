@@ -164,9 +164,7 @@ class Baked:
 
 ViewMap: TypeAlias = tuple[Affine, ...]
 GatherMap: TypeAlias = tuple[Affine | int, ...]
-Attribute: TypeAlias = (
-    bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
-)
+Attribute: TypeAlias = bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
 
 
 @final

@@ -17,16 +17,7 @@ from typing import Any, Final
 import torch
 
 from argand.native.ir.affine import Affine
-from argand.native.ir.tensor import (
-    Attribute,
-    Baked,
-    ExternCall,
-    Graph,
-    Node,
-    Output,
-    Slot,
-    TensorSpec,
-)
+from argand.native.ir.tensor import Attribute, Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
 from argand.native.ir.types import DType, Shape, contiguous_strides
 from argand.support.errors import InternalError
 
@@ -41,9 +32,7 @@ def print_type(shape: Shape, dtype: DType | None) -> str:
 def print_graph(graph: Graph) -> str:
     """The graph as text."""
     names = {node: f"%{k}" for k, node in enumerate(graph.nodes)}
-    inputs = [
-        print_type(s.shape, s.dtype) if isinstance(s, TensorSpec) else "none" for s in graph.inputs
-    ]
+    inputs = [print_type(s.shape, s.dtype) if isinstance(s, TensorSpec) else "none" for s in graph.inputs]
     lines = [f"graph({', '.join(inputs)})"]
     for node in graph.nodes:
         attribute = print_attribute(node)
@@ -65,9 +54,7 @@ def print_attribute(node: Node) -> str:
         case Baked(tensor):
             return f"[{tuple(tensor.shape)}]"
         case tuple() as items:
-            listed = (
-                f"#{i}" if node.op == "gather" and isinstance(i, int) else str(i) for i in items
-            )
+            listed = (f"#{i}" if node.op == "gather" and isinstance(i, int) else str(i) for i in items)
             return f"[{', '.join(listed)}]"
         case number:
             return f"[{number!r}]"
@@ -132,9 +119,7 @@ def parse_affine(text: str) -> Affine:
     return result
 
 
-def _parse_attribute(
-    op: str, text: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None
-) -> Attribute:
+def _parse_attribute(op: str, text: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None) -> Attribute:
     items = [item.strip() for item in text.split(",") if item.strip()]
     simple: dict[str, Callable[[], Any]] = {
         "input": lambda: int(text),

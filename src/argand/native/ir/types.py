@@ -75,9 +75,7 @@ _ROWS: Final[Mapping[DType, _Row]] = {
     DType.BOOL: _Row(torch.bool, "i8", "i1", 1),
 }
 _FLOATS: Final = frozenset({DType.F64, DType.F32, DType.F16, DType.BF16})
-FROM_TORCH: Final[Mapping[torch.dtype, DType]] = {
-    row.torch_dtype: dtype for dtype, row in _ROWS.items()
-}
+FROM_TORCH: Final[Mapping[torch.dtype, DType]] = {row.torch_dtype: dtype for dtype, row in _ROWS.items()}
 
 
 def contiguous_strides(shape: Shape) -> Shape:

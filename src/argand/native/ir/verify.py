@@ -9,18 +9,7 @@ from __future__ import annotations
 
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.builder import broadcast, reduced
-from argand.native.ir.loops import (
-    Accumulate,
-    Block,
-    Kernel,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    indices_of,
-    uses_of,
-    walk,
-)
+from argand.native.ir.loops import Accumulate, Block, Kernel, Load, Loop, Statement, Store, indices_of, uses_of, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import OPS, Graph, Kind, Node
 from argand.native.ir.tensor_text import print_graph
@@ -123,9 +112,7 @@ def _block_fault(kernel: Kernel, block: Block, known: set[int], variables: froze
     return ""
 
 
-def _statement_fault(
-    kernel: Kernel, statement: Statement, known: set[int], variables: frozenset[Var]
-) -> str:
+def _statement_fault(kernel: Kernel, statement: Statement, known: set[int], variables: frozenset[Var]) -> str:
     for value in uses_of(statement):
         if value not in known:
             return f"L1 v{value} is used before it is defined"

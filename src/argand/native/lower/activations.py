@@ -47,9 +47,7 @@ def _leaky_relu_backward(c: Context, g: Node, x: Node, slope: Scalar, result: bo
     return c.where(c.op("gt", x, 0), g, c.op("mul", g, slope))
 
 
-def _elu(
-    c: Context, x: Node, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1
-) -> Node:
+def _elu(c: Context, x: Node, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Node:
     low = c.op("mul", c.op("expm1", c.op("mul", x, input_scale)), alpha * scale)
     return c.where(c.op("gt", x, 0), c.op("mul", x, scale), low)
 
@@ -97,9 +95,7 @@ def _softplus(c: Context, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> 
 def _softplus_backward(c: Context, g: Node, x: Node, beta: Scalar, threshold: Scalar) -> Node:
     scaled = c.op("mul", x, beta)
     z = c.op("exp", scaled)
-    return c.where(
-        c.op("gt", scaled, threshold), g, c.op("div", c.op("mul", g, z), c.op("add", z, 1))
-    )
+    return c.where(c.op("gt", scaled, threshold), g, c.op("div", c.op("mul", g, z), c.op("add", z, 1)))
 
 
 def _log_sigmoid(context: Context, x: Node) -> tuple[Node, Any]:
@@ -174,12 +170,7 @@ def _mse_loss_backward(c: Context, g: Node, x: Node, y: Node, reduction: int) ->
 
 
 def _bce_logits(
-    context: Context,
-    x: Node,
-    y: Node,
-    weight: Node | None = None,
-    pos: Node | None = None,
-    reduction: int = 1,
+    context: Context, x: Node, y: Node, weight: Node | None = None, pos: Node | None = None, reduction: int = 1
 ) -> Node:
     c = context
     if pos is not None:
@@ -218,19 +209,13 @@ TABLE: Final[Mapping[str, Lowering]] = {
     "aten.relu.default": _same(_relu),
     "aten.relu6.default": _same(lambda c, x: c.op("min", c.op("max", x, 0), 6)),
     "aten.threshold.default": _same(_threshold),
-    "aten.threshold_backward.default": _same(
-        lambda c, g, x, threshold: c.where(c.op("le", x, threshold), 0, g)
-    ),
+    "aten.threshold_backward.default": _same(lambda c, g, x, threshold: c.where(c.op("le", x, threshold), 0, g)),
     "aten.gelu.default": _same(_gelu),
     "aten.gelu_backward.default": _same(_gelu_backward),
     "aten.silu.default": _same(lambda c, x: c.op("silu", x)),
     "aten.silu_backward.default": _same(_silu_backward),
-    "aten.sigmoid_backward.default": _same(
-        lambda c, g, y: c.op("mul", c.op("mul", g, c.op("sub", 1, y)), y)
-    ),
-    "aten.tanh_backward.default": _same(
-        lambda c, g, y: c.op("mul", g, c.op("sub", 1, c.op("mul", y, y)))
-    ),
+    "aten.sigmoid_backward.default": _same(lambda c, g, y: c.op("mul", c.op("mul", g, c.op("sub", 1, y)), y)),
+    "aten.tanh_backward.default": _same(lambda c, g, y: c.op("mul", g, c.op("sub", 1, c.op("mul", y, y)))),
     "aten.leaky_relu.default": _same(_leaky_relu),
     "aten.leaky_relu_backward.default": _same(_leaky_relu_backward),
     "aten.elu.default": _same(_elu),
@@ -239,9 +224,7 @@ TABLE: Final[Mapping[str, Lowering]] = {
     "aten.hardsigmoid_backward.default": _same(_hardsigmoid_backward),
     "aten.hardswish.default": _same(_hardswish),
     "aten.hardswish_backward.default": _same(_hardswish_backward),
-    "aten.hardtanh.default": _same(
-        lambda c, x, low=-1, high=1: c.op("min", c.op("max", x, c.node(low)), c.node(high))
-    ),
+    "aten.hardtanh.default": _same(lambda c, x, low=-1, high=1: c.op("min", c.op("max", x, c.node(low)), c.node(high))),
     "aten.hardtanh_backward.default": _same(_hardtanh_backward),
     "aten.softplus.default": _same(_softplus),
     "aten.softplus_backward.default": _same(_softplus_backward),

@@ -93,10 +93,7 @@ class Context:
 
     def _alike(self, *values: Value) -> list[Node]:
         dtype = next((v.dtype for v in values if isinstance(v, Node)), self.dtype)
-        return [
-            v if isinstance(v, Node) else self.build.constant(v, dtype or self.dtype)
-            for v in values
-        ]
+        return [v if isinstance(v, Node) else self.build.constant(v, dtype or self.dtype) for v in values]
 
     def full(self, node: Node) -> Node:
         """The node broadcast to the shape of the result."""

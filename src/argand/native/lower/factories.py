@@ -32,9 +32,7 @@ def _scalar_tensor(c: Context, value: Scalar, *_: Any, **__: Any) -> Node:
     return c.build.constant(value, c.dtype, ())
 
 
-def _arange(
-    c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any
-) -> Node:
+def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
     if c.dtype.is_float:
@@ -92,9 +90,7 @@ def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
         raise NotLowered
     forms: list[Affine | int] = [Affine.of(d) for d in range(rank)]
     forms[dim % rank] = 1
-    return c.build.node(
-        "gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms)
-    )
+    return c.build.node("gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms))
 
 
 def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:

@@ -24,9 +24,7 @@ from argand.support.options import Options
 from argand.support.symbols import SizeInt
 
 
-def spec_of(
-    value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
-) -> TensorSpec | None:
+def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple) -> TensorSpec | None:
     """Metadata of a fake or real tensor; None for anything else."""
     if not isinstance(value, torch.Tensor):
         return None
@@ -35,9 +33,7 @@ def spec_of(
     return TensorSpec(express(value.shape), express(value.stride()), value.dtype, dtype)
 
 
-def import_graph(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options
-) -> Graph:
+def import_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Graph:
     """Lower every node of the graph."""
     return _Importer(module, options).run(list(example_inputs))
 
@@ -162,9 +158,7 @@ class _Importer:
     def _typed(self, lowered: Any, result: Any) -> Any:
         """Results in the types and shapes eager gives them."""
         if isinstance(lowered, tuple):
-            return tuple(
-                self._typed(item, value) for item, value in zip(lowered, result, strict=True)
-            )
+            return tuple(self._typed(item, value) for item, value in zip(lowered, result, strict=True))
         if not isinstance(lowered, Node):
             if isinstance(result, torch.Tensor):
                 return self.build.constant(0, FROM_TORCH[result.dtype], self.express(result.shape))

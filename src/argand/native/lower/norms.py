@@ -98,9 +98,7 @@ def _channels(c: Context, x: Node, like: Node) -> Node:
     return c.build.reshape(c.node(x), (1, like.shape[1]) + (1,) * (len(like.shape) - 2))
 
 
-def _affine(
-    c: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, bias: Node | None
-) -> Node:
+def _affine(c: Context, x: Node, mean: Node, rstd: Node, weight: Node | None, bias: Node | None) -> Node:
     result = c.op("mul", c.op("sub", x, mean), rstd)
     if weight is not None:
         result = c.op("mul", result, _channels(c, weight, x))
@@ -148,15 +146,7 @@ def _blend(c: Context, old: Node, new: Node, momentum: float) -> Node:
 
 
 def _batch_norm_inference(
-    c: Context,
-    x: Node,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
+    c: Context, x: Node, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> tuple[Any, ...]:
     if training or 0 in x.shape:
         raise NotLowered  # changes its running statistics: torch's kernel does that
@@ -199,14 +189,9 @@ def _batch_norm_backward(
     dots = c.build.reduce("sum", c.op("mul", g, centred), dims)
     scale = rstd if weight is None else c.op("mul", rstd, _channels(c, weight, x))
     if training:
-        projection = c.op(
-            *("mul", c.op("mul", _channels(c, dots, x), c.ratio(1.0, count))),
-            c.op("mul", rstd, rstd),
-        )
+        projection = c.op(*("mul", c.op("mul", _channels(c, dots, x), c.ratio(1.0, count))), c.op("mul", rstd, rstd))
         average = c.op("mul", _channels(c, sums, x), c.ratio(1.0, count))
-        grad_x = c.op(
-            "mul", c.op("sub", c.op("sub", g, c.op("mul", centred, projection)), average), scale
-        )
+        grad_x = c.op("mul", c.op("sub", c.op("sub", g, c.op("mul", centred, projection)), average), scale)
     else:
         grad_x = c.op("mul", g, scale)
     grad_w = c.op("mul", dots, c.build.reshape(rstd, (x.shape[1],)))

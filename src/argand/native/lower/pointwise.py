@@ -58,9 +58,7 @@ def _add(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
 
 
 def _sub(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
-    return c.op(
-        "sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha))
-    )
+    return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
 
 
 def _mul(c: Context, x: Value, y: Value) -> Node:
@@ -166,9 +164,7 @@ def _abs(c: Context, x: Node) -> Node:
     return x if not c.dtype.is_float and not c.dtype.is_signed else c.op("abs", x)
 
 
-def _clamp(
-    c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any
-) -> Node:
+def _clamp(c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any) -> Node:
     low, high = names.get("min", low), names.get("max", high)
     if low is not None:
         x = c.op("max", x, c.node(low))
@@ -257,11 +253,7 @@ def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
 
 
 def _nan_to_num(
-    c: Context,
-    x: Node,
-    nan: float | None = None,
-    posinf: float | None = None,
-    neginf: float | None = None,
+    c: Context, x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Node:
     if not c.dtype.is_float:
         return x
@@ -384,13 +376,9 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     ),
     "aten.logaddexp.default": _same(_logaddexp),
     "aten.nan_to_num.default": _same(_nan_to_num),
-    "aten.hypot.default": _same(
-        lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))
-    ),
+    "aten.hypot.default": _same(lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))),
     "aten.xlogy.Tensor": _same(
-        lambda c, x, y: c.where(
-            c.op("and", c.op("eq", x, 0), c.op("eq", y, y)), 0.0, c.op("mul", x, c.op("log", y))
-        )
+        lambda c, x, y: c.where(c.op("and", c.op("eq", x, 0), c.op("eq", y, y)), 0.0, c.op("mul", x, c.op("log", y)))
     ),
     "aten.deg2rad.default": _same(lambda c, x: c.op("mul", x, math.pi / 180)),
     "aten.rad2deg.default": _same(lambda c, x: c.op("mul", x, 180 / math.pi)),

@@ -51,9 +51,7 @@ def _dropout(c: Context, x: Node, p: float, train: bool | None = None) -> tuple[
 def _between(kind: str) -> Lowering:
     """uniform(x, low, high) and normal(x, mean, std): a draw, scaled and shifted."""
 
-    def lower(
-        c: Context, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None
-    ) -> Node:
+    def lower(c: Context, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None) -> Node:
         scale = second - first if kind == "uniform" else second
         draw = _draw(c, kind, c.shape, c.dtype, generator)
         return c.op("add", c.op("mul", draw, scale), first)

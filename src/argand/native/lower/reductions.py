@@ -32,16 +32,12 @@ def _count(x: Node, dims: Sequence[int]) -> int:
     return math.prod(x.shape[d] for d in dims)
 
 
-def _sum(
-    c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Node:
+def _sum(c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     dims = wrap_dims(dim, len(x.shape))
     return _finish(c, c.build.reduce("sum", c.node(x), dims), x, dims, keepdim)
 
 
-def _mean(
-    c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Node:
+def _mean(c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     dims = wrap_dims(dim, len(x.shape))
     total = c.build.reduce("sum", c.node(x), dims)
     count = _count(x, dims)
@@ -131,14 +127,7 @@ def _drop(c: Context, x: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
 
 
 def _spread(root: bool, with_mean: bool) -> Lowering:
-    def lower(
-        c: Context,
-        x: Node,
-        dim: Dims = None,
-        *,
-        correction: float | None = 1,
-        keepdim: bool = False,
-    ) -> Any:
+    def lower(c: Context, x: Node, dim: Dims = None, *, correction: float | None = 1, keepdim: bool = False) -> Any:
         dims = wrap_dims(dim, len(x.shape))
         variance, mean = _variance(c, c.node(x), dims, 1 if correction is None else correction)
         first = c.op("sqrt", variance) if root else variance
@@ -151,9 +140,7 @@ def _spread(root: bool, with_mean: bool) -> Lowering:
 def _legacy_spread(root: bool) -> Lowering:
     """var.dim and std.dim: (x, dim, unbiased, keepdim)."""
 
-    def lower(
-        c: Context, x: Node, dim: Any = None, unbiased: bool = True, keepdim: bool = False
-    ) -> Any:
+    def lower(c: Context, x: Node, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         return _spread(root, False)(c, x, dim, correction=1 if unbiased else 0, keepdim=keepdim)
@@ -174,13 +161,7 @@ def _logsumexp(c: Context, x: Node, dim: Dims, keepdim: bool = False) -> Node:
 
 
 def _vector_norm(
-    c: Context,
-    x: Node,
-    ord: float = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
+    c: Context, x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Node:
     x = c.node(x)
     dims = wrap_dims(dim, len(x.shape))
@@ -246,9 +227,7 @@ def _amax_like(op: str) -> Callable[..., Node]:
     return lower
 
 
-def _product(
-    c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
-) -> Node:
+def _product(c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
     dims = wrap_dims(dim, len(x.shape))
     return _finish(c, c.build.reduce("prod", c.node(x), dims), x, dims, keepdim)
 

@@ -44,14 +44,7 @@ def _matrix_transpose(c: Context, x: Node) -> Node:
     return _transpose(c, x, -2, -1)
 
 
-def _slice(
-    c: Context,
-    x: Node,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> Node:
+def _slice(c: Context, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
     dim = _dim(dim, len(x.shape))
     size = x.shape[dim]
     begin = 0 if start is None else start
@@ -175,9 +168,7 @@ def _slice_forms(x: Node, dim: int, start: int | None, step: int) -> list[Affine
     return forms
 
 
-def _slice_backward(
-    c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int
-) -> Node:
+def _slice_backward(c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int) -> Node:
     base = c.build.constant(0, c.dtype, c.shape)
     return update(c, base, g, _slice_forms(base, _dim(dim, len(c.shape)), start, step))
 
@@ -189,13 +180,7 @@ def _refuse_gaps(c: Context) -> None:
 
 
 def _slice_scatter(
-    c: Context,
-    x: Node,
-    piece: Node,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
+    c: Context, x: Node, piece: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Node:
     _refuse_gaps(c)
     return update(c, x, c.node(piece), _slice_forms(x, _dim(dim, len(c.shape)), start, step))

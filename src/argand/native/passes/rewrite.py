@@ -20,11 +20,6 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     for node in graph.nodes:
         same = build.rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = rule(build, same) or same
-    outputs = tuple(
-        Output(done[o.node], o.spec, o.memory) if isinstance(o, Output) else o
-        for o in graph.outputs
-    )
-    layouts = {
-        done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done
-    }
+    outputs = tuple(Output(done[o.node], o.spec, o.memory) if isinstance(o, Output) else o for o in graph.outputs)
+    layouts = {done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done}
     return Graph.of(graph.inputs, outputs, tuple(done[e] for e in graph.effects), layouts)

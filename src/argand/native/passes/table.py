@@ -27,16 +27,8 @@ class Pass:
 
 PASSES: Final = (  # each also removes common subexpressions and dead nodes, see rewrite
     Pass("fold_constants", fold_constants),
-    Pass(
-        "simplify",
-        simplify,
-        after=(("fold_constants", "constants that fold become units and zeros"),),
-    ),
-    Pass(
-        "split_reductions",
-        split_reductions,
-        after=(("simplify", "rules see reductions whole"),),
-    ),
+    Pass("simplify", simplify, after=(("fold_constants", "constants that fold become units and zeros"),)),
+    Pass("split_reductions", split_reductions, after=(("simplify", "rules see reductions whole"),)),
 )
 
 

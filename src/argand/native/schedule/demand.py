@@ -15,15 +15,7 @@ import torch
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import (
-    ExternCall,
-    Graph,
-    Kind,
-    Node,
-    Output,
-    TensorSpec,
-    roots_of,
-)
+from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
 from argand.native.schedule.strides import dense, same_layout, strided
 

@@ -18,11 +18,7 @@ from argand.native.ir.tensor import OPS, Kind, Node
 from argand.native.ir.types import DType, numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Group, unify, variables_of
-from argand.native.schedule.mapping import (
-    Coordinates,
-    broadcast_coordinates,
-    through_views,
-)
+from argand.native.schedule.mapping import Coordinates, broadcast_coordinates, through_views
 from argand.native.schedule.strides import source_of, strided
 from argand.support.options import Options
 
@@ -84,9 +80,7 @@ class _Fuser:
         self.group_of = self.schedule.group_of
         self.groups: list[Group] = []
         self.made = 0  # groups ever made: each has a bit of its own
-        self.pinned: set[Node] = (
-            set()
-        )  # must be in memory: read through a reshape of no affine form
+        self.pinned: set[Node] = set()  # must be in memory: read through a reshape of no affine form
 
     def sources(self, node: Node) -> list[Node]:
         """What must be computed before a node, views looked through."""
@@ -117,9 +111,7 @@ class _Fuser:
 
     def _start(self, group: Group, node: Node) -> None:
         shape = node.inputs[0].shape if node.kind is Kind.REDUCE else node.shape
-        forms = tuple(
-            Affine() if size == 1 else Affine.of(self.extents.fresh(size)) for size in shape
-        )
+        forms = tuple(Affine() if size == 1 else Affine.of(self.extents.fresh(size)) for size in shape)
         group.variables = variables_of(forms)
         group.cost = OPS[node.op].cost
         if node.kind is Kind.REDUCE:
@@ -198,11 +190,7 @@ class _Fuser:
         if not needed <= binding.keys():
             return "part of the producer's loops is not read"
         if other.outer is None and user.outer is None:
-            return (
-                ""
-                if bound == user.variables
-                else "the producer is smaller: computed again or stored"
-            )
+            return "" if bound == user.variables else "the producer is smaller: computed again or stored"
         if other.outer is None:
             assert user.outer is not None
             inner = bound - user.outer
@@ -337,11 +325,7 @@ class _Fuser:
                 other = self.group_of.get(source)
                 if other is not None and other is not group:
                     needs[group].append(other)
-        stack = [
-            (self.group_of[node], False)
-            for node in reversed(self.demand.nodes)
-            if node in self.group_of
-        ]
+        stack = [(self.group_of[node], False) for node in reversed(self.demand.nodes) if node in self.group_of]
         while stack:
             group, ready = stack.pop()
             if ready:

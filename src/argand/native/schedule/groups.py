@@ -44,13 +44,7 @@ class Group:
     def copy(self) -> Group:
         """A group to try things on."""
         return Group(
-            self.bit,
-            dict(self.members),
-            dict(self.operands),
-            self.outer,
-            self.variables,
-            self.before,
-            self.cost,
+            self.bit, dict(self.members), dict(self.operands), self.outer, self.variables, self.before, self.cost
         )
 
     def substitute(self, values: dict[Var, Affine]) -> None:

@@ -85,9 +85,7 @@ def _crosses(best: Var, order: Sequence[Var], block: Block) -> bool:
     )
 
 
-def _tiled(
-    buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: dict[Var, int]
-) -> Kernel:
+def _tiled(buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: dict[Var, int]) -> Kernel:
     """Run over strips of few elements, so that the cache lines of a strip serve the next rows."""
     *rest, best = order
     strip = max(sizes) + 1
@@ -140,9 +138,7 @@ def _most_contiguous(order: Sequence[Var], blocks: Sequence[Block]) -> Var:
     return max(order, key=lambda var: (_score(var, memory), order.index(var)))
 
 
-def _outer_vector(
-    outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]
-) -> Var | None:
+def _outer_vector(outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]) -> Var | None:
     """An outer variable to vectorize over, when memory runs along it and not along the rows."""
     if not outer or not stages:
         return None
@@ -209,9 +205,7 @@ def _nest(order: Sequence[Var], block: Block, sizes: Mapping[Var, int], vectoriz
     levels: list[list[Statement]] = [[] for _ in range(len(order) + 1)]
     position = {var: k + 1 for k, var in enumerate(order)}
     for statement in block:
-        level = max(
-            (position.get(v, 0) for form in indices_of(statement) for v, _ in form.terms), default=0
-        )
+        level = max((position.get(v, 0) for form in indices_of(statement) for v, _ in form.terms), default=0)
         level = max([level, *(level_of.get(v, 0) for v in uses_of(statement))])
         if isinstance(statement, Store | Accumulate):
             level = len(order)

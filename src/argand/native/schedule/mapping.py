@@ -20,9 +20,7 @@ def broadcast_coordinates(coordinates: Coordinates, shape: Shape) -> Coordinates
     return tuple(_ZERO if size == 1 else coordinates[d + offset] for d, size in enumerate(shape))
 
 
-def view_coordinates(
-    view: Node, coordinates: Coordinates, extents: Mapping[Var, int]
-) -> Coordinates:
+def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> Coordinates:
     """Where a view at ``coordinates`` reads its input; NotAffine when a reshape needs a split."""
     if view.op == "view":
         forms: Any = view.attribute
@@ -53,9 +51,7 @@ def _substitute(form: Affine, values: Mapping[Var, Affine]) -> Affine:
     return result
 
 
-def through_views(
-    node: Node, coordinates: Coordinates, extents: Mapping[Var, int]
-) -> tuple[Node, Coordinates]:
+def through_views(node: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> tuple[Node, Coordinates]:
     """The source under all views and where it is read."""
     while node.kind is Kind.VIEW:
         coordinates = view_coordinates(node, coordinates, extents)

@@ -12,17 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from argand.native.ir.affine import Affine, NotAffine
-from argand.native.ir.loops import (
-    Accumulate,
-    Compute,
-    Constant,
-    Coordinate,
-    Kernel,
-    Load,
-    Statement,
-    Store,
-    ValueId,
-)
+from argand.native.ir.loops import Accumulate, Compute, Constant, Coordinate, Kernel, Load, Statement, Store, ValueId
 from argand.native.ir.tensor import OPS, Kind, Node
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
@@ -202,9 +192,7 @@ class _Nest:
 
     def _strides(self, node: Node) -> tuple[int, ...] | None:
         """Strides of a node whose memory this kernel may read."""
-        if node.kind in COMPUTED and (
-            node not in self.schedule.in_memory or node in self.group.members
-        ):
+        if node.kind in COMPUTED and (node not in self.schedule.in_memory or node in self.group.members):
             return None
         if node in self.demand.regions:
             return None
@@ -220,9 +208,7 @@ class _Nest:
         buffer = self._buffer(place.leaf)
         return self._emit(stage, Load(self._fresh(), _known(node), buffer, index))
 
-    def _from_earlier_loop(
-        self, node: Node, coordinates: Coordinates, stage: Stage
-    ) -> ValueId | None:
+    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
         """Reuse what an earlier loop over the same row computed, when that is cheaper."""
         depth = self._depth(node)
         if depth >= stage.depth or not stage.inner or self.group.members.get(node) != coordinates:
@@ -282,9 +268,7 @@ class _Nest:
         if node.op.startswith("arg"):
             (dim,) = node.attribute  # type: ignore[misc]
             position = operand[dim]  # type: ignore[index]
-        stage.statements.append(
-            Accumulate(result, _known(node), node.op, value, _known(source), position)
-        )
+        stage.statements.append(Accumulate(result, _known(node), node.op, value, _known(source), position))
         return result
 
     def _gather(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
@@ -292,10 +276,7 @@ class _Nest:
         place = strided(source, self._strides)
         if place is None:
             raise InternalError("native.schedule", "the source of a gather has no memory")
-        values = [
-            self._pull(value, at, stage)
-            for value, at in reads(self.demand, node, coordinates, None)
-        ]
+        values = [self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)]
         index = Affine(place.offset)
         indirect: list[tuple[ValueId, int, int]] = []
         forms: Any = node.attribute
@@ -353,8 +334,6 @@ def _weight(schedule: Schedule, node: Node) -> int:
             continue
         seen.add(current)
         cost += OPS[current.op].cost
-        if current.kind is Kind.POINTWISE and (
-            current is node or current not in schedule.in_memory
-        ):
+        if current.kind is Kind.POINTWISE and (current is node or current not in schedule.in_memory):
             stack.extend(schedule.demand.inputs(current))
     return cost

@@ -82,17 +82,13 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
 
 def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     """Whether two stride tuples address the same elements; sizes 0 and 1 do not matter."""
-    return 0 in shape or all(
-        a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1
-    )
+    return 0 in shape or all(a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1)
 
 
 def dense(shape: Shape, strides: Shape) -> bool:
     """Whether the strides are those of a permuted contiguous tensor: writable without holes."""
     step = 1
-    for stride, size in sorted(
-        (stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1
-    ):
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
         if stride != step:
             return False
         step *= size

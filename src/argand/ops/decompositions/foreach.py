@@ -46,9 +46,7 @@ def _each(name: str) -> Callable[..., list[Tensor]]:
 def _each_scaled(name: str) -> Callable[..., list[Tensor]]:
     method = getattr(Tensor, name)
 
-    def run(
-        self: Sequence[Tensor], one: Sequence[Tensor], two: Sequence[Tensor], value: Any = 1
-    ) -> list[Tensor]:
+    def run(self: Sequence[Tensor], one: Sequence[Tensor], two: Sequence[Tensor], value: Any = 1) -> list[Tensor]:
         values = value if isinstance(value, list | tuple) else [value] * len(self)
         return [method(t, one[i], two[i], value=values[i]) for i, t in enumerate(self)]
 

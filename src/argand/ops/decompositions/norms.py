@@ -39,11 +39,7 @@ def _statistics_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
 
 
 def layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     inner = len(normalized_shape)
     dims = list(range(input.dim() - inner, input.dim()))
@@ -98,14 +94,7 @@ def rms_norm(
 
 
 def group_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    eps: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     wide = widen(input).reshape(N, group, C // group, HxW)
     mean, _, rstd = _moments(wide, [2, 3], eps)
@@ -117,11 +106,7 @@ def group_norm(
         None if bias is None else widen(bias).reshape(channels),
     )
     dtype = _statistics_dtype(input, weight, bias)
-    return (
-        result.to(input.dtype),
-        mean.reshape(N, group).to(dtype),
-        rstd.reshape(N, group).to(dtype),
-    )
+    return (result.to(input.dtype), mean.reshape(N, group).to(dtype), rstd.reshape(N, group).to(dtype))
 
 
 def group_norm_backward(
@@ -161,9 +146,7 @@ def _per_channel(vector: Tensor, rank: int) -> Tensor:
     return widen(vector).reshape(1, -1, *[1] * (rank - 2))
 
 
-def _normalize(
-    input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> Tensor:
+def _normalize(input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     rank = input.dim()
     result = _scaled(
         (widen(input) - mean) * rstd,
@@ -185,9 +168,7 @@ def batch_norm_functional(
 ) -> tuple[Any, ...]:
     """Result, saved statistics, and the running statistics after this batch."""
     if not training:
-        result, *saved = batch_norm_inference(
-            input, weight, bias, running_mean, running_var, momentum, eps
-        )
+        result, *saved = batch_norm_inference(input, weight, bias, running_mean, running_var, momentum, eps)
         return (result, *saved, running_mean, running_var)
     dims = [0, *range(2, input.dim())]
     mean, variance, rstd = _moments(widen(input), dims, eps)
@@ -226,12 +207,7 @@ def batch_norm(
 
 
 def batch_norm_no_statistics(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Any, ...]:
     return batch_norm_functional(input, weight, bias, None, None, training, momentum, eps)[:3]
 
@@ -268,11 +244,7 @@ def batch_norm_backward(
     rank, channels = input.dim(), input.shape[1]
     dims = [0, *range(2, rank)]
     mean = _per_channel(save_mean if train else running_mean, rank)
-    rstd = (
-        _per_channel(save_invstd, rank)
-        if train
-        else torch.rsqrt(_per_channel(running_var, rank) + eps)
-    )
+    rstd = _per_channel(save_invstd, rank) if train else torch.rsqrt(_per_channel(running_var, rank) + eps)
     grad = widen(grad_out)
     normalized = (widen(input) - mean) * rstd
     along_mean = grad.sum(dims, keepdim=True)

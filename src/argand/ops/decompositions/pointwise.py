@@ -131,12 +131,7 @@ def elu(self: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> T
 
 @one_rounding
 def elu_backward(
-    grad_output: Tensor,
-    alpha: Any,
-    scale: Any,
-    input_scale: Any,
-    is_result: bool,
-    self_or_result: Tensor,
+    grad_output: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: Tensor
 ) -> Tensor:
     below = (
         grad_output * input_scale * (self_or_result + alpha * scale)
@@ -152,9 +147,7 @@ def leaky_relu(self: Tensor, negative_slope: Any = 0.01) -> Tensor:
 
 
 @one_rounding
-def leaky_relu_backward(
-    grad_output: Tensor, self: Tensor, negative_slope: Any, self_is_result: bool
-) -> Tensor:
+def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Any, self_is_result: bool) -> Tensor:
     return torch.where(self > 0, grad_output, grad_output * negative_slope)
 
 
@@ -164,10 +157,7 @@ def prelu(self: Tensor, weight: Tensor) -> Tensor:
 
 def prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     positive = self > 0
-    return (
-        torch.where(positive, grad_output, weight * grad_output),
-        torch.where(positive, 0.0, self * grad_output),
-    )
+    return (torch.where(positive, grad_output, weight * grad_output), torch.where(positive, 0.0, self * grad_output))
 
 
 @one_rounding
@@ -321,10 +311,7 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
 
 @one_rounding
 def xlogy(self: Any, other: Any) -> Tensor:
-    self, other = (
-        value if isinstance(value, Tensor) else torch.full((), float(value))
-        for value in (self, other)
-    )
+    self, other = (value if isinstance(value, Tensor) else torch.full((), float(value)) for value in (self, other))
     product = self * torch.log(other)
     return torch.where(torch.isnan(other), other, torch.where(self == 0, 0.0, product))
 

@@ -49,17 +49,13 @@ def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Te
     return torch.where(masked_out, 0.0, torch.softmax(self, dim, dtype=dtype))
 
 
-def softmax_backward(
-    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
-) -> Tensor:
+def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     weighted = grad * out
     return (weighted - out * weighted.sum(dim, keepdim=True)).to(input_dtype)
 
 
-def log_softmax_backward(
-    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
-) -> Tensor:
+def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     return (grad - torch.exp(out) * grad.sum(dim, keepdim=True)).to(input_dtype)
 
@@ -79,18 +75,14 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return result.to(self.dtype) if self.is_floating_point() else result
 
 
-def mean(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     value = self if dtype is None else self.to(dtype)
     dims = _dims(value, dim)
     total = widen(value).sum(dims, keepdim=keepdim)
     return (total / _count(value, dims)).to(value.dtype)
 
 
-def var_mean(
-    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+def var_mean(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     if self.is_complex():
         return NotImplemented
     wide = widen(self)
@@ -100,9 +92,7 @@ def var_mean(
     centered = wide - center
     freedom = max(count - (1 if correction is None else correction), 0)
     total = (centered * centered).sum(dims, keepdim=keepdim)
-    variance = (
-        total / freedom if freedom else total * float("inf") * 0 if count == 1 else total / 0.0
-    )
+    variance = total / freedom if freedom else total * float("inf") * 0 if count == 1 else total / 0.0
     average = center if keepdim else center.reshape(variance.shape)
     return variance.to(self.dtype), average.to(self.dtype)
 
@@ -112,9 +102,7 @@ def var(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool
     return result if result is NotImplemented else result[0]
 
 
-def std_mean(
-    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+def std_mean(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     result = var_mean(widen(self), dim, correction=correction, keepdim=keepdim)
     if result is NotImplemented:
         return result
@@ -127,12 +115,7 @@ def std(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool
 
 
 def vector_norm(
-    self: Tensor,
-    ord: Any = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    self: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     result_dtype = (dtype or self.dtype).to_real()
     size = widen(self.to(dtype) if dtype else self).abs()
@@ -153,12 +136,7 @@ def vector_norm(
 
 
 def norm_dim(
-    self: Tensor,
-    p: Any,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
+    self: Tensor, p: Any, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     return vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
@@ -175,16 +153,12 @@ def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
     return (self != 0).sum(_dims(self, dim))
 
 
-def aminmax(
-    self: Tensor, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
+def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     dims = _dims(self, dim)
     return torch.amin(self, dims, keepdim=keepdim), torch.amax(self, dims, keepdim=keepdim)
 
 
-def nansum(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     return torch.where(self != self, 0, self).sum(_dims(self, dim), keepdim=keepdim, dtype=dtype)
 
 

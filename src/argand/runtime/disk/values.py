@@ -210,10 +210,7 @@ class Reader:
         _, place, length, kind, shape, strides, requires_grad = item
         dtype = _of_kind(getattr(torch, kind, None), torch.dtype)
         count = extent(tuple(shape), tuple(strides))
-        if (
-            min((place, length, *shape, *strides), default=0) < 0
-            or count * dtype.itemsize != length
-        ):
+        if min((place, length, *shape, *strides), default=0) < 0 or count * dtype.itemsize != length:
             raise Damaged("a tensor that does not fit its bytes")
         if place + length > len(self._tensors):
             raise Damaged("a tensor outside of the file")
@@ -262,12 +259,5 @@ def guarded(read: Callable[[], Any]) -> Any:
         return read()
     except Damaged:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        RuntimeError,
-        OverflowError,
-    ) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None

@@ -91,26 +91,16 @@ class Accumulator:
         if count == 1:
             return text.value(f"extractelement {kind} {value}, i64 {start}")
         chosen = ", ".join(f"i32 {start + k}" for k in range(count))
-        return text.value(
-            f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>"
-        )
+        return text.value(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>")
 
-    def _join(
-        self, text: Text, left: tuple[str, str], right: tuple[str, str], lanes: int
-    ) -> tuple[str, str]:
+    def _join(self, text: Text, left: tuple[str, str], right: tuple[str, str], lanes: int) -> tuple[str, str]:
         if self.places:
             return self._better(text, left, right, lanes)
         return arithmetic.combine(text, self.op, left[0], right[0], self.dtype, lanes), ""
 
-    def _better(
-        self, text: Text, old: tuple[str, str], new: tuple[str, str], lanes: int
-    ) -> tuple[str, str]:
+    def _better(self, text: Text, old: tuple[str, str], new: tuple[str, str], lanes: int) -> tuple[str, str]:
         """The more extreme of two (value, index) pairs; the first index on ties; NaN wins."""
-        kind, wide, mask = (
-            vector(self.element, lanes),
-            vector("i64", lanes),
-            vector("i1", lanes),
-        )
+        kind, wide, mask = (vector(self.element, lanes), vector("i64", lanes), vector("i1", lanes))
         largest = self.op == "argmax"
         earlier = text.value(f"icmp slt {wide} {new[1]}, {old[1]}")
         if self.dtype.is_float:

@@ -29,14 +29,7 @@ _INTEGER: Final[Mapping[str, str]] = {
     "xor": "xor",
     "shl": "shl",
 }
-_FLOAT_TEST: Final[Mapping[str, str]] = {
-    "eq": "oeq",
-    "ne": "une",
-    "lt": "olt",
-    "le": "ole",
-    "gt": "ogt",
-    "ge": "oge",
-}
+_FLOAT_TEST: Final[Mapping[str, str]] = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 _INTRINSIC: Final[Mapping[str, str]] = {
     "floor": "floor",
     "ceil": "ceil",
@@ -47,9 +40,7 @@ _INTRINSIC: Final[Mapping[str, str]] = {
 }
 
 
-def compute(
-    text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int
-) -> str:
+def compute(text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int) -> str:
     """Append one op; arguments are operands of ``lanes`` lanes in the compute type of ``operand``."""
     kind = vector(operand.row.compute, lanes)
     if op == "cast":
@@ -79,9 +70,7 @@ def _float(text: Text, op: str, arguments: list[str], operand: DType, kind: str,
     return math.emit(op, text, arguments, operand.row.compute, lanes)  # type: ignore[arg-type]
 
 
-def _integer(
-    text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int
-) -> str:
+def _integer(text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int) -> str:
     signed = operand.is_signed
     if op in _INTEGER:
         return text.value(f"{_INTEGER[op]} {kind} {arguments[0]}, {arguments[1]}")
@@ -149,9 +138,7 @@ def cast(text: Text, value: str, source: DType, target: DType, lanes: int) -> st
     return _integer_to_integer(text, value, source, target, old, new)
 
 
-def _integer_to_integer(
-    text: Text, value: str, source: DType, target: DType, old: str, new: str
-) -> str:
+def _integer_to_integer(text: Text, value: str, source: DType, target: DType, old: str, new: str) -> str:
     if old == new:
         return value
     if source is DType.BOOL or source.row.bytes < target.row.bytes:
@@ -226,9 +213,7 @@ def combine(text: Text, op: str, left: str, right: str, dtype: DType, lanes: int
     """One step of a reduction."""
     if op in ("sum", "prod"):
         if dtype is DType.BOOL:
-            return text.value(
-                f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}"
-            )
+            return text.value(f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}")
         name = "add" if op == "sum" else "mul"
         verb = f"f{name} contract" if dtype.is_float else name
         return text.value(f"{verb} {vector(dtype.row.compute, lanes)} {left}, {right}")

@@ -84,9 +84,7 @@ class Scope:
         )
 
 
-def emit_kernel(
-    name: str, kernel: Kernel, target: Target, declarations: dict[str, None]
-) -> Emitted:
+def emit_kernel(name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
     """The function of a kernel."""
     return _Emitter(name, kernel, target, declarations).run()
 
@@ -110,9 +108,7 @@ def vector_lanes(block: Block, target: Target) -> tuple[int, int]:
 
 @final
 class _Emitter:
-    def __init__(
-        self, name: str, kernel: Kernel, target: Target, declarations: dict[str, None]
-    ) -> None:
+    def __init__(self, name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> None:
         self.name, self.kernel = name, kernel
         self.text = Text(declarations)
         self.target = target
@@ -128,9 +124,7 @@ class _Emitter:
         if name is None:
             position = len(self.sizes)
             name = self.sizes[size] = f"%z{position}"
-            self.text.entry.append(
-                f"  %y{position} = getelementptr i64, ptr %sizes, i64 {position}"
-            )
+            self.text.entry.append(f"  %y{position} = getelementptr i64, ptr %sizes, i64 {position}")
             self.text.entry.append(f"  {name} = load i64, ptr %y{position}")
         return name
 
@@ -160,9 +154,7 @@ class _Emitter:
         else:
             total = 1
             self._block(kernel.body, scope)
-        head = (
-            f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
-        )
+        head = f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
         lines = [head, *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
         return Emitted("\n".join(lines), total, self._work(total), tuple(self.sizes))
 
@@ -276,15 +268,11 @@ class _Emitter:
         lanes = self._fitting(loop)
         slot = ""
         if lanes > 1:
-            slot = self._counted(
-                low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes))
-            )
+            slot = self._counted(low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes)))
             if divides(lanes, loop.extent):
                 return
         one = "" if slot else low
-        self._counted(
-            one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot
-        )
+        self._counted(one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot)
 
     def _fitting(self, loop: Loop) -> int:
         """Lanes of a vector loop: no more than its extent."""
@@ -312,12 +300,7 @@ class _Emitter:
         if loop.vector and scope.vector is None:
             self._vector_loop(loop, scope, "0", self._size(loop.extent))
         else:
-            self._counted(
-                "0",
-                self._size(loop.extent),
-                1,
-                lambda i: self._block(loop.body, scope.inside(loop.var, i)),
-            )
+            self._counted("0", self._size(loop.extent), 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         if outermost:
             for statement in found:
                 name = scope.accumulators.pop(statement.result).finish(text)
@@ -375,9 +358,7 @@ class _Emitter:
     def _splat(self, element: str, name: str, lanes: int) -> str:
         kind = vector(element, lanes)
         first = self.text.value(f"insertelement {kind} poison, {element} {name}, i64 0")
-        return self.text.value(
-            f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
-        )
+        return self.text.value(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def _index(self, index: Affine, scope: Scope) -> str:
         """The scalar value of an index at the first lane."""
@@ -472,18 +453,12 @@ class _Emitter:
         scaled = self.text.value(f"mul i64 {safe}, {self._size(stride)}")
         return self.text.value(f"add i64 {base}, {scaled}")
 
-    def _load_lanes(
-        self, load: Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int
-    ) -> str:
+    def _load_lanes(self, load: Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int) -> str:
         """Elements that do not lie behind each other, lane by lane."""
         text, memory = self.text, load.dtype.row.memory
         kind, result = vector(memory, lanes), "poison"
         for lane in range(lanes):
-            at = (
-                text.value(f"add nsw i64 {base}, {self._times(lane, step)}")
-                if lane * step
-                else base
-            )
+            at = text.value(f"add nsw i64 {base}, {self._times(lane, step)}") if lane * step else base
             for value, stride, bound in scattered:
                 one = text.value(f"extractelement <{lanes} x i64> {value.name}, i64 {lane}")
                 at = self._add_indirect(at, one, stride, bound)

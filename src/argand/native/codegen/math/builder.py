@@ -161,8 +161,7 @@ class Body:
         first, second = self._operand(yes, element), self._operand(no, element)
         vector = self.vector(element)
         return self.line(
-            f"select {self.vector('i1')} {mask.text}, {vector} {first.text}, {vector} {second.text}",
-            element,
+            f"select {self.vector('i1')} {mask.text}, {vector} {first.text}, {vector} {second.text}", element
         )
 
     def convert(self, instruction: str, value: Value, element: str) -> Value:
@@ -191,9 +190,7 @@ class Body:
 
     def fma(self, a: Value, b: Value | Number, c: Value | Number) -> Value:
         """a * b + c with one rounding."""
-        return self.intrinsic(
-            "llvm.fma", a, self._operand(b, a.element), self._operand(c, a.element)
-        )
+        return self.intrinsic("llvm.fma", a, self._operand(b, a.element), self._operand(c, a.element))
 
     def absolute(self, value: Value) -> Value:
         """|x|, sign bit cleared."""
@@ -238,9 +235,7 @@ class Body:
         self.needed[name] = None
         vector = self.vector(self.element)
         operands = ", ".join(f"{vector} {arg.text}" for arg in args)
-        return self.line(
-            f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element
-        )
+        return self.line(f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element)
 
     def unless_any(self, rare: Value, usual: Value, name: str, *args: Value) -> Value:
         """`usual`, or the library function `name` in the lanes where `rare` holds.
@@ -261,30 +256,23 @@ class Body:
         self.lines += [f"  br label %{end}", f"{end}:"]
         self.block = end
         return self.line(
-            f"phi {self.vector(usual.element)} [{usual.text}, %{before}], [{result.text}, %{slow}]",
-            usual.element,
+            f"phi {self.vector(usual.element)} [{usual.text}, %{before}], [{result.text}, %{slow}]", usual.element
         )
 
     def each_lane(self, symbol: str, *args: Value) -> Value:
         """A C function called lane by lane, for what is too rare to vectorise."""
-        self.declared[
-            f"declare {self.element} @{symbol}({', '.join([self.element] * len(args))})"
-        ] = None
+        self.declared[f"declare {self.element} @{symbol}({', '.join([self.element] * len(args))})"] = None
         if self.lanes == 1:
             operands = ", ".join(f"{self.element} {arg.text}" for arg in args)
             return self.line(f"call {self.element} @{symbol}({operands})", self.element)
         vector = self.vector(self.element)
         result = Value(self, "poison", self.element)
         for lane in range(self.lanes):
-            scalars = [
-                self.line(f"extractelement {vector} {arg.text}, i32 {lane}", self.element)
-                for arg in args
-            ]
+            scalars = [self.line(f"extractelement {vector} {arg.text}, i32 {lane}", self.element) for arg in args]
             operands = ", ".join(f"{self.element} {scalar.text}" for scalar in scalars)
             value = self.line(f"call {self.element} @{symbol}({operands})", self.element)
             result = self.line(
-                f"insertelement {vector} {result.text}, {self.element} {value.text}, i32 {lane}",
-                self.element,
+                f"insertelement {vector} {result.text}, {self.element} {value.text}, i32 {lane}", self.element
             )
         return result
 

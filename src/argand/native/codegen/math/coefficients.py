@@ -6,13 +6,7 @@ What each approximates stands in that file. Errors are those of the formula, bef
 from typing import Final
 
 # EXP_F32: error below 2^-26.93
-EXP_F32: Final = (
-    0.5,
-    0.16666576266288757,
-    0.041666556149721146,
-    0.008363212458789349,
-    0.0013926224783062935,
-)
+EXP_F32: Final = (0.5, 0.16666576266288757, 0.041666556149721146, 0.008363212458789349, 0.0013926224783062935)
 # EXP_F64: error below 2^-62.36
 EXP_F64: Final = (
     0.5,

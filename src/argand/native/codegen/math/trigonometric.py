@@ -14,9 +14,7 @@ from argand.native.codegen.math import coefficients as table
 from argand.native.codegen.math.builder import Body, Value, rounded
 from argand.native.codegen.math.exponential import format_of
 
-_PI: Final = Fraction(
-    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899"
-)
+_PI: Final = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
 
 
 def parts(body: Body, value: Fraction, count: int) -> list[float]:
@@ -111,9 +109,7 @@ def tan_large(body: Body, x: Value) -> Value:
 def _arc_tail(body: Body, z: Value) -> Value:
     """(atan(z) - z) / z for 0 <= z <= 1."""
     square = z * z
-    return body.polynomial(
-        square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64
-    ) * (square)
+    return body.polynomial(square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64) * (square)
 
 
 def atan(body: Body, x: Value) -> Value:
@@ -131,9 +127,7 @@ def atan2(body: Body, y: Value, x: Value) -> Value:
     ax, ay = body.absolute(x), body.absolute(y)
     steep = ay > ax
     small, great = body.select(steep, ax, ay), body.select(steep, ay, ax)
-    ratio = body.select(
-        small.equals(great), body.select(great.equals(0.0), 0.0, 1.0), small / great
-    )
+    ratio = body.select(small.equals(great), body.select(great.equals(0.0), 0.0, 1.0), small / great)
     arc = body.fma(_arc_tail(body, ratio), ratio, ratio)
     high, low = parts(body, _PI / 2, 2)
     arc = body.select(steep, high - (arc - low), arc)
