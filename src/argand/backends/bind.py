@@ -91,11 +91,8 @@ def bind_backend(
     """Resolve a backend now, so that a wrong name or option fails at ``argand.compile``."""
     if mode is not None and options:
         raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
-    function: CompilerFunction
-    if isinstance(backend, list | tuple):
-        function = FirstThatTakes(tuple(backend))
-    else:
-        function = lookup_backend(backend)  # type: ignore[arg-type]
+    composed = isinstance(backend, list | tuple)
+    function: CompilerFunction = FirstThatTakes(tuple(backend)) if composed else lookup_backend(backend)  # type: ignore[arg-type]
     name = backend if isinstance(backend, str) else _name_of(function)
     if name == "argand":
         make_options(mode, options)  # validates; the backend makes its own again

@@ -42,10 +42,7 @@ def call_ex_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ..
     has_keywords = (ins.arg or 0) & 1
     given = frame.stack[-2] if has_keywords else frame.stack[-1]
     keywords = frame.tracer.as_dict(frame.stack[-1]) if has_keywords else {}
-    if type(given) is tuple or type(given) is list:
-        args = tuple(given)
-    else:
-        args = tuple(operate.iterate(frame.tracer, given))
+    args = tuple(given) if type(given) is tuple or type(given) is list else tuple(operate.iterate(frame.tracer, given))
     return frame.stack[-3 if has_keywords else -2], args, dict(keywords)
 
 
