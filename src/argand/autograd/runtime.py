@@ -15,8 +15,6 @@ import torch
 
 from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
-from argand.autograd.sizes import resolved
-from argand.support.symbols import Symbol
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 # (bits of the tangents that are there, primals) -> the backward for them
@@ -299,6 +297,7 @@ class _Places:
     def __init__(self, traced: Traced) -> None:
         self.inputs = len(traced.inputs)
         fakes = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in traced.tangent_fakes]
+        self.sizes = traced.sizes
         if traced.sizes is not None:
             fakes = traced.sizes.table.expressed(fakes)
         self.tangents = tuple(zip(traced.tangents, fakes, strict=True))
@@ -310,18 +309,18 @@ class _Places:
             k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor) and k not in unread
         ]
 
-    def gather(self, grads: Sequence[Any], opened: Mapping[Symbol, int] | None) -> tuple[int, list[torch.Tensor]]:
+    def gather(self, grads: Sequence[Any], opened: Mapping[Any, int] | None) -> tuple[int, list[torch.Tensor]]:
         """(bits of the tangents that are there, those tangents as the graph wants them)."""
         present, found = 0, []
         for bit, (place, fake) in enumerate(self.tangents):
             if grads[place] is not None:
                 present |= 1 << bit
-                layout = fake if opened is None else resolved(fake, opened)
+                layout = fake if opened is None else self.sizes.resolved(fake, opened)
                 found.append(_fit_tangent(grads[place], *layout))
         return present, found
 
     def fill(
-        self, tangents: Sequence[torch.Tensor], present: int, opened: Mapping[Symbol, int] | None
+        self, tangents: Sequence[torch.Tensor], present: int, opened: Mapping[Any, int] | None
     ) -> list[torch.Tensor]:
         """All tangents, with zeros for those that are not there."""
         given = iter(tangents)
@@ -330,7 +329,7 @@ class _Places:
             if present >> bit & 1:
                 filled.append(next(given))
             else:
-                dtype, *layout = fake if opened is None else resolved(fake, opened)
+                dtype, *layout = fake if opened is None else self.sizes.resolved(fake, opened)
                 filled.append(torch.empty_strided(*layout, dtype=dtype).zero_())
         return filled
 

@@ -139,24 +139,23 @@ class OpenSizes:
         """The sizes of one call."""
         return {symbol: inputs[place] for symbol, place in self.places.items()}
 
+    def resolved(self, value: Any, values: Mapping[Symbol, int]) -> Any:
+        """An argument with the sizes of one call."""
+        if isinstance(value, SizeInt):
+            return value.expr.evaluate(values)
+        if isinstance(value, list | tuple):
+            return type(value)([self.resolved(item, values) for item in value])
+        return value
+
     def rows(self, rows: Sequence[Row], inputs: Sequence[Any]) -> list[Row]:
         """How the outputs of one call are made."""
         values = self.values(inputs)
 
         def row_of(row: Row) -> Row:
-            steps = tuple(s._replace(tail=resolved(s.tail, values)) for s in row.steps)
-            return Row(row.source, row.index, row.how, resolved(row.value, values), steps)
+            steps = tuple(s._replace(tail=self.resolved(s.tail, values)) for s in row.steps)
+            return Row(row.source, row.index, row.how, self.resolved(row.value, values), steps)
 
         return [row_of(row) for row in rows]
-
-
-def resolved(value: Any, values: Mapping[Symbol, int]) -> Any:
-    """An argument with the sizes of one call."""
-    if isinstance(value, SizeInt):
-        return value.expr.evaluate(values)
-    if isinstance(value, list | tuple):
-        return type(value)([resolved(item, values) for item in value])
-    return value
 
 
 @final
