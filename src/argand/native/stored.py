@@ -17,7 +17,7 @@ import llvmlite
 import torch
 from torch.fx import GraphModule
 
-from argand.native.codegen.llvm.engine import Loaded
+from argand.native.codegen.elf import load
 from argand.native.codegen.target import machine_key, machine_parts
 from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
@@ -189,7 +189,7 @@ def _boxed(compiled: Compiled, key: str) -> BoxedGraph:
     addresses: dict[str, int] = {}
     loaded = None
     if compiled.functions:
-        loaded = Loaded(compiled.code)
+        loaded = load(compiled.code)
         addresses = {name: loaded.address(name) for name in compiled.functions}
     with contextlib.suppress(KeyError):
         return BoxedGraph(link(compiled.rows, addresses, loaded), key)

@@ -1,0 +1,122 @@
+"""native.codegen.elf: relocatable objects loaded without LLVM, whose library takes longer to map than they do.
+
+In: object code of our own kernels: they call nothing, and refer only to constants of the same object. Out: memory
+with the functions in it, or None for an object that needs a real linker (another machine, a symbol from outside).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+from typing import Any, Final, NamedTuple, final
+
+_FILE: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+_RELOCATION: Final = struct.Struct("<QQq")
+_X86_64: Final = 62
+_ALLOCATED: Final = 2
+_PROGRAM, _SYMBOLS, _RELOCATIONS = 1, 2, 4  # types of sections; tables for unwinding have another
+# types of relocations: size, and whether relative to the place
+_KNOWN: Final = {1: ("<Q", False), 24: ("<q", True), 2: ("<i", True), 4: ("<i", True)}
+
+
+class _Section(NamedTuple):
+    name: int
+    kind: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
+
+
+@final
+class Memory:
+    """Loaded functions; they live as long as this object."""
+
+    def __init__(self, size: int) -> None:
+        self.pages = mmap.mmap(-1, size)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
+        self.functions: dict[str, int] = {}
+
+    def address(self, name: str) -> int:
+        """Where a function begins; KeyError if there is none."""
+        return self.functions[name]
+
+    def seal(self) -> bool:
+        """From now on it can be run and no longer be written."""
+        protect = ctypes.CDLL(None).mprotect
+        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        return bool(protect(self.base, len(self.pages), mmap.PROT_READ | mmap.PROT_EXEC) == 0)
+
+
+def load(code: bytes) -> Any:
+    """The functions of an object, by LLVM's linker when ours cannot; `address` finds them."""
+    found = load_object(code)
+    if found is not None:
+        return found
+    from argand.native.codegen.llvm.engine import Loaded  # noqa: PLC0415  # rarely needed
+
+    return Loaded(code)
+
+
+def load_object(code: bytes) -> Memory | None:
+    """The functions of an object; None when it needs a real linker."""
+    try:
+        return _load(code)
+    except (struct.error, ValueError, IndexError, StopIteration, OSError):
+        return None
+
+
+def _load(code: bytes) -> Memory | None:
+    magic, _, machine, _, _, _, at, _, _, _, _, size, count, _ = _FILE.unpack_from(code)
+    if not magic.startswith(b"\x7fELF\x02\x01") or machine != _X86_64 or size != _SECTION.size:
+        return None
+    table = [_Section(*_SECTION.unpack_from(code, at + size * i)) for i in range(count)]
+    places: dict[int, int] = {}
+    end = 0
+    for i, section in enumerate(table):
+        if section.kind == _PROGRAM and section.flags & _ALLOCATED and section.size:
+            end += -end % max(64, section.alignment)
+            places[i], end = end, end + section.size
+    memory = Memory(end)
+    for i, place in places.items():
+        section = table[i]
+        memory.pages[place : place + section.size] = code[section.offset :][: section.size]
+    symbols = next(section for section in table if section.kind == _SYMBOLS)
+    rows = list(_SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size]))
+    for section in table:
+        if section.kind == _RELOCATIONS and section.info in places:
+            for row in _RELOCATION.iter_unpack(code[section.offset :][: section.size]):
+                if not _relocate(memory, places, rows, places[section.info], *row):
+                    return None
+    names = code[table[symbols.link].offset :]
+    for name, _, _, where, value, _ in rows:
+        if name and where in places:
+            text = names[name : names.index(b"\0", name)].decode("ascii")
+            memory.functions[text] = memory.base + places[where] + value
+    return memory if memory.seal() else None
+
+
+def _relocate(
+    memory: Memory,
+    places: dict[int, int],
+    symbols: list[tuple[int, ...]],
+    start: int,
+    offset: int,
+    info: int,
+    addend: int,
+) -> bool:
+    _, _, _, where, value, _ = symbols[info >> 32]
+    if where not in places or info & 0xFFFFFFFF not in _KNOWN:
+        return False
+    form, relative = _KNOWN[info & 0xFFFFFFFF]
+    target = memory.base + places[where] + value + addend
+    target -= memory.base + start + offset if relative else 0
+    struct.pack_into(form, memory.pages, start + offset, target)
+    return True
