@@ -59,6 +59,7 @@ def test_wider_machine_takes_code_and_narrower_does_not(tmp_path, monkeypatch):
     wider = target.Target("newer", here.features + ",+amx-new", here.vector_bytes)
     narrower = target.Target("older", here.features.replace("+sse2", "-sse2"), 16)
     with monkeypatch.context() as patch:
+        patch.setattr(target, "_machine_name", lambda: "another machine")
         patch.setattr(target, "host_target", lambda: wider)
         argand.load_cache_artifacts(data, directory=tmp_path / "wider")
         assert hits(tmp_path / "wider")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, final
-
-import llvmlite.binding as llvm
+from typing import Any, Final, final
 
 from argand.runtime.disk.keys import hexdigest
+
+_TELLING: Final = ("flags", "model", "vendor_id", "stepping")
 
 
 @final
@@ -24,6 +24,8 @@ class Target:
 @functools.cache
 def host_target() -> Target:
     """The machine this process runs on."""
+    import llvmlite.binding as llvm  # noqa: PLC0415  # 30 ms, and what comes from disk needs none of it
+
     features = llvm.get_host_cpu_features()
     enabled = {name for name, on in features.items() if on}
     # Some AVX-512 machines run slower at full width; 512-bit registers pay off for our loops.
@@ -31,10 +33,21 @@ def host_target() -> Target:
     return Target(llvm.get_host_cpu_name(), features.flatten(), width)
 
 
+@functools.cache
+def _machine_name() -> str:
+    """What tells this machine from others; LLVM is asked only where the system does not say."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            rows = [line for line in file.read(8192).splitlines() if line.startswith(_TELLING)]
+    except OSError:
+        rows = []
+    target = None if any(row.startswith("flags") for row in rows) else host_target()
+    return "\n".join(rows) if target is None else f"{target.cpu} {target.features}"
+
+
 def machine_key(base: str) -> str:
     """The key of an entry that holds or needs machine code for this machine."""
-    target = host_target()
-    return hexdigest(base.encode(), target.cpu.encode(), target.features.encode())
+    return hexdigest(base.encode(), _machine_name().encode())
 
 
 def machine_parts(base: str) -> dict[str, Any]:
@@ -46,7 +59,6 @@ def machine_parts(base: str) -> dict[str, Any]:
 def runs_here(features: str) -> bool:
     """Whether this machine can do all that code was made for."""
     wanted, here = (
-        {name for name in text.split(",") if name.startswith("+")}
-        for text in (features, host_target().features)
+        {name for name in text.split(",") if name.startswith("+")} for text in (features, host_target().features)
     )
     return wanted <= here

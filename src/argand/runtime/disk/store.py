@@ -63,10 +63,11 @@ def open_store(options: Options) -> Store | None:
 class Store:
     """A directory of cache entries, private to the user."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, warn: bool = True) -> None:
         self.directory = directory / f"v{FORMAT}"
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        self._silent = not warn
         self._written = 0
         self._usable = self._prepare()
 
@@ -195,7 +196,7 @@ class Store:
 
     def _warn(self, kind: str, text: str) -> None:
         with self._lock:
-            first = kind not in self._warned
+            first = kind not in self._warned and not self._silent
             self._warned.add(kind)
         events.artifact("cache", lambda: text)
         if first:
