@@ -19,6 +19,7 @@ _WHERE: Final = {
         "graph_break",
         "is_compiling",
     ),
+    "capture.size_plan": ("mark_dynamic", "mark_static", "maybe_mark_dynamic"),
     "runtime.stance": ("set_stance",),
     "runtime.cache": ("ArgandWarning",),
     "backends.registry": (
@@ -30,6 +31,7 @@ _WHERE: Final = {
     "backends.aot": ("aot_autograd", "make_boxed_func"),
     "backends.argand_backend": ("compile_fx",),
     "native.bundles": ("load_cache_artifacts", "save_cache_artifacts"),
+    "packages": ("load", "package"),
     "autograd.partition": ("default_partition", "min_cut_partition"),
     "customops.definition": ("custom_op", "get_op", "pointwise"),
     "customops.fakes": ("get_ctx",),

@@ -167,6 +167,8 @@ class Recorder:
         sizes = self.world.sizes
         if sizes.active:
             args, kwargs = sizes.lower((args, kwargs))
+            if target in (operator.getitem, operator.setitem):
+                sizes.slice(args[0], args[1])
         try:
             result = native.call(run, args, kwargs)
         except DataDependent as cause:

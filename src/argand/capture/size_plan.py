@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import torch
 
 from argand.ops.sizes import Fact, Specialise, Unfit
-from argand.runtime.guards import DictAttr, Item, Source
+from argand.runtime.guards import DictAttr, Item, SizeOf, Source
 from argand.support import events
 from argand.support.errors import Location, UserError
 from argand.support.symbols import Expr, Symbol
@@ -88,7 +88,7 @@ class Plan:
                 self.required.add(name)
             if wanted and real > 1 and (asked or name not in self.fixed):
                 low, high = (mark.minimum, mark.maximum) if mark else (2, None)
-                found.append((dim, Place(name, source, real, low, high)))
+                found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
         return found
 
     def opens_integer(self, source: Source, raw: int, is_argument: bool) -> bool:
@@ -108,6 +108,13 @@ class Plan:
         symbols = cause.symbols if self.restarts < _MANY else self.places.keys()
         for symbol in symbols & self.places.keys() or self.places.keys():
             self.pin(self.places[symbol].name, cause.reason, cause.where)
+
+    def need(self, facts: list[Fact]) -> None:
+        """A call works only where these hold."""
+        self.restarts += 1
+        for fact in facts:
+            if not self.accept(fact) or self.restarts > _MANY:
+                self.close(f"the program needs {fact}")
 
     def close(self, reason: str) -> None:
         """Leave nothing open."""
@@ -146,8 +153,7 @@ class Plan:
             raise UserError(
                 f"{name} is marked dynamic, but the program fixes its size: {reason}",
                 where=where,
-                hint="remove the mark, or what depends on the size; argand.maybe_mark_dynamic"
-                " lets the size be fixed",
+                hint="remove the mark, or what depends on the size; argand.maybe_mark_dynamic lets the size be fixed",
             )
         self.pinned[name] = reason, where
         place = next(p for p in self.places.values() if p.name == name)
@@ -207,10 +213,7 @@ def _mark(tensor: torch.Tensor, dims: int | Iterable[int] | None, mark: SizeMark
 
 
 def mark_dynamic(
-    tensor: torch.Tensor,
-    dim: int | Iterable[int],
-    min: int | None = None,
-    max: int | None = None,
+    tensor: torch.Tensor, dim: int | Iterable[int], min: int | None = None, max: int | None = None
 ) -> None:
     """Compile for any size of these dimensions (at least 2); an error if the program fixes one."""
     low = 2 if min is None or min < 2 else min

@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from argand.capture.size_plan import Place, Plan, note
 from argand.ops.fakes import FakeMode
+from argand.ops.size_formulas import learn_slice
 from argand.ops.sizes import Fact, SizeTable, Specialise
-from argand.runtime.guards import Guard, GuardKind, Relation, SizeOf, Source, derived_strides
+from argand.runtime.guards import Guard, GuardKind, Relation, Source, derived_strides
 from argand.support import events
 from argand.support.errors import Location
 from argand.support.symbols import Expr, SizeInt, Symbol
@@ -156,21 +157,20 @@ class Sizes:
 
     # -- places ----------------------------------------------------------------------------------
 
-    def open(self, place: Place, source: Source) -> int:
+    def open(self, place: Place) -> int:
         """The size at a place as an int of the fakes; plain when it is fixed."""
         found = self._opened.get(place.name)
         if found is None:
-            found = self._opened[place.name] = self._open(place, source)
+            found = self._opened[place.name] = self._open(place)
         return found
 
-    def _open(self, place: Place, source: Source) -> int:
-        plan = self.plan
+    def _open(self, place: Place) -> int:
+        plan, source = self.plan, place.source
         symbol = plan.symbol(place)
         given = plan.given.get(place.name)
         if given is not None and place.name not in plan.pinned:
             for other in given[0].symbols - self.sources.keys():
-                known = plan.places[other]
-                self.open(known, known.source)
+                self.open(plan.places[other])
             size = self.table.size(given[0])
             if self.table.real(given[0]) == place.real and type(size) is not int:
                 self.sources[symbol] = source
@@ -196,7 +196,7 @@ class Sizes:
             return None
         shape = list(raw.shape)
         for dim, place in wanted:
-            shape[dim] = self.open(place, SizeOf(source, dim))
+            shape[dim] = self.open(place)
         if all(type(n) is int for n in shape):
             free = frozenset(dim for dim, place in wanted if place.name in self.plan.pinned)
             fake = torch.empty_strided(raw.shape, raw.stride(), dtype=raw.dtype)
@@ -209,17 +209,13 @@ class Sizes:
         fake = self.allocate(shape, strides, raw.dtype)
         return fake, frozenset(dim for dim, _ in wanted)
 
-    def allocate(
-        self, shape: Iterable[int], strides: Iterable[int], dtype: torch.dtype
-    ) -> torch.Tensor:
+    def allocate(self, shape: Iterable[int], strides: Iterable[int], dtype: torch.dtype) -> torch.Tensor:
         """A fake; sizes that make it too large for the address space are fixed."""
         sizes, steps = [int(n) for n in shape], [int(n) for n in strides]
         try:
             return torch.empty_strided(sizes, steps, dtype=dtype, device="cpu")
         except RuntimeError:
-            raise Specialise(
-                self.table.samples, f"a tensor of sizes {sizes} is too large"
-            ) from None
+            raise Specialise(self.table.samples, f"a tensor of sizes {sizes} is too large") from None
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -253,6 +249,19 @@ class Sizes:
         if kind is slice:
             return slice(*map(self.lower, (value.start, value.stop, value.step)))
         return value
+
+    def slice(self, tensor: torch.Tensor, index: Any) -> None:
+        """Learn from an index where slices end: torch drops those that take everything."""
+        items = list(index) if isinstance(index, tuple) else [index]
+        taken = [item.dim() if isinstance(item, torch.Tensor) and item.dtype is torch.bool
+                 else item is not None and item is not ... for item in items]  # fmt: skip
+        dim = 0
+        for item, count in zip(items, taken, strict=True):
+            if isinstance(item, slice):
+                first, last = map(self.table.expressed, (item.start, item.stop))
+                step = 1 if item.step is None else item.step
+                learn_slice(self.table, self.table.express(tensor.shape[dim]), first, last, step)
+            dim += tensor.dim() - sum(taken) if item is ... else count
 
     def decide(self, symbol: str, left: Any, right: Any) -> bool:
         """A comparison: true or false by the real sizes, which becomes a guard."""
@@ -288,33 +297,29 @@ class Sizes:
             for facts in self._guesses(shapes, numbers, symbols):
                 values = self._samples(facts)
                 if values is not None and self._works(run, args, kwargs, values):
-                    self.plan.restarts += 1
-                    for fact in facts:
-                        self.plan.accept(fact)
-                    raise Again
+                    raise Again(facts)
             name = getattr(run, "__name__", str(run))
             raise Specialise(symbols, f"{name} works for some sizes only", self._place())
 
-    def _guesses(
-        self, shapes: list[list[int]], numbers: list[int], symbols: set[Symbol]
-    ) -> Iterator[list[Fact]]:
+    def _guesses(self, shapes: list[list[int]], numbers: list[int], symbols: set[Symbol]) -> Iterator[list[Fact]]:
         """What may have to hold, likely things first: equal sizes side by side, then any, then factors."""
         aligned = [pair for i, first in enumerate(shapes) for second in shapes[i + 1 :]
                    for pair in zip(first[::-1], second[::-1], strict=False)]  # fmt: skip
         everything = [*dict.fromkeys((*itertools.chain(*shapes), *numbers))]
         pairs = [(a, b) for i, a in enumerate(everything) for b in everything[i + 1 :]]
-        for group in (aligned, pairs):
-            facts = self._equalities(group)
-            if facts:
-                yield facts
-            yield from ([fact] for fact in facts)
+        beside, equal = self._equalities(aligned), self._equalities(pairs)
+        constant = [f for f in equal[::-1] if f.left.constant is not f.right.constant]
         place = self._place()
+        few: list[list[Fact]] = []
+        several: list[list[Fact]] = []
         for times in (2, 3, 4, 5, 6, 7, 8, 16, 32, 64):
             fitting = [s for s in symbols if self.table.reals[s] % times == 0]
             facts = [Fact("==", Expr.of(s) % times, Expr.of(0), place) for s in fitting]
-            yield from ([fact] for fact in facts)
-            if len(facts) > 1:
-                yield facts
+            few += [[fact] for fact in facts]
+            several += [[*pair] for pair in itertools.combinations(facts, 2)]
+        singles = [[fact] for fact in (*beside, *equal)]
+        mixed = [[fact, *rest] for fact in constant for rest in few]
+        yield from (g for g in (beside, *singles, *few, *mixed, *several, equal) if g)
 
     def _equalities(self, pairs: Iterable[tuple[int, int]]) -> list[Fact]:
         place, real = self._place(), self.table.real
@@ -345,9 +350,7 @@ class Sizes:
             values[symbol] = expr.evaluate(values)
         return values
 
-    def _works(
-        self, run: Callable[..., Any], args: Any, kwargs: Any, values: Mapping[Symbol, int]
-    ) -> bool:
+    def _works(self, run: Callable[..., Any], args: Any, kwargs: Any, values: Mapping[Symbol, int]) -> bool:
         """Whether a call succeeds on fakes of other sizes."""
         mode = self.mode
         if mode is None:
@@ -384,9 +387,7 @@ class Sizes:
     def _relate(self, fact: Fact) -> None:
         source = self.sources[min(fact.symbols, key=lambda s: s.name)]
         sides = [self._side(side) for side in (fact.left, fact.right)]
-        names = {
-            s: Expr.of(Symbol(str(self.sources[s]), s.minimum, s.maximum)) for s in fact.symbols
-        }
+        names = {s: Expr.of(Symbol(str(self.sources[s]), s.minimum, s.maximum)) for s in fact.symbols}
         text = f"{fact.left.replace(names)} {fact.operator} {fact.right.replace(names)}"
         relation = Relation(fact.operator, sides[0], sides[1], text)
         self.guards.append(Guard(GuardKind.RELATION, source, relation, fact.where))
@@ -408,10 +409,7 @@ class Sizes:
     def notes(self) -> tuple[str, ...]:
         """For people: the symbols with their places, and the places that did not stay open."""
         plan, table = self.plan, self.table
-        lines = [
-            f"{symbol} = {self.sources[symbol]}, now {table.reals[symbol]}"
-            for symbol in table.samples
-        ]
+        lines = [f"{symbol} = {self.sources[symbol]}, now {table.reals[symbol]}" for symbol in table.samples]
         for place in plan.places.values():
             if place.name in plan.pinned:
                 lines.append(note(place.name, place.real, *plan.pinned[place.name]))
@@ -430,7 +428,11 @@ class Sizes:
 
 
 class Again(BaseException):
-    """The plan of the sizes has changed: trace again."""
+    """A call needs these facts: trace again."""
+
+    def __init__(self, facts: list[Fact]) -> None:
+        super().__init__(facts)
+        self.facts = facts
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

@@ -16,14 +16,7 @@ import torch
 
 from argand.capture.breaks import is_entered, write_break
 from argand.capture.bytecode import append_only, used_names
-from argand.capture.finish import (
-    Backend,
-    Captured,
-    Ending,
-    finish,
-    read_state,
-    restore_state,
-)
+from argand.capture.finish import Backend, Captured, Ending, finish, read_state, restore_state
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
@@ -36,14 +29,7 @@ from argand.ops.sizes import Specialise
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.support import events
-from argand.support.errors import (
-    ArgandError,
-    BackendCompilerFailed,
-    Break,
-    CaptureBreak,
-    CaptureError,
-    Location,
-)
+from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
 from argand.support.options import Options
 
 SKIP: Final = Marker("SKIP")
@@ -75,15 +61,14 @@ def capture_frame(
     plan = Plan(options.dynamic) if plan is None else plan
     with events.stage("capture", str(where)):
         for _ in range(_MAX_RESTARTS):
-            attempt = _Attempt(
-                code, function, localsplus, globals_, builtins, options, forced, plan
-            )
+            attempt = _Attempt(code, function, localsplus, globals_, builtins, options, forced, plan)
             attempt.tracer.world.whole = whole
             try:
                 return attempt.run(where, backend)
             except ReadWhole:
                 whole, forced = True, {}
-            except Again:
+            except Again as needed:
+                plan.need(needed.facts)
                 forced = {}
             except Specialise as cause:
                 plan.learn(cause)
@@ -125,9 +110,7 @@ class _Attempt:
     def _read_arguments(self) -> None:
         frame, world, code = self.frame, self.tracer.world, self.frame.code
         count = code.co_argcount + code.co_kwonlyargcount
-        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
-            code.co_flags & inspect.CO_VARKEYWORDS
-        )
+        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         used, grown = used_names(code), append_only(code)
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
             if name in used:
@@ -214,6 +197,4 @@ class _Attempt:
     def _raised(self, error: Exception) -> None:
         trim(error)
         events.count("capture.raised", detail=type(error).__name__)
-        events.artifact(
-            "graph_breaks", lambda: f"user code raised {error!r}: eager raises it again"
-        )
+        events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")

@@ -70,12 +70,7 @@ SENTINEL: Final = object()
 HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
 _HARMLESS: Final = frozenset(
     {property, staticmethod, classmethod, types.CodeType, types.GenericAlias, types.UnionType}
-    | {
-        types.CellType,
-        types.MappingProxyType,
-        object,
-        re.Pattern,
-    }
+    | {types.CellType, types.MappingProxyType, object, re.Pattern}
 )
 
 
@@ -248,7 +243,7 @@ class World:
         kind = type(raw)
         if kind is int and self.sizes.plan.opens_integer(source, raw, type(source) is Local):
             self.guard(GuardKind.TYPE_IS, source, int)
-            return self.sizes.wrap(self.sizes.open(Place(str(source), source, raw), source))
+            return self.sizes.wrap(self.sizes.open(Place(str(source), source, raw)))
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
@@ -351,9 +346,7 @@ class World:
 
     def _copy_attributes(self, source: Source, raw: Any, value: Any) -> dict[str, Any]:
         self.guard(GuardKind.DICT_KEYS, self.child(DictOf, source, None), tuple(raw.__dict__))
-        attributes = {
-            name: self.dict_attribute(source, name, item) for name, item in raw.__dict__.items()
-        }
+        attributes = {name: self.dict_attribute(source, name, item) for name, item in raw.__dict__.items()}
         value.__dict__.update(attributes)
         return attributes
 
@@ -370,13 +363,9 @@ class World:
         elif isinstance(raw, dict):
             self.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(raw)))
             if isinstance(raw, collections.defaultdict):
-                value.default_factory = self.attribute(
-                    source, "default_factory", raw.default_factory
-                )
+                value.default_factory = self.attribute(source, "default_factory", raw.default_factory)
             store = (
-                collections.OrderedDict.__setitem__
-                if isinstance(raw, collections.OrderedDict)
-                else dict.__setitem__
+                collections.OrderedDict.__setitem__ if isinstance(raw, collections.OrderedDict) else dict.__setitem__
             )
             for key, item in list(dict.items(raw)):
                 store(value, key, self.item(source, key, item))
@@ -428,9 +417,7 @@ class World:
             function = self.attribute(source, "func", raw.func)
             args = self._partial_arguments(source, raw)
             keywords = self.attribute(source, "keywords", raw.keywords)
-            value: Any = functools.partial(
-                lambda: None
-            )  # a partial of a partial would be flattened
+            value: Any = functools.partial(lambda: None)  # a partial of a partial would be flattened
             value.__setstate__((function, tuple(args), dict(keywords), {}))
             return self.register(source, raw, value)
         if not kind.__flags__ & HEAP_TYPE and kind not in _HARMLESS:

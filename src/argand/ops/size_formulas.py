@@ -46,9 +46,13 @@ def _each(value: Any, count: int) -> list[int]:
 
 def _slice(table: SizeTable, named: Named) -> None:
     size = _shape(table, named["self"])[named["dim"]]
-    step = named["step"]
+    learn_slice(table, size, named["start"], named["end"], named["step"])
+
+
+def learn_slice(table: SizeTable, size: int, first: int | None, last: int | None, step: int) -> None:
+    """The size of ``[first:last:step]``, with the facts on which side of the ends they lie."""
     ends = []
-    for value, default in ((named["start"], 0), (named["end"], size)):
+    for value, default in ((first, 0), (last, size)):
         if value is None or value >= _LARGE:
             ends.append(default)
             continue

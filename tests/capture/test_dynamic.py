@@ -1,0 +1,256 @@
+"""Sizes that vary: how often a program is compiled, and that results are eager's at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+import argand
+from argand.support import events
+
+Args = tuple[Any, ...]
+
+
+def compiles(
+    function: Callable[..., Any],
+    calls: Iterable[Args],
+    dynamic: bool | None = None,
+    backend: Any = "eager",
+    **keywords: Any,
+) -> int:
+    """How often a function is compiled over some calls, each checked against eager."""
+    run = argand.compile(function, backend=backend, dynamic=dynamic, fullgraph=True, **keywords)
+    with events.collect() as seen:
+        for args in calls:
+            torch.testing.assert_close(run(*args), function(*args), rtol=0, atol=0)
+    return seen.total("compiles")
+
+
+def rows(*sizes: int) -> list[Args]:
+    return [(torch.randn(n, 8),) for n in sizes]
+
+
+def pairs(*sizes: tuple[int, int]) -> list[Args]:
+    return [(torch.randn(a, 8), torch.randn(b, 8)) for a, b in sizes]
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x) * x.shape[0] + len(x) - x.size(0) // 2
+
+
+@pytest.mark.parametrize(("dynamic", "count"), [(None, 2), (True, 1), (False, 6)])
+def test_compiles_over_sizes(dynamic: bool | None, count: int) -> None:
+    assert compiles(scaled, rows(2, 3, 4, 5, 9, 30), dynamic) == count
+
+
+def test_sizes_zero_and_one_are_their_own() -> None:
+    assert compiles(scaled, rows(4, 1, 0, 7, 9, 1, 0), True) == 3
+
+
+def test_two_sizes_become_open_at_once() -> None:
+    calls = [(torch.randn(n, 2 * n), torch.randn(2 * n, 4)) for n in (3, 4, 5, 6)]
+    assert compiles(lambda x, y: x @ y, calls) == 2
+
+
+def test_integers_of_arguments_and_modules() -> None:
+    def narrow(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x[:, :n] * n
+
+    assert compiles(narrow, [(torch.randn(2, 50), n) for n in (3, 4, 5, 9)]) == 2
+    assert compiles(narrow, [(torch.randn(2, 50), n) for n in (3, 4, 5, 9)], True) == 1
+
+    class Window(torch.nn.Module):
+        length = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[: self.length].sum(0) / self.length
+
+    module = Window()
+    run = argand.compile(module, backend="eager", fullgraph=True)
+    x = torch.randn(40, 3)
+    with events.collect() as seen:
+        for module.length in (5, 6, 7, 8, 20):
+            torch.testing.assert_close(run(x), module(x))
+    assert seen.total("compiles") == 2
+
+
+def test_branches_on_sizes_are_guards() -> None:
+    def longer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > y.shape[0]:
+            return x.sum() + y.sum()
+        return x.sum() - y.sum()
+
+    assert compiles(longer, pairs((5, 3), (9, 2), (7, 6), (3, 5), (2, 8), (30, 4)), True) == 2
+
+    def twice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] == 2 * y.shape[0]:
+            return x.view(2, -1, 8)[0] + y
+        return x[:2] + y[:2]
+
+    calls = pairs((6, 3), (8, 4), (20, 10), (7, 3), (9, 4), (30, 4), (4, 2))
+    assert compiles(twice, calls, True) == 2
+
+    def even(x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 2, 8).sum(1) if x.shape[0] % 2 == 0 else x * 2
+
+    assert compiles(even, rows(4, 6, 20, 5, 7, 31), True) == 2
+
+
+def test_equal_sizes_are_shared_only_where_needed() -> None:
+    def apart(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) + y.sum(0)
+
+    assert compiles(apart, pairs((5, 5), (4, 9), (8, 2)), True) == 1
+
+    def together(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    assert compiles(together, pairs((5, 5), (4, 4), (9, 9)), True) == 1
+    with pytest.raises(RuntimeError, match="must match"):
+        compiles(together, pairs((5, 5), (4, 3)), True)
+
+
+def test_slices_and_their_ends() -> None:
+    def head(x: torch.Tensor) -> torch.Tensor:
+        return x[:16].sum(0) + x[-4:].sum(0) + x[1:-1].mean(0)
+
+    assert compiles(head, rows(6, 9, 16, 20, 33, 100), True) == 2
+
+
+def test_views_that_need_a_divisor() -> None:
+    def heads(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 4, 8).transpose(0, 1).flatten(1)
+
+    assert compiles(heads, rows(8, 12, 40, 64), True) == 1
+
+
+def test_loops_fix_the_size() -> None:
+    def unrolled(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(8)
+        for i in range(x.shape[0]):
+            total = total + x[i] * i
+        return total
+
+    explanation = argand.explain(unrolled, dynamic=True)(torch.randn(3, 8))
+    assert "x.shape[0] is fixed at 3: s0 is needed as a number (index)" in str(explanation)
+    assert "test_dynamic.py" in str(explanation)
+    assert compiles(unrolled, rows(3, 4, 5, 3), True) == 3
+
+
+def test_numbers_in_text_and_keys_fix_the_size() -> None:
+    def named(x: torch.Tensor) -> tuple[torch.Tensor, str, dict[int, int]]:
+        return x + 1, f"{x.shape[0]} rows", {x.shape[0]: 1}
+
+    run = argand.compile(named, backend="eager", dynamic=True)
+    for n in (3, 5):
+        assert run(torch.ones(n, 2))[1:] == (f"{n} rows", {n: 1})
+
+
+def test_sizes_leave_the_frame_as_numbers() -> None:
+    def measured(x: torch.Tensor) -> tuple[Any, ...]:
+        n, m = x.shape
+        return x * 2, x.shape, n * m - 1, [n // 2, -n], max(n, 3), isinstance(n, int)
+
+    run = argand.compile(measured, backend="eager", dynamic=True)
+    with events.collect() as seen:
+        for n in (4, 7, 11):
+            x = torch.randn(n, 5)
+            found, wanted = run(x), measured(x)
+            assert found[1:] == wanted[1:] and type(found[1]) is torch.Size
+            assert type(found[2]) is int
+    assert seen.total("compiles") == 1
+
+
+def test_after_a_break_sizes_are_open_too() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0]
+        y = x * n
+        argand.graph_break()
+        return y + n
+
+    run = argand.compile(broken, backend="eager")
+    with events.collect() as seen:
+        for n in (3, 4, 5, 6, 7, 8):
+            x = torch.randn(n, 5)
+            torch.testing.assert_close(run(x), broken(x))
+    assert seen.total("compiles") == 4
+
+
+def test_images() -> None:
+    weight, up = torch.randn(4, 3, 3, 3), torch.randn(4, 4, 2, 2)
+
+    def unet(x: torch.Tensor) -> torch.Tensor:
+        skip = F.conv2d(x, weight, padding=1)
+        low = F.conv_transpose2d(F.max_pool2d(skip, 2), up, stride=2)
+        return torch.cat([skip, low], 1)
+
+    calls = [(torch.randn(1, 3, n, m),) for n, m in ((16, 16), (20, 24), (32, 18), (64, 40))]
+    assert compiles(unet, calls) == 2
+
+
+def test_strides_that_do_not_follow_the_size() -> None:
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((x.shape[0] * x.shape[1],), (1,)) * 2
+
+    run = argand.compile(flat, backend="eager", dynamic=True)
+    for x in (torch.randn(4, 6), torch.randn(5, 3), torch.randn(6, 9)[:, :4], torch.randn(4, 6).t()):
+        torch.testing.assert_close(run(x), flat(x))
+
+
+def test_marks() -> None:
+    def fixed(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(5, 8)
+
+    x = torch.randn(5, 8)
+    argand.mark_dynamic(x, 0)
+    with pytest.raises(argand.UserError, match=r"x.shape\[0\] is marked dynamic") as caught:
+        argand.compile(fixed, backend="eager")(x)
+    assert "test_dynamic.py" in str(caught.value) and "in fixed" in str(caught.value)
+    x = torch.randn(5, 8)
+    argand.maybe_mark_dynamic(x, [0, 1])
+    torch.testing.assert_close(argand.compile(fixed, backend="eager")(x), fixed(x))
+
+    calls = rows(4, 5, 6)
+    for (x,) in calls:
+        argand.mark_dynamic(x, 0, min=2, max=64)
+    assert compiles(scaled, [*calls, *rows(64)]) == 1
+    assert compiles(scaled, [*calls, *rows(65)]) == 2
+    for (x,) in calls:
+        argand.mark_static(x)
+    assert compiles(scaled, calls, True) == 3
+    with pytest.raises(IndexError):
+        argand.mark_dynamic(x, 7)
+
+
+def test_gradients_and_changes_in_place() -> None:
+    def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = (x @ w).tanh().clone()
+        y[: x.shape[0] // 2] *= 3
+        return y.square().sum() / x.shape[0]
+
+    run = argand.compile(step, backend="eager", fullgraph=True)
+    w = torch.randn(8, 4, requires_grad=True)
+    with events.collect() as seen:
+        for n in (4, 6, 9, 12):
+            x = torch.randn(n, 8)
+            (wanted,) = torch.autograd.grad(step(x, w), w)
+            (found,) = torch.autograd.grad(run(x, w), w)
+            torch.testing.assert_close(found, wanted)
+    assert seen.total("compiles") == 2
+
+
+def test_an_integer_that_looks_like_a_size() -> None:
+    def tricky(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.sum(0), torch.ones(101), torch.ones(x.shape[0] + 103)])
+
+    assert compiles(tricky, rows(4, 5, 6), True) <= 3
+
+
+def test_what_is_printed() -> None:
+    with events.collect() as seen:
+        compiles(scaled, rows(4), True)
+    assert "s0 = x.shape[0], now 4" in "\n".join(seen.texts("dynamic"))
