@@ -12,6 +12,9 @@ from typing import Any, Final
 
 _WHERE: Final = {
     "pipeline": ("compile", "compile_in_place", "explain", "reset"),
+<<<<<<< HEAD
+    "capture.marks": ("allow_in_graph", "assume_constant_result", "disable", "graph_break", "is_compiling"),
+=======
     "capture.marks": (
         "allow_in_graph",
         "assume_constant_result",
@@ -20,14 +23,10 @@ _WHERE: Final = {
         "is_compiling",
     ),
     "capture.size_plan": ("mark_dynamic", "mark_static", "maybe_mark_dynamic"),
+>>>>>>> 41d6cdae4bb3ebcb2e28b6fa42bf39d42b9b205e
     "runtime.stance": ("set_stance",),
     "runtime.cache": ("ArgandWarning",),
-    "backends.registry": (
-        "list_backends",
-        "lookup_backend",
-        "register_backend",
-        "set_default_backend",
-    ),
+    "backends.registry": ("list_backends", "lookup_backend", "register_backend", "set_default_backend"),
     "backends.aot": ("aot_autograd", "make_boxed_func"),
     "backends.argand_backend": ("compile_fx",),
     "native.bundles": ("load_cache_artifacts", "save_cache_artifacts"),
@@ -41,17 +40,20 @@ _WHERE: Final = {
         "impl_abstract",
         "impl_autocast",
         "impl_backward",
+        "impl_c",
         "impl_factory",
         "impl_fake",
         "impl_save_for_backward",
         "impl_vmap",
+        "register_autocast",
         "register_autograd",
         "register_fake",
         "register_kernel",
+        "register_vmap",
     ),
     "report.compare": ("compare",),
     "report.explained": ("ExplainWithBackend",),
-    "customops.check": ("opcheck",),
+    "report.opcheck": ("opcheck",),
     "support.errors": (
         "ArgandError",
         "BackendCompilerFailed",

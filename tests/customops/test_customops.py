@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from argand.customops import by_name
-from argand.customops.check import opcheck
 from argand.customops.definition import custom_op, get_op
 from argand.customops.errors import ContractViolation, GradientError, NoImplementation, RegistrationError, SchemaError
+from argand.report.opcheck import opcheck
 
 _numbers = itertools.count()
 
@@ -242,7 +242,7 @@ def test_registered_twice(fresh):
     op = make_sin(fresh)
     with pytest.raises(RegistrationError, match="already has an implementation for cpu, at"):
         op.impl("cpu", lambda x: x)
-    with pytest.raises(RegistrationError, match="has a fake already"):
+    with pytest.raises(RegistrationError, match="already has a fake, at"):
         op.impl_fake(lambda x: x)
     with pytest.raises(RegistrationError, match="already has a gradient formula"):
         op.register_autograd(lambda ctx, grad: grad)

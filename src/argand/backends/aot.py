@@ -30,18 +30,6 @@ def make_boxed_func(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     return boxed
 
 
-def make_boxed_compiler(
-    compiler: Callable[[Any, Sequence[Any]], Callable[..., Any]],
-) -> Callable[[Any, Sequence[Any]], Callable[[list[Any]], Any]]:
-    """A compiler whose results are boxed."""
-
-    def compile_boxed(gm: Any, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        compiled = compiler(gm, example_inputs)
-        return compiled if hasattr(compiled, "_boxed_call") else make_boxed_func(compiled)
-
-    return compile_boxed
-
-
 def aot_autograd(
     *,
     fw_compiler: Callable[..., Any],

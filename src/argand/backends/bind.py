@@ -14,7 +14,7 @@ from typing import Any, final
 from typing_extensions import override
 
 from argand.backends.compose import FirstThatTakes
-from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend
+from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
 from argand.support.options import make_options
@@ -91,14 +91,10 @@ def bind_backend(
     """Resolve a backend now, so that a wrong name or option fails at ``argand.compile``."""
     if mode is not None and options:
         raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
-    composed = isinstance(backend, list | tuple)
-    function: CompilerFunction = FirstThatTakes(tuple(backend)) if composed else lookup_backend(backend)  # type: ignore[arg-type]
-    name = backend if isinstance(backend, str) else _name_of(function)
+    several = isinstance(backend, list | tuple)
+    function: CompilerFunction = FirstThatTakes(tuple(backend)) if several else lookup_backend(backend)  # type: ignore[arg-type]
+    name = name_of(backend if isinstance(backend, str) else function)
     if name == "argand":
         make_options(mode, options)  # validates; the backend makes its own again
     given = dict(options or {})
     return BoundBackend(name, function, mode, _freeze(given), given)
-
-
-def _name_of(function: CompilerFunction) -> str:
-    return getattr(function, "__name__", type(function).__name__)

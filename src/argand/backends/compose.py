@@ -13,7 +13,7 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from argand.backends.registry import CompilerFunction, lookup_backend
+from argand.backends.registry import CompilerFunction, lookup_backend, name_of
 from argand.support import events
 from argand.support.errors import InvalidBackend
 
@@ -41,7 +41,7 @@ class FirstThatTakes:
             raise InvalidBackend("an empty list of backends", hint="name at least one")
         self.backends = backends
         self.choices: list[Choice] = []
-        self.__name__ = " | ".join(_name(backend) for backend in backends)
+        self.__name__ = " | ".join(name_of(backend) for backend in backends)
 
     def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile with the first backend that does not raise."""
@@ -50,20 +50,14 @@ class FirstThatTakes:
             try:
                 compiled = lookup_backend(backend)(gm, example_inputs)
             except Exception as error:  # declining is what exceptions mean here
-                declined.append((_name(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
+                declined.append((name_of(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
                 continue
             if not callable(compiled):
-                declined.append((_name(backend), "it returned something that is not callable"))
+                declined.append((name_of(backend), "it returned something that is not callable"))
                 continue
-            choice = Choice(_name(backend), tuple(declined))
+            choice = Choice(name_of(backend), tuple(declined))
             self.choices.append(choice)
             events.artifact("perf_hints", choice.__str__, "backend choice")
             return compiled
         reasons = "; ".join(f"{name}: {why}" for name, why in declined)
         raise InvalidBackend(f"every backend of the list declined: {reasons}")
-
-
-def _name(backend: str | CompilerFunction) -> str:
-    if isinstance(backend, str):
-        return backend
-    return getattr(backend, "__name__", type(backend).__name__)

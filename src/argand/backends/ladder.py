@@ -1,14 +1,6 @@
 """backends.ladder: the debugging ladder. Each rung adds one stage, so the first that fails is guilty.
 
-| backend | what runs | what a failure isolates |
-|---|---|---|
-| eager | the captured graph, by torch | capture |
-| eager_noexcept | the same, any exception is marked | an op that fails at run time |
-| eager_debug | the same under torch's schema checks | an op that lies about mutation or aliasing |
-| aot_eager | forward and backward graphs, by torch | tracing, functionalization, partition |
-| aot_eager_default_partitioner | the same, nothing recomputed | the min-cut partitioner |
-| aot_eager_decomp_partition | the same on decomposed ops | a decomposition |
-| argand | fused machine code | the code generator |
+What each isolates: docs/backends.md.
 """
 
 from __future__ import annotations

@@ -17,26 +17,20 @@ def _run_boxed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
     return make_boxed_func(gm.forward)
 
 
-def aot_eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
-    """Forward and backward graphs, run by torch's kernels."""
-    note_ignored("aot_eager", keywords)
-    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition)
-    return backend(gm, example_inputs)
+def _rung(name: str, **how: Any) -> Callable[..., Any]:
+    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+        note_ignored(name, keywords)
+        compiled: Callable[..., Any] = aot_autograd(fw_compiler=_run_boxed, **how)(gm, example_inputs)
+        return compiled
+
+    backend.__name__ = name
+    return backend
 
 
-def aot_eager_default_partitioner(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
-    """The same, saving everything the backward needs."""
-    note_ignored("aot_eager_default_partitioner", keywords)
-    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=default_partition)
-    return backend(gm, example_inputs)
-
-
-def aot_eager_decomp_partition(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
-) -> Callable[..., Any]:
-    """The same on the decomposed ops the code generator sees."""
-    note_ignored("aot_eager_decomp_partition", keywords)
-    backend = aot_autograd(fw_compiler=_run_boxed, partition_fn=min_cut_partition, decompositions=decompositions)
-    return backend(gm, example_inputs)
+# Forward and backward graphs run by torch's kernels; saving everything the backward needs instead of
+# recomputing; on the decomposed ops the code generator sees.
+aot_eager = _rung("aot_eager", partition_fn=min_cut_partition)
+aot_eager_default_partitioner = _rung("aot_eager_default_partitioner", partition_fn=default_partition)
+aot_eager_decomp_partition = _rung(
+    "aot_eager_decomp_partition", partition_fn=min_cut_partition, decompositions=decompositions
+)

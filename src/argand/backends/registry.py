@@ -26,26 +26,26 @@ DEBUG: Final = "debug"
 EXPERIMENTAL: Final = "experimental"
 ENTRY_POINT_GROUPS: Final = ("argand_backends", "torch_dynamo_backends")
 
-_IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "argand": ("argand.backends.argand_backend:argand", ()),
-    "eager": ("argand.backends.ladder:eager", (DEBUG,)),
-    "eager_noexcept": ("argand.backends.ladder:eager_noexcept", (DEBUG,)),
-    "eager_debug": ("argand.backends.ladder:eager_debug", (DEBUG,)),
-    "aot_eager": ("argand.backends.ladder_aot:aot_eager", (DEBUG,)),
-    "aot_eager_default_partitioner": ("argand.backends.ladder_aot:aot_eager_default_partitioner", (DEBUG,)),
-    "aot_eager_decomp_partition": ("argand.backends.ladder_aot:aot_eager_decomp_partition", (DEBUG,)),
-    "ts": ("argand.backends.torchscript:ts", (DEBUG,)),
-    "aot_ts": ("argand.backends.torchscript:aot_ts", (DEBUG,)),
-    "relu_compile_error_TESTING_ONLY": ("argand.backends.failing:relu_compile_error", (DEBUG,)),
-    "relu_runtime_error_TESTING_ONLY": ("argand.backends.failing:relu_runtime_error", (DEBUG,)),
-    "relu_accuracy_error_TESTING_ONLY": ("argand.backends.failing:relu_accuracy_error", (DEBUG,)),
-    "inductor": ("argand.backends.bridges.inductor:inductor", ()),
-    "onnxrt": ("argand.backends.bridges.onnx_readers:onnxrt", ()),
-    "openvino": ("argand.backends.bridges.onnx_readers:openvino", ()),
-    "tvm": ("argand.backends.bridges.onnx_readers:tvm", ()),
-    "cudagraphs": ("argand.backends.bridges.devices:cudagraphs", ()),
-    "openxla": ("argand.backends.bridges.devices:openxla", ()),
-    "hpu_backend": ("argand.backends.bridges.devices:hpu_backend", ()),
+_IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {  # below argand.backends
+    "argand": ("argand_backend:argand", ()),
+    "eager": ("ladder:eager", (DEBUG,)),
+    "eager_noexcept": ("ladder:eager_noexcept", (DEBUG,)),
+    "eager_debug": ("ladder:eager_debug", (DEBUG,)),
+    "aot_eager": ("ladder_aot:aot_eager", (DEBUG,)),
+    "aot_eager_default_partitioner": ("ladder_aot:aot_eager_default_partitioner", (DEBUG,)),
+    "aot_eager_decomp_partition": ("ladder_aot:aot_eager_decomp_partition", (DEBUG,)),
+    "ts": ("torchscript:ts", (DEBUG,)),
+    "aot_ts": ("torchscript:aot_ts", (DEBUG,)),
+    "relu_compile_error_TESTING_ONLY": ("failing:relu_compile_error", (DEBUG,)),
+    "relu_runtime_error_TESTING_ONLY": ("failing:relu_runtime_error", (DEBUG,)),
+    "relu_accuracy_error_TESTING_ONLY": ("failing:relu_accuracy_error", (DEBUG,)),
+    "inductor": ("bridges.inductor:inductor", ()),
+    "onnxrt": ("bridges.onnx_readers:onnxrt", ()),
+    "openvino": ("bridges.onnx_readers:openvino", ()),
+    "tvm": ("bridges.onnx_readers:tvm", ()),
+    "cudagraphs": ("bridges.devices:cudagraphs", ()),
+    "openxla": ("bridges.devices:openxla", ()),
+    "hpu_backend": ("bridges.devices:hpu_backend", ()),
 }
 # What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
 NEEDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -53,6 +53,8 @@ NEEDS: Final[Mapping[str, tuple[str, str]]] = {
     "openxla": ("torch_xla", ""),
     "hpu_backend": ("habana_frameworks", "hpu"),
 }
+# They build code for the sizes of their example inputs: graphs with open sizes are captured again for them.
+FIXED_SIZES: Final = frozenset({"ts", "aot_ts", "inductor", "onnxrt", "openvino", "tvm", *NEEDS})
 
 
 @final
@@ -66,7 +68,7 @@ class _Registered:
 
 def _import_function(path: str) -> CompilerFunction:
     module, _, name = path.partition(":")
-    return cast(CompilerFunction, getattr(importlib.import_module(module), name))
+    return cast(CompilerFunction, getattr(importlib.import_module(f"argand.backends.{module}"), name))
 
 
 def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
@@ -78,6 +80,19 @@ _registry: Final[dict[str, _Registered]] = {
     name: _Registered(functools.partial(_import_function, path), tags) for name, (path, tags) in _IN_TREE.items()
 }
 _default: Final[list[str | CompilerFunction]] = ["argand"]
+
+
+@functools.cache
+def _fixed(name: str, function: CompilerFunction) -> CompilerFunction:
+    @functools.wraps(function)
+    def compile_fixed(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
+        table = gm.meta.get("sizes")
+        if table is not None:
+            sizes = importlib.import_module("argand.ops.sizes")  # torch is loaded by now
+            raise sizes.Specialise(table.samples, f"backend {name!r} compiles for fixed sizes")
+        return function(gm, example_inputs, **keywords)
+
+    return compile_fixed
 
 
 def _missing(name: str) -> str:
@@ -98,6 +113,13 @@ def _entry_points() -> Mapping[str, importlib.metadata.EntryPoint]:
     for group in reversed(ENTRY_POINT_GROUPS):
         found |= {point.name: point for point in importlib.metadata.entry_points(group=group)}
     return found
+
+
+def name_of(backend: str | CompilerFunction) -> str:
+    """What a backend is called in messages."""
+    if isinstance(backend, str):
+        return backend
+    return str(getattr(backend, "__name__", type(backend).__name__))
 
 
 @overload
@@ -121,7 +143,7 @@ def register_backend(
             f"a backend must be callable, got {type(compiler_fn).__name__} {compiler_fn!r}",
             hint="pass a function (gm, example_inputs) -> callable",
         )
-    key = name or str(getattr(compiler_fn, "__name__", type(compiler_fn).__name__))
+    key = name or name_of(compiler_fn)
     with _lock:
         if key in _registry:
             raise InvalidBackend(f"a backend named {key!r} is registered already", hint="choose another name=")
@@ -159,7 +181,7 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
         if missing := _missing(backend):
             hint = f"what works here: {', '.join(list_backends())}"
             raise InvalidBackend(f"backend {backend!r} needs {missing}, which is not here", hint=hint)
-        return row.load()
+        return _fixed(backend, row.load()) if backend in FIXED_SIZES else row.load()
     point = _entry_points().get(backend)
     if point is None:
         raise _unknown(backend)

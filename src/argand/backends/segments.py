@@ -14,7 +14,6 @@ graph's own order are convex, so no segment ever waits for another part of itsel
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -60,11 +59,6 @@ def _make_segment(run: Sequence[Node]) -> Segment:
     return Segment(tuple(run), tuple(inputs), tuple(outputs))
 
 
-def _declined(segment: Segment, why: str) -> str:
-    first = why.strip().split("\n")[0]
-    return f"{segment.nodes[0]} to {segment.nodes[-1]} ({len(segment.nodes)} nodes) declined: {first}"
-
-
 def run_in_segments(
     gm: GraphModule, segments: Sequence[Segment], compile_segment: CompileSegment
 ) -> Callable[..., tuple[Any, ...]]:
@@ -78,8 +72,8 @@ def run_in_segments(
         try:
             function = compile_segment(segment)
         except Exception as error:  # the other compiler declines
-            note = functools.partial(_declined, segment, str(error))
-            events.artifact("perf_hints", note, "segment declined")
+            note = f"{nodes[0]} to {nodes[-1]} ({len(nodes)} nodes) declined: {error}"
+            events.artifact("perf_hints", note.strip, "segment declined")
             waiting += [_make_segment(part) for part in (nodes[:middle], nodes[middle:]) if middle]
             continue
         compiled[nodes[-1]] = (segment, function)

@@ -11,7 +11,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 import torch
 from typing_extensions import override
@@ -41,6 +41,7 @@ class CustomOp:
             i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
+        self.version: str | None = None
         self.implementations: dict[str, Any] = {}  # device -> where it was written
         self.functions: dict[str, Callable[..., Any]] = {}  # device -> as it was written
         self.found_out: dict[Any, Any] = {}  # result types by arguments, where there is no fake
@@ -138,14 +139,9 @@ class CustomOp:
         if function is None:
             return self.impl_fake
         if self.fake is not None:
-            raise RegistrationError(
-                f"{self.qualname} has a fake already, at {registry.location_of(self.fake)}",
-                where=registry.location_of(function),
-            )
+            self._refuse("a fake", function, self.fake)
         if torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, "Meta") and not self._ours("Meta"):
-            raise RegistrationError(
-                f"{self.qualname} already has a Meta implementation", where=registry.location_of(function)
-            )
+            self._refuse("a Meta implementation", function)
         self.fake = function
         if not self._ours("Meta"):
             self._define(self._run_fake, "Meta")
@@ -162,20 +158,19 @@ class CustomOp:
         return key.lower() in self.implementations
 
     def _claim(self, device: str, function: Callable[..., Any]) -> None:
-        where = registry.location_of(function)
         with self._lock:
             if device in self.implementations:
-                raise RegistrationError(
-                    f"{self.qualname} already has an implementation for {device}, at {self.implementations[device]}",
-                    where=where,
-                )
+                self._refuse(f"an implementation for {device}", function, self.functions[device])
             key = DEVICE_KEYS.get(device)
             if key and torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key):
-                raise RegistrationError(
-                    f"{self.qualname} already has an implementation for {device}, not made here", where=where
-                )
-            self.implementations[device] = where
+                self._refuse(f"an implementation for {device}, not made here", function)
+            self.implementations[device] = registry.location_of(function)
             self.functions[device] = function
+
+    def _refuse(self, what: str, second: Any, first: Any = None) -> NoReturn:
+        at = "" if first is None else f", at {registry.location_of(first)}"
+        text = f"{self.qualname} already has {what}{at}"
+        raise RegistrationError(text, where=registry.location_of(second))
 
     def _define(self, kernel: Callable[..., Any], key: str) -> None:
         self._library.impl(self.name, kernel, key)
@@ -195,10 +190,7 @@ class CustomOp:
             return self.impl_save_for_backward
         gradients.refuse_unless_functional(self, function)
         if self._save is not None:
-            raise RegistrationError(
-                f"{self.qualname} already has a save_for_backward, at {registry.location_of(self._save)}",
-                where=registry.location_of(function),
-            )
+            self._refuse("a save_for_backward", function, self._save)
         self._save = function
         self._complete_pair()
         return function
@@ -221,10 +213,7 @@ class CustomOp:
             return functools.partial(self.impl_backward, output_differentiability=output_differentiability)
         gradients.refuse_unless_functional(self, function)
         if self._backward is not None:
-            raise RegistrationError(
-                f"{self.qualname} already has a backward, at {registry.location_of(self._backward[0])}",
-                where=registry.location_of(function),
-            )
+            self._refuse("a backward", function, self._backward[0])
         self._backward = (function, tuple(wanted))
         self._complete_pair()
         return function
@@ -239,9 +228,7 @@ class CustomOp:
     def _set_formula(self, formula: gradients.Formula, written: Callable[..., Any]) -> None:
         with self._lock:
             if self._formula is not None:
-                raise RegistrationError(
-                    f"{self.qualname} already has a gradient formula", where=registry.location_of(written)
-                )
+                self._refuse("a gradient formula", written)
             self._formula = gradients.make_function(self, formula)
         self.install_autograd_kernel()
 
@@ -269,14 +256,11 @@ class CustomOp:
         return formula(args, kwargs)
 
     def _refuse_half_pair(self) -> None:
-        if self._save is None and self._backward is None:
+        names = ("impl_save_for_backward", "impl_backward")
+        function = self._save or (self._backward and self._backward[0])
+        if function is None:
             return
-        if self._save is not None:
-            found, missing, function = "impl_save_for_backward", "impl_backward", self._save
-        else:
-            assert self._backward is not None
-            found, missing = "impl_backward", "impl_save_for_backward"
-            function = self._backward[0]
+        found, missing = names if self._save is not None else names[::-1]
         raise RegistrationError(
             f"{self.qualname} has {found} (at {registry.location_of(function)}) but no {missing}",
             where=self.where,
@@ -326,20 +310,28 @@ def custom_op(
     device_types: str | Iterable[str] | None = None,
     schema: str | None = None,
     tags: Sequence[Any] = (),
+    version: str | None = None,
 ) -> Any:
-    """Define an operator from a function, which is its implementation on every device."""
+    """Define an operator from a function, which is its implementation on every device.
+
+    With a ``version``, compiled graphs that call it are kept on disk until the version changes.
+    """
     if function is None:
         return functools.partial(
-            custom_op, qualname, mutates_args=mutates_args, device_types=device_types, schema=schema, tags=tags
+            custom_op,
+            qualname,
+            mutates_args=mutates_args,
+            device_types=device_types,
+            schema=schema,
+            tags=tags,
+            version=version,
         )
     if not inspect.isfunction(function):
         raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
     where = registry.location_of(function)
     namespace, name = registry.parse_name(qualname, where)
     text = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
-    first = registry.find(qualname)
-    if first is not None:
-        raise RegistrationError(f"operator {qualname!r} is defined already, at {first.where}", where=where)
+    registry.refuse_second(qualname, where)
     library = torch.library.Library(namespace, "FRAGMENT")
     try:
         library.define(name + text, tags=tuple(tags))
@@ -349,6 +341,7 @@ def custom_op(
         ) from error
     op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
     functools.update_wrapper(op, function)
+    op.version = version
     _check_definition(op, function, given=schema is not None)
     registry.remember(op)
     if device_types is not None:

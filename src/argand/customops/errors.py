@@ -1,13 +1,4 @@
-"""customops.errors: every way to misuse a custom operator, one class per kind of mistake.
-
-| class | also a | when |
-|---|---|---|
-| SchemaError | ValueError | names, annotations, schema strings, mutates_args |
-| RegistrationError | | defined or implemented twice, half of a backward pair, wrong operator kind |
-| NoImplementation | NotImplementedError | no kernel for this device, no fake, no factory |
-| GradientError | | the backward returned a wrong structure |
-| ContractViolation | | the kernel returned an alias or a wrong type, or mutated undeclared |
-"""
+"""customops.errors: every way to misuse a custom operator, one class per kind of mistake."""
 
 from __future__ import annotations
 

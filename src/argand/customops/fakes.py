@@ -69,12 +69,11 @@ def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return None
     key = freeze((args, tuple(kwargs.items())))
     function = op.functions.get("cpu") or op.functions.get("factory")
-    why = "no CPU implementation" if function is None else _what_is_seen(function)
-    if op.mutated_positions or elements(key) > _LARGEST:
-        why = "it mutates an argument" if op.mutated_positions else "the tensors are large"
     answers: set[Any] = set()
-    if function is not None and not why:
-        why = _try_out(function, key, answers)
+    if op.mutated_positions or elements(key) > _LARGEST:
+        why = "it mutates an argument, or its tensors are large"
+    else:
+        why = _what_is_seen(function) or _try_out(function, key, answers)
     if why:
         raise NoImplementation(
             f"{op.qualname} has no fake implementation, so it cannot be traced, and it is not run to find out: {why}",
@@ -84,13 +83,12 @@ def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         )
     if len(answers) > 1:
         raise DataDependent(op.qualname)
-    (found,) = answers
-    op.found_out[key] = found
     op.needs_care = True
-    return make_fakes(found, "meta")
+    (op.found_out[key],) = answers
+    return make_fakes(op.found_out[key], "meta")
 
 
-def _try_out(function: Callable[..., Any], key: Any, answers: set[Any]) -> str:
+def _try_out(function: Any, key: Any, answers: set[Any]) -> str:
     """Run on zeros, ones and random numbers; why that failed each time, "" when it did not."""
     failure = ""
     state = torch.get_rng_state()

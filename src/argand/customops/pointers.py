@@ -1,12 +1,7 @@
 """customops.pointers: operators implemented in C, called without Python from compiled code.
 
-The function is ``void f(void **buffers, const int64_t *sizes, int64_t begin, int64_t end)``:
-
-- ``buffers``: the memory of each tensor argument in the order of the schema, then of each result, contiguous;
-- ``sizes``: for each argument the sizes of a tensor, an int or bool, or the bits of a double; then the
-  sizes of each result;
-- it computes elements ``begin`` to ``end`` of the first result (of the first mutated argument, if there is
-  no result); with a ``grain``, several threads may call it at once, each for a part of at least that many.
+The function is ``void f(void **buffers, const int64_t *sizes, int64_t begin, int64_t end)``; docs/custom-ops.md
+says what it gets: memory of arguments and results, sizes and numbers, and a part of the range.
 """
 
 from __future__ import annotations

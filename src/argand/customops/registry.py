@@ -45,16 +45,18 @@ def parse_name(qualname: str, where: Location | None = None) -> tuple[str, str]:
     return namespace, name
 
 
+def refuse_second(qualname: str, where: Location | None) -> None:
+    """A name that is taken is an error naming the first operator."""
+    first = find(qualname)
+    if first is not None:
+        text = f"operator {qualname!r} is defined already, at {first.where}"
+        raise RegistrationError(text, where=where, hint="choose another name")
+
+
 def remember(op: CustomOp) -> None:
-    """Keep an operator alive; a second one of the same name is an error naming the first."""
+    """Keep an operator alive."""
     with _lock:
-        first = _ops.get(op.qualname)
-        if first is not None:
-            raise RegistrationError(
-                f"operator {op.qualname!r} is defined already, at {first.where}",
-                where=op.where,
-                hint="choose another name",
-            )
+        refuse_second(op.qualname, op.where)
         _ops[op.qualname] = op
 
 
@@ -78,6 +80,14 @@ def c_function(name: str) -> CFunction:
         if function.name == name:
             return function
     raise RegistrationError(f"there is no C function {name!r}", hint="was its module imported?")
+
+
+def version_of(qualname: str) -> str | None:
+    """What a cache key holds of an operator; None, so no entry, where its author gave no version."""
+    op = find(qualname)
+    if op is None or op.version is None:
+        return None
+    return f"{op.schema} {op.version} {' '.join(f.name for f in op.c_functions.values())}"
 
 
 def existing_overload(qualname: str) -> Any:

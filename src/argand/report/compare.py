@@ -8,6 +8,7 @@ of the first call, steady time with the contenders interleaved, and peak memory 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Final, final
 import torch
 from typing_extensions import override
 
+from argand.backends.registry import name_of
 from argand.pipeline import compile as compile_model
 
 TOLERANCE: Final = 1e-4  # of the largest magnitude, beyond twice eager's own error
@@ -71,8 +73,7 @@ def compare(
         oracle = _flat(_in_double(model, inputs))
         runners: dict[str, Callable[..., Any]] = {"eager": model}
         for backend in backends:
-            name = backend if isinstance(backend, str) else getattr(backend, "__name__", "backend")
-            runners[name] = compile_model(model, backend=backend)
+            runners[name_of(backend)] = compile_model(model, backend=backend)
         rows = {name: _first_call(name, run, inputs, oracle) for name, run in runners.items()}
         allowed = 2 * rows["eager"].error + TOLERANCE
         working = {name: runners[name] for name, row in rows.items() if not row.problem}
@@ -88,14 +89,8 @@ def compare(
 def _finish(row: Row, times: Sequence[float], allowed: float) -> Row:
     if row.problem:
         return row
-    return Row(
-        backend=row.backend,
-        error=row.error,
-        correct=row.error <= allowed,
-        first_seconds=row.first_seconds,
-        steady_seconds=statistics.median(times),
-        peak_megabytes=row.peak_megabytes,
-    )
+    steady = statistics.median(times)
+    return dataclasses.replace(row, correct=row.error <= allowed, steady_seconds=steady)
 
 
 def _first_call(name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]) -> Row:

@@ -17,7 +17,6 @@ from argand.backends.registry import BackendSpec
 from argand.capture.explain import Explanation, explain
 from argand.capture.finish import Captured
 from argand.support import events
-from argand.support.errors import CaptureBreak
 
 
 @final
@@ -44,21 +43,6 @@ class ExplainWithBackend:
         self.frames.clear()
         self._heard.events.clear()
         self.backend.reset()
-
-    @property
-    def graphs(self) -> tuple[torch.fx.GraphModule, ...]:
-        """The graphs the backend got."""
-        return self.output().graphs
-
-    @property
-    def op_count(self) -> int:
-        """How many operations they have."""
-        return self.output().op_count
-
-    @property
-    def break_reasons(self) -> tuple[CaptureBreak, ...]:
-        """Why graphs ended."""
-        return self.output().breaks
 
     def output(self) -> Explanation:
         """All of it, as ``argand.explain`` gives it."""
