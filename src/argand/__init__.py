@@ -12,18 +12,8 @@ from typing import Any, Final
 
 _WHERE: Final = {
     "pipeline": ("compile", "compile_in_place", "explain", "reset"),
-<<<<<<< HEAD
     "capture.marks": ("allow_in_graph", "assume_constant_result", "disable", "graph_break", "is_compiling"),
-=======
-    "capture.marks": (
-        "allow_in_graph",
-        "assume_constant_result",
-        "disable",
-        "graph_break",
-        "is_compiling",
-    ),
     "capture.size_plan": ("mark_dynamic", "mark_static", "maybe_mark_dynamic"),
->>>>>>> 41d6cdae4bb3ebcb2e28b6fa42bf39d42b9b205e
     "runtime.stance": ("set_stance",),
     "runtime.cache": ("ArgandWarning",),
     "backends.registry": ("list_backends", "lookup_backend", "register_backend", "set_default_backend"),
