@@ -41,7 +41,7 @@ Model = TypeVar("Model", bound=Callable[..., Any])
 # Options of capture and cache. The rest are the backend's: another one has its own names for them.
 _OURS: Final = frozenset({"recompile_limit", "strict"})
 # Backends that understand sizes known at run time only; others get them with dynamic=True.
-_TAKE_OPEN_SIZES: Final = frozenset({"eager", "eager_noexcept", "eager_debug", "aot_eager"})
+_TAKE_OPEN_SIZES: Final = frozenset({"argand", "eager", "eager_noexcept", "eager_debug", "aot_eager"})
 
 
 @overload

@@ -186,7 +186,7 @@ class Recorder:
                 self.mutated_inputs |= id(tensor) in self.world.inputs
         self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
         if sizes.active and target not in _NO_SIZES:
-            if type(result) is bool and len(tensors) > 1:
+            if type(result) is bool and "same_size" in str(target):
                 sizes.fix_all(tensors, str(target))
             return sizes.wrap(result)
         return result
