@@ -10,11 +10,11 @@ import sys
 import traceback
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from argand.native.compile import compile_graph
 from argand.support.options import Options
 from tests.native.fuzz_typed import TypedProgram
+from tests.native.tracing import aten_graph
 
 UNARY = ("exp_", "tanh", "sigmoid", "neg", "abs", "relu", "gelu", "square", "floor", "cos", "log1p_", "sqrt_")
 BINARY = ("add", "sub", "mul", "div_", "maximum", "minimum", "where", "lt")
@@ -167,7 +167,7 @@ def check(seed):
     program = Program(seed)
     inputs = program.inputs(torch.float64)
     expected = program(*inputs)
-    graph = make_fx(program)(*inputs)
+    graph = aten_graph(program, *inputs)
     try:
         got = compile_graph(graph, inputs, Options(verify=True))(list(inputs))
         for e, g in zip(expected, got, strict=True):
@@ -187,7 +187,7 @@ def check_typed(seed):
     program.wide = True
     exact = program(*[program.to(x, x.dtype) for x in inputs])
     program.wide = False
-    graph = make_fx(program)(*inputs)
+    graph = aten_graph(program, *inputs)
     try:
         got = compile_graph(graph, inputs, Options(verify=True))(list(inputs))
         reason = program.compare(got, eager, exact)

@@ -9,12 +9,12 @@ import traceback
 import warnings
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.common_methods_invocations import op_db
 
 from argand.native.compile import compile_graph
 from argand.support import events
 from argand.support.options import Options
+from tests.native.tracing import aten_graph
 
 RANDOM = (
     "rand",
@@ -62,7 +62,7 @@ def check_sample(op, sample):
 
     try:
         expected = function(*[t.clone() for t in inputs])
-        gm = make_fx(function, tracing_mode="real")(*[t.clone() for t in inputs])
+        gm = aten_graph(function, *[t.clone() for t in inputs])
     except Exception:
         return "skip"
     if any("item" in str(n.target) or "_local_scalar" in str(n.target) for n in gm.graph.nodes):

@@ -4,12 +4,16 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from argand.native.compile import compile_graph
+from argand.native.lower.table import KEPT
+from argand.ops.decompositions import decompositions
 from argand.support.options import Options
 
+# As the backend has it: composite ops are taken apart before lowering.
+DECOMPOSITIONS = {op: rule for op, rule in decompositions().items() if str(op) not in KEPT}
 
-def aten_graph(function, *inputs, decompositions=None):
-    gm = make_fx(function, decomposition_table=decompositions, tracing_mode="real")(*inputs)
-    return gm
+
+def aten_graph(function, *inputs):
+    return make_fx(function, decomposition_table=DECOMPOSITIONS, tracing_mode="real")(*inputs)
 
 
 def run(function, *inputs, options=None):

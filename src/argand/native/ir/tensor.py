@@ -47,37 +47,11 @@ def _pointwise(arity: int, result: str = "same", cost: int = 1, domain: str = "a
     return OpRow(Kind.POINTWISE, arity, result, cost, domain)
 
 
-MATHS: Final = [
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sigmoid",
-    "erf",
-    "erfc",
-    "gelu",
-    "gelu_tanh",
-    "silu",
-    "softplus",
-    "atan",
-    "asin",
-    "acos",
-    "sinh",
-    "cosh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erfinv",
-    "lgamma",
-    "digamma",
-]
+MATHS: Final = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "erfc",
+    "atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "erfinv", "lgamma", "digamma",
+)  # fmt: skip
+ACTIVATIONS: Final = ("gelu", "gelu_tanh", "silu", "softplus")
 
 OPS: Final[Mapping[str, OpRow]] = {
     "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
@@ -104,7 +78,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "not": _pointwise(1, domain="integer"),
     **{name: _pointwise(2, "bool") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "select": _pointwise(3, "second"),
-    **{name: _pointwise(1, cost=20, domain="float") for name in MATHS},
+    **{name: _pointwise(1, cost=20, domain="float") for name in (*MATHS, *ACTIVATIONS)},
     "pow": _pointwise(2, cost=40, domain="float"),
     "uniform": _pointwise(2, "free", cost=20),  # a number of [0, 1) from a seed and an index
     "normal": _pointwise(2, "free", cost=60),

@@ -18,7 +18,6 @@ from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
 from argand.support.options import Options
-from argand.support.symbols import SizeInt
 
 Scalar: TypeAlias = bool | int | float
 Value: TypeAlias = Node | Scalar
@@ -71,13 +70,6 @@ class Context:
         if not isinstance(value, bool | int | float):
             raise NotLowered
         return self.build.constant(value, dtype)
-
-    def ratio(self, number: float, count: int) -> Value:
-        """``number / count``, rounded once to the type of the row."""
-        if not isinstance(count, SizeInt):
-            return number / count
-        sides = (self.build.constant(value, DType.F64) for value in (number, count))
-        return self.node(self.build.pointwise("div", *sides))
 
     def op(self, name: str, *values: Value) -> Node:
         """A pointwise op; Python numbers take the type of the node arguments."""

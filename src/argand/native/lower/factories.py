@@ -14,22 +14,14 @@ from argand.native.lower.views import iota
 from argand.support.symbols import SizeInt
 
 
-def _filled(value: Scalar) -> Lowering:
-    return lambda c, *args, **kwargs: c.build.constant(value, c.dtype, c.shape)
+def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:
+    return c.build.constant(0, c.dtype, c.shape)
 
 
 def _full(c: Context, size: Any, value: Scalar, *_: Any, **__: Any) -> Node:
     if not isinstance(value, bool | int | float):
         raise NotLowered
     return c.build.constant(value, c.dtype, c.shape)
-
-
-def _fill_tensor(c: Context, x: Node, value: Node) -> Node:
-    return c.build.expand(c.node(value), c.shape)
-
-
-def _scalar_tensor(c: Context, value: Scalar, *_: Any, **__: Any) -> Node:
-    return c.build.constant(value, c.dtype, ())
 
 
 def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
@@ -56,10 +48,6 @@ def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any
     return c.where(c.op("lt", counter, steps // 2), up, down)
 
 
-def _eye(c: Context, *_: Any, **__: Any) -> Node:
-    return c.node(c.op("eq", iota(c, c.shape, 0), iota(c, c.shape, 1)))
-
-
 def wrapped(c: Context, index: Node, size: int) -> Node:
     """An index tensor as i64, negative entries counted from the end."""
     index = c.build.cast(index, DType.I64)
@@ -70,18 +58,6 @@ def _embedding(c: Context, weight: Node, index: Node, *_: Any, **__: Any) -> Nod
     rank = len(index.shape)
     place = c.build.reshape(c.build.cast(index, DType.I64), (*index.shape, 1))
     return c.build.node("gather", (weight, place), c.shape, c.dtype, (1, Affine.of(rank)))
-
-
-def _index_select(c: Context, x: Node, dim: int, index: Node) -> Node:
-    rank = len(x.shape)
-    if rank == 0 or len(index.shape) != 1:
-        raise NotLowered
-    dim %= rank
-    place = c.build.cast(index, DType.I64)
-    place = c.build.reshape(place, (*place.shape,) + (1,) * (rank - 1 - dim))
-    forms: list[Affine | int] = [Affine.of(d) for d in range(rank)]
-    forms[dim] = 1
-    return c.build.node("gather", (x, place), c.shape, c.dtype, tuple(forms))
 
 
 def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
@@ -118,26 +94,16 @@ def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
 
 TABLE: Final[Mapping[str, Lowering]] = {
     **{  # any value will do; their only use is the shape
-        f"aten.{n}.{o}": _filled(0)
+        f"aten.{n}.{o}": _empty
         for n in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
         for o in ("default", "memory_format")
     },
-    **{f"aten.{n}.default": _filled(0) for n in ("zeros", "zeros_like", "new_zeros")},
-    **{f"aten.{n}.default": _filled(1) for n in ("ones", "ones_like", "new_ones")},
     "aten.full.default": _full,
-    "aten.full_like.default": _full,
-    "aten.new_full.default": _full,
-    "aten.fill.Scalar": _full,
-    "aten.fill.Tensor": _fill_tensor,
-    "aten.scalar_tensor.default": _scalar_tensor,
     "aten.arange.default": lambda c, end, **kw: _arange(c, end, **kw),
     "aten.arange.start": _arange,
     "aten.arange.start_step": _arange,
     "aten.linspace.default": _linspace_forms,
-    "aten.eye.default": _eye,
-    "aten.eye.m": _eye,
     "aten.embedding.default": _embedding,
-    "aten.index_select.default": _index_select,
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten._unsafe_index.Tensor": _index,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.native.ir.tensor import Node
+from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Context, Lowering, NotLowered, Scalar, Value, dtype_of
 
@@ -164,13 +164,6 @@ def _abs(c: Context, x: Node) -> Node:
     return x if not c.dtype.is_float and not c.dtype.is_signed else c.op("abs", x)
 
 
-def _clamp(c: Context, x: Node, low: Value | None = None, high: Value | None = None, **names: Any) -> Node:
-    low, high = names.get("min", low), names.get("max", high)
-    if low is not None:
-        x = c.op("max", x, c.node(low))
-    return x if high is None else c.op("min", x, c.node(high))
-
-
 def _round_decimals(c: Context, x: Node, *, decimals: int) -> Node:
     if decimals == 0 or not c.dtype.is_float:
         return x if not c.dtype.is_float else c.op("rint", x)
@@ -180,10 +173,6 @@ def _round_decimals(c: Context, x: Node, *, decimals: int) -> Node:
 def _where(context: Context, condition: Node, x: Value, y: Value) -> Node:
     chosen = context.build.cast(condition, DType.BOOL)
     return context.full(context.where(chosen, context.node(x), context.node(y)))
-
-
-def _masked_fill(context: Context, x: Node, mask: Node, value: Value) -> Node:
-    return context.full(context.where(mask, context.node(value), context.node(x)))
 
 
 def _test(template: Callable[[Context, Node], Node]) -> Lowering:
@@ -214,10 +203,6 @@ def _logical(op: str) -> Lowering:
         return context.full(context.op(op, *(context.build.cast(v, DType.BOOL) for v in values)))
 
     return lower
-
-
-def _bitwise(op: str) -> Lowering:
-    return _same(lambda c, x, y: c.op(op, c.node(x), c.node(y)))
 
 
 def _shift(op: str) -> Lowering:
@@ -252,31 +237,6 @@ def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
     return context.node(x, dtype_of(dtype))
 
 
-def _nan_to_num(
-    c: Context, x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Node:
-    if not c.dtype.is_float:
-        return x
-    limits = torch.finfo(c.dtype.row.torch_dtype)
-    x = c.where(c.op("ne", x, x), 0.0 if nan is None else nan, x)
-    x = c.where(c.op("eq", x, math.inf), limits.max if posinf is None else posinf, x)
-    return c.where(c.op("eq", x, -math.inf), limits.min if neginf is None else neginf, x)
-
-
-def _lerp(c: Context, x: Node, y: Node, weight: Value) -> Node:
-    w = c.node(weight)
-    difference = c.op("sub", y, x)
-    near = c.op("add", x, c.op("mul", w, difference))
-    far = c.op("sub", y, c.op("mul", difference, c.op("sub", 1, w)))
-    return c.where(c.op("lt", c.op("abs", w), 0.5), near, far)
-
-
-def _logaddexp(c: Context, x: Node, y: Node) -> Node:
-    high, low = c.op("max", x, y), c.op("min", x, y)
-    same = c.op("and", c.op("eq", x, y), c.op("eq", c.op("abs", x), math.inf))
-    return c.where(same, x, c.op("add", high, c.op("log1p", c.op("exp", c.op("sub", low, high)))))
-
-
 def _fmax(op: str) -> Lowering:
     def template(c: Context, x: Node, y: Node) -> Node:
         if not c.dtype.is_float:
@@ -286,53 +246,19 @@ def _fmax(op: str) -> Lowering:
     return _same(template)
 
 
-_MATHS: Final = [
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sigmoid",
-    "erf",
-    "erfc",
-    "atan",
-    "asin",
-    "acos",
-    "sinh",
-    "cosh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erfinv",
-    "lgamma",
-    "digamma",
-    "sqrt",
-    "neg",
-]
-
-
 def _families() -> dict[str, Lowering]:
-    rows: dict[str, Lowering] = {f"aten.{n}.default": _unary(n) for n in _MATHS}
+    rows: dict[str, Lowering] = {f"aten.{n}.default": _unary(n) for n in (*MATHS, "sqrt", "neg")}
     for overload in ("Tensor", "Scalar"):
         rows |= {f"aten.{n}.{overload}": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
-        rows |= {f"aten.bitwise_{n}.{overload}": _bitwise(n) for n in ("and", "or", "xor")}
+        rows |= {f"aten.bitwise_{n}.{overload}": _binary(n) for n in ("and", "or", "xor")}
         rows |= {
             f"aten.add.{overload}": _same(_add),
             f"aten.sub.{overload}": _same(_sub),
-            f"aten.rsub.{overload}": _same(lambda c, x, y, alpha=1: _sub(c, y, x, alpha)),
             f"aten.mul.{overload}": _same(_mul),
             f"aten.div.{overload}": _same(_div_mode),
             f"aten.div.{overload}_mode": _same(_div_mode),
             f"aten.remainder.{overload}": _same(_remainder),
             f"aten.fmod.{overload}": _same(_fmod),
-            f"aten.masked_fill.{overload}": _masked_fill,
-            f"aten.lerp.{overload}": _same(_lerp),
         }
     for overload in ("Tensor_Scalar", "Tensor_Tensor", "Scalar"):
         rows[f"aten.pow.{overload}"] = _same(_power)
@@ -353,7 +279,6 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.trunc.default": _same(_float_only(lambda c, x: c.op("trunc", x))),
     "aten.round.default": _same(_float_only(lambda c, x: c.op("rint", x))),
     "aten.round.decimals": _same(_round_decimals),
-    "aten.frac.default": _same(lambda c, x: c.op("sub", x, c.op("trunc", x))),
     "aten.floor_divide.default": _same(_floor_divide),
     "aten.floor_divide.Scalar": _same(_floor_divide),
     "aten.atan2.default": _binary("atan2"),
@@ -362,26 +287,9 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.minimum.default": _binary("min"),
     "aten.fmax.default": _fmax("max"),
     "aten.fmin.default": _fmax("min"),
-    "aten.clamp.default": _same(_clamp),
-    "aten.clamp.Tensor": _same(_clamp),
     "aten.clamp_min.default": _same(lambda c, x, low: c.op("max", x, c.node(low))),
-    "aten.clamp_min.Tensor": _same(lambda c, x, low: c.op("max", x, c.node(low))),
     "aten.clamp_max.default": _same(lambda c, x, high: c.op("min", x, c.node(high))),
-    "aten.clamp_max.Tensor": _same(lambda c, x, high: c.op("min", x, c.node(high))),
-    "aten.addcmul.default": _same(
-        lambda c, x, a, b, value=1: c.op("add", x, c.op("mul", c.op("mul", c.node(value), a), b))
-    ),
-    "aten.addcdiv.default": _same(
-        lambda c, x, a, b, value=1: c.op("add", x, c.op("mul", c.node(value), c.op("div", a, b)))
-    ),
-    "aten.logaddexp.default": _same(_logaddexp),
-    "aten.nan_to_num.default": _same(_nan_to_num),
     "aten.hypot.default": _same(lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))),
-    "aten.xlogy.Tensor": _same(
-        lambda c, x, y: c.where(c.op("and", c.op("eq", x, 0), c.op("eq", y, y)), 0.0, c.op("mul", x, c.op("log", y)))
-    ),
-    "aten.deg2rad.default": _same(lambda c, x: c.op("mul", x, math.pi / 180)),
-    "aten.rad2deg.default": _same(lambda c, x: c.op("mul", x, 180 / math.pi)),
     "aten.isnan.default": _test(_is_nan),
     "aten.isinf.default": _test(_is_infinite),
     "aten.signbit.default": _test(_sign_bit),

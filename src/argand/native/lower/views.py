@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -111,33 +110,6 @@ def _concat(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
     return c.build.node("concat", tuple(parts), c.shape, c.dtype, (dim,))
 
 
-def _stack(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
-    dim = _dim(dim, len(c.shape))
-    shape = (*c.shape[:dim], 1, *c.shape[dim + 1 :])
-    parts = tuple(c.build.reshape(c.node(t), shape) for t in tensors)
-    if len(parts) == 1:
-        return parts[0]
-    return c.build.node("concat", parts, c.shape, c.dtype, (dim,))
-
-
-def _roll(c: Context, x: Node, shifts: Sequence[int], dims: Sequence[int] = ()) -> Node:
-    if not dims:
-        flat = c.build.reshape(x, (math.prod(x.shape),))
-        return c.build.reshape(_roll_one(c, flat, shifts[0], 0), x.shape)
-    for shift, dim in zip(shifts, dims, strict=True):
-        x = _roll_one(c, x, shift, _dim(dim, len(x.shape)))
-    return x
-
-
-def _roll_one(c: Context, x: Node, shift: int, dim: int) -> Node:
-    size = x.shape[dim]
-    shift = shift % max(size, 1)
-    if shift == 0:
-        return x
-    parts = (c.build.slice(x, dim, size - shift, shift), c.build.slice(x, dim, 0, size - shift))
-    return c.build.node("concat", parts, x.shape, x.dtype, (dim,))
-
-
 def update(c: Context, base: Node, piece: Node, forms: Sequence[Affine]) -> Node:
     """``base`` with ``piece`` written at affine forms of the piece's coordinates."""
     if 0 in piece.shape:
@@ -168,11 +140,6 @@ def _slice_forms(x: Node, dim: int, start: int | None, step: int) -> list[Affine
     return forms
 
 
-def _slice_backward(c: Context, g: Node, sizes: Any, dim: int, start: int, end: int, step: int) -> Node:
-    base = c.build.constant(0, c.dtype, c.shape)
-    return update(c, base, g, _slice_forms(base, _dim(dim, len(c.shape)), start, step))
-
-
 def _refuse_gaps(c: Context) -> None:
     """A result with holes in its memory, as eager copies it from a view, is torch's to make."""
     if c.result.stride() != torch.empty_like(c.result).stride():
@@ -192,26 +159,9 @@ def _select_forms(shape: Sequence[int], dim: int, index: int) -> list[Affine]:
     return forms
 
 
-def _select_backward(c: Context, g: Node, sizes: Any, dim: int, index: int) -> Node:
-    base = c.build.constant(0, c.dtype, c.shape)
-    return update(c, base, g, _select_forms(c.shape, _dim(dim, len(c.shape)), index))
-
-
 def _select_scatter(c: Context, x: Node, piece: Node, dim: int, index: int) -> Node:
     _refuse_gaps(c)
     return update(c, x, c.node(piece), _select_forms(c.shape, _dim(dim, len(c.shape)), index))
-
-
-def _triangle(op: str) -> Lowering:
-    def lower(c: Context, x: Node, diagonal: int = 0) -> Node:
-        if c.dtype is None or len(x.shape) < 2:
-            raise NotLowered
-        rank = len(x.shape)
-        row, column = iota(c, x.shape, rank - 2), iota(c, x.shape, rank - 1)
-        keep = c.op(op, c.op("sub", column, row), diagonal)
-        return c.where(keep, x, 0)
-
-    return lower
 
 
 def iota(c: Context, shape: Sequence[int], dim: int) -> Node:
@@ -219,19 +169,7 @@ def iota(c: Context, shape: Sequence[int], dim: int) -> Node:
     return c.build.node("iota", (), tuple(shape), DType.I64, (dim,))
 
 
-def _repeat(c: Context, x: Node, repeats: Sequence[int]) -> Node:
-    offset = len(repeats) - len(x.shape)
-    sizes = (1,) * offset + x.shape
-    doubled: list[int] = []
-    forms: list[Affine] = []
-    for k, (times, size) in enumerate(zip(repeats, sizes, strict=True)):
-        doubled += [times, size]
-        if k >= offset:
-            forms.append(Affine.of(2 * k + 1))
-    return c.build.reshape(c.build.view(x, tuple(doubled), forms), c.shape)
-
-
-_COPIES: Final[Mapping[str, Lowering]] = {
+_VIEWS: Final[Mapping[str, Lowering]] = {
     "view": _reshape,
     "reshape": _reshape,
     "_unsafe_view": _reshape,
@@ -254,24 +192,14 @@ _COPIES: Final[Mapping[str, Lowering]] = {
 _OVERLOADS: Final = ("default", "int", "dim", "dims", "Tensor", "using_ints")
 
 TABLE: Final[Mapping[str, Lowering]] = {
-    f"aten.{name}{suffix}.{overload}": row
-    for name, row in _COPIES.items()
-    for suffix in ("", "_copy")
-    for overload in _OVERLOADS
+    f"aten.{name}.{overload}": row for name, row in _VIEWS.items() for overload in _OVERLOADS
 } | {
     "aten.mT.default": _matrix_transpose,
     "aten.expand_as.default": _expand,
     "aten.view_as.default": _reshape,
     "aten.flip.default": _flip,
-    "aten.roll.default": _roll,
-    "aten.repeat.default": _repeat,
     "aten.cat.default": _concat,
-    "aten.stack.default": _stack,
     "aten.constant_pad_nd.default": _pad,
-    "aten.slice_backward.default": _slice_backward,
     "aten.slice_scatter.default": _slice_scatter,
-    "aten.select_backward.default": _select_backward,
     "aten.select_scatter.default": _select_scatter,
-    "aten.tril.default": _triangle("le"),
-    "aten.triu.default": _triangle("ge"),
 }
