@@ -44,6 +44,8 @@ class Unstorable(Exception):
 class Writer:
     """Values to data; the tensors met are kept in ``blobs``."""
 
+    limit = MAX_CONSTANTS
+
     def __init__(self, records: Records = ()) -> None:
         self.blobs: list[bytes] = []
         self.size = 0
@@ -108,8 +110,8 @@ class Writer:
         place, padding = self.size, -len(data) % 64
         self.blobs += (data, bytes(padding))
         self.size += len(data) + padding
-        if self.size > MAX_CONSTANTS:
-            raise Unstorable(f"constants of more than {MAX_CONSTANTS >> 20} MiB")
+        if self.size > self.limit:
+            raise Unstorable(f"constants of more than {self.limit >> 20} MiB")
         kind = str(tensor.dtype).removeprefix("torch.")
         layout = [list(tensor.shape), list(tensor.stride())]
         return ["tensor", place, len(data), kind, *layout, tensor.requires_grad]
