@@ -435,6 +435,22 @@ def mixed_in_place(x):
     return total, items
 
 
+class Settings:
+    def __init__(self):
+        self.scale, self.names, self.inner = 2.0, ["a"], Color.RED
+
+
+SETTINGS = Settings()
+
+
+@case
+def copies_of_outside_objects(x):
+    shallow, deep = copy.copy(SETTINGS), copy.deepcopy(SETTINGS)
+    shallow.scale = 5.0
+    deep.names.append("b")
+    return x * shallow.scale + SETTINGS.scale, vars(deep), shallow.names is SETTINGS.names
+
+
 @case
 def named_results(x):
     best, order = torch.max(x, 1), x.sort(1, descending=True)

@@ -221,3 +221,20 @@ def test_a_member_of_the_wrong_kind_is_refused_as_in_eager():
 
     with pytest.raises(TypeError, match="cannot assign"):
         argand.compile(Wrong(), backend="eager")(torch.ones(1))
+
+
+def test_modules_are_made_inside_also_after_torch_compile_ran(monkeypatch):
+    init = nn.Module.__init__
+
+    def patched_init(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+
+    # torch.compile leaves such a wrapper; importing it takes seconds
+    patched_init.__module__ = "torch._dynamo.mutation_guard"
+    patched_init.__qualname__ = "install_generation_tagging_init.<locals>.patched_init"
+    monkeypatch.setattr(nn.Module, "__init__", patched_init)
+
+    def f(x):
+        return nn.Sequential(nn.ReLU(), nn.Dropout(0.0))(x)
+
+    assert compiled(f, fullgraph=True)(-torch.ones(1)).item() == 0

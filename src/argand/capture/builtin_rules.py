@@ -7,6 +7,8 @@ harmless and get no tensor and no outside object they would look into unnoticed.
 from __future__ import annotations
 
 import collections
+import copy
+import copyreg
 import functools
 import itertools
 import math
@@ -277,7 +279,8 @@ def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
 
 def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     known = tracer.world.known.get(id(args[0]))
-    if known is not None and not isinstance(known.source, Const):
+    memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
+    if known is not None and not isinstance(known.source, Const) and not memo:
         raise CaptureBreak(Break.B013, None, what="id() of an object from outside")
     tracer.world.volatile = "id() differs between processes"
     return native.apply(id, *args)
@@ -289,6 +292,20 @@ def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if count < 0:
         raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
     return tracer.call(tracer.polyfill("one_hot"), args, kwargs)
+
+
+def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """`copy` asks an object how to make another: those that only have attributes can be told here."""
+    kind = type(args[0])
+    default = all(
+        lookup(tracer, kind, name) is getattr(object, name, MISSING)
+        for name in ("__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
+    )
+    made = lookup(tracer, kind, "__new__") is object.__new__ and args[1] >= 2
+    if not default or not made or any("__slots__" in vars(base) for base in kind.__mro__):
+        raise CaptureBreak(Break.B002, None, function=f"{kind.__name__}.__reduce_ex__")
+    state = attributes.load(tracer, args[0], "__dict__")
+    return copyreg.__newobj__, (kind,), state or None, None, None  # type: ignore[attr-defined]
 
 
 def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -359,6 +376,7 @@ RULES: Final[dict[Any, Any]] = {
     format: _format,
     id: _id,
     torch._C._nn.one_hot: _one_hot,
+    object.__reduce_ex__: _reduce_ex,
     vars: _vars,
     locals: _locals,
     globals: _globals,

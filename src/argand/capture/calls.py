@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, marks, native, torch_rules
-from argand.capture.builtin_rules import (
-    CLASS_RULES,
-    PASSES_THROUGH,
-    RULES,
-    call_harmless,
-)
+from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import lookup
@@ -36,16 +31,7 @@ Kwargs = dict[str, Any]
 # Python functions of these modules work on constants and types only: run for real.
 _RUN_FOR_REAL: Final = frozenset(
     {"inspect", "typing", "re", "enum", "abc", "string", "textwrap", "numbers", "os", "posixpath"}
-    | {
-        "ast",
-        "tokenize",
-        "linecache",
-        "importlib",
-        "json",
-        "keyword",
-        "packaging",
-        "importlib_metadata",
-    }
+    | {"ast", "tokenize", "linecache", "importlib", "json", "keyword", "packaging", "importlib_metadata"}
     | {"typing_extensions", "_weakrefset", "weakref", "ntpath", "genericpath", "sys", "sre_compile"}
 )
 # Of these, the ones whose answers depend on their arguments alone.
@@ -53,9 +39,7 @@ _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
     | {"typing_extensions", "_weakrefset", "weakref", "sre_compile"}
 )
-_LEFT_TO_PYTHON: Final = frozenset(
-    {"numpy", "random", "threading", "multiprocessing", "subprocess"}
-)
+_LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
 _DEFERRED: Final = frozenset({"warnings", "logging"})
 
 
@@ -146,9 +130,7 @@ def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: 
     return tracer.inline(function, args, kwargs)
 
 
-def _call_marked(
-    tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs
-) -> Any:
+def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs) -> Any:
     kind, reason = mark
     name = getattr(function, "__qualname__", str(function))
     if kind == "disable":
@@ -217,9 +199,7 @@ def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs)
     try:
         return rule(tracer, args, kwargs)
     except CaptureBreak as cause:
-        if cause.frames and not (
-            function in PASSES_THROUGH or (function is getattr and len(args) == 2)
-        ):
+        if cause.frames and not (function in PASSES_THROUGH or (function is getattr and len(args) == 2)):
             cause.native = True
         raise
 
@@ -298,9 +278,7 @@ def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) ->
     target = function()
     known = tracer.world.known.get(id(target))
     if known is None and target is not None:
-        raise CaptureBreak(
-            Break.B011, None, type=f"what a weak reference leads to ({type(target)})"
-        )
+        raise CaptureBreak(Break.B011, None, type=f"what a weak reference leads to ({type(target)})")
     return None if known is None else known.value
 
 
@@ -332,7 +310,15 @@ def _grad(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.recorder.call_function(torch.autograd.grad, args, kwargs)
 
 
+def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
+    wrapper: Any = torch.nn.Module.__init__
+    return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
+
+
+_TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
+    f"{_TAGGING}.patched_init": _module_init,
     "torch.autograd.grad": _grad,
     "torch.utils.checkpoint.checkpoint": _checkpoint,
     "torch._higher_order_ops.associative_scan.associative_scan": _associative_scan,
