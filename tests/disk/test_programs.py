@@ -194,3 +194,25 @@ def test_cache_off_touches_no_disk(tmp_path):
         argand.compile(torch.sin, options=options)(torch.ones(3))
         Options(**options)
     assert not (tmp_path / "none").exists()
+
+
+def test_custom_operators_need_a_version(tmp_path):
+    def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+        return x * by
+
+    def hits_and_reasons(op):
+        def program(x):
+            return op(x.exp(), 2.0) + 1
+
+        heard = twice(program, lambda: (torch.ones(4),), tmp_path)
+        rows = [e for e in heard.events if isinstance(e, events.Count)]
+        return counts(heard, "cache.hit"), [e.detail for e in rows if e.counter == "cache.bypass"]
+
+    plain = argand.custom_op("cache_test::plain", mutates_args=())(scaled)
+    plain.register_fake(lambda x, by: torch.empty_like(x))
+    hits, reasons = hits_and_reasons(plain)
+    assert "autograd" not in hits and any("cache_test::plain, which has no version" in r for r in reasons)
+    versioned = argand.custom_op("cache_test::versioned", mutates_args=(), version="1")(scaled)
+    versioned.register_fake(lambda x, by: torch.empty_like(x))
+    hits, reasons = hits_and_reasons(versioned)
+    assert {"autograd", "graph"} <= set(hits) and not reasons

@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from argand.customops.registry import version_of
 from argand.runtime.disk.format import Damaged
 
 # Operators of these namespaces come with torch and change only with its version.
@@ -131,9 +132,10 @@ def fields_of(kind: Any) -> tuple[str, ...]:
 
 def _write_op(op: Any) -> list[Any]:
     name = op._schema.name
-    if name.split("::")[0] not in TORCH_NAMESPACES:
-        raise Unstorable(f"the custom operator {name}")
-    return ["op", name, op._overloadname]
+    version = "" if name.split("::")[0] in TORCH_NAMESPACES else version_of(name)
+    if version is None:
+        raise Unstorable(f"the custom operator {name}, which has no version")
+    return ["op", name, op._overloadname, version]
 
 
 def name_of_function(function: Any) -> tuple[str, str]:
@@ -183,7 +185,7 @@ class Reader:
             "@": self._record,
             "known": lambda item: self._records[item[1]],
             "tensor": self._tensor,
-            "op": lambda item: read_op(item[1], item[2]),
+            "op": lambda item: read_op(*item[1:4]),
             "function": lambda item: find_function(item[1], item[2]),
             "torch": lambda item: _of_kind(getattr(torch, item[1], None), _NAMED),
             "device": lambda item: torch.device(item[1]),
@@ -229,11 +231,11 @@ def _of_kind(value: Any, kinds: Any) -> Any:
     return value
 
 
-def read_op(name: str, overload: str) -> Any:
-    """An operator that comes with torch."""
+def read_op(name: str, overload: str, version: str) -> Any:
+    """An operator that comes with torch, or one of the user's in the version it had."""
     space, _, rest = name.partition("::")
-    if space not in TORCH_NAMESPACES:
-        raise Damaged(f"operator {name}")
+    if space not in TORCH_NAMESPACES and (not version or version_of(name) != version):
+        raise Damaged(f"operator {name} is not here, or of another version")
     found = getattr(getattr(getattr(torch.ops, space), rest, None), overload or "default", None)
     return _of_kind(found, torch._ops.OpOverload)
 
