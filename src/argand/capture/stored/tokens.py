@@ -88,7 +88,7 @@ class Tokens:
             return self.of_class(value)
         if kind in _WRAPPERS:
             return [kind.__name__, self.of(getattr(value, _WRAPPERS[kind]), exact)]
-        if kind is property:
+        if isinstance(value, property | types.DynamicClassAttribute):  # the latter of enumerations
             return ["property", *map(self.of, (value.fget, value.fset, value.fdel))]
         if kind is types.BuiltinFunctionType:
             return self._builtin(value, exact)

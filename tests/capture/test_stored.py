@@ -1,0 +1,314 @@
+"""capture.stored: a capture is restored where the program is the same, and made anew where it is not."""
+
+import subprocess
+import sys
+import textwrap
+import types
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import argand
+from argand.capture.stored.tokens import code_hash
+from argand.runtime.disk.store import Store
+from argand.support import events
+
+PROGRAM = """
+import enum
+import functools
+import math
+import torch
+from torch import nn
+from torch.nn import functional
+
+SCALE = 2.0
+TABLE = {"shift": 1.0}
+
+class Color(enum.Enum):
+    RED = 3
+    BLUE = 4
+
+def helper(x, factor=1.5):
+    return x * factor
+
+def decorate(function):
+    @functools.wraps(function)
+    def wrapper(self, x):
+        return function(self, x) + 1
+    return wrapper
+
+@functools.lru_cache
+def cached(n):
+    return n + 1
+
+def make_closure(constant):
+    def inner(x):
+        return x + constant
+    return inner
+
+closure = make_closure(4.0)
+
+class Base(nn.Module):
+    power = 2
+    def tail(self, x):
+        return x - 1
+
+class Model(Base):
+    def __init__(self, width=4):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.mode = "soft"
+        self.color = Color.RED
+    @property
+    def gain(self):
+        return 3.0
+    @staticmethod
+    def twist(x):
+        return x.sin()
+    @decorate
+    def middle(self, x):
+        return x.cos()
+    def tail(self, x):
+        return super().tail(x) * 2
+    def forward(self, x):
+        x = helper(self.linear(x)) * SCALE + TABLE["shift"]
+        x = closure(x) * self.gain + max(cached(2), 1)
+        x = self.middle(self.twist(x)) ** self.power
+        if self.mode == "soft":
+            x = functional.relu(x)
+        return {"out": self.tail(x), "color": self.color.value, "pi": math.pi}
+
+def make():
+    torch.manual_seed(0)
+    return Model()
+"""
+
+# An edit of the program; each must be noticed.
+EDITS = {
+    "function": ("return x * factor", "return x / factor"),
+    "default": ("factor=1.5", "factor=2.5"),
+    "global": ("SCALE = 2.0", "SCALE = 3.0"),
+    "item": ('"shift": 1.0', '"shift": 5.0'),
+    "enumeration": ("RED = 3", "RED = 7"),
+    "closure": ("make_closure(4.0)", "make_closure(6.0)"),
+    "closure code": ("return x + constant", "return x - constant"),
+    "class attribute": ("power = 2", "power = 3"),
+    "inherited method": ("return x - 1", "return x - 9"),
+    "property": ("return 3.0", "return 5.0"),
+    "static method": ("return x.sin()", "return x.tanh()"),
+    "decorated": ("return x.cos()", "return x.exp()"),
+    "decorator": ("function(self, x) + 1", "function(self, x) + 2"),
+    "cached": ("return n + 1", "return n + 2"),
+    "attribute": ('self.mode = "soft"', 'self.mode = "hard"'),
+    "structure": ("width, width)", "width, width, bias=False)"),
+    "other member": ("color = Color.RED", "color = Color.BLUE"),
+    "shadowed builtin": ("SCALE = 2.0", "SCALE = 2.0\ndef max(a, b): return 11"),
+    "new special method": (
+        "    @staticmethod",
+        "    def __getattr__(self, name): return super().__getattr__(name)\n    @staticmethod",
+    ),
+    "instance hook": ("self.mode = ", "self.linear.register_forward_hook(lambda *a: a[2] * 2); self.mode = "),
+    "rebound": ("def make():", "functional = type('F', (), {'relu': staticmethod(torch.sigmoid)})\ndef make():"),
+}
+
+
+def load(text):
+    module = types.ModuleType("stored_program")
+    sys.modules[module.__name__] = module
+    exec(compile(text, "stored_program.py", "exec"), module.__dict__)
+    return module
+
+
+def run(make, directory, x=None, tolerance=1e-5, **options):
+    """(results, counters) of one compiled run as if in a new process, checked against eager."""
+    argand.reset()
+    model, x = make(), torch.linspace(-1, 1, 8).reshape(2, 4) if x is None else x
+    wanted = model(x)
+    compiled = argand.compile(model, options={"cache_dir": str(directory), "strict": True, **options})
+    with events.collect() as heard:
+        found = compiled(x)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=tolerance, atol=tolerance)
+    return heard
+
+
+def reasons(heard):
+    rows = [e for e in heard.events if isinstance(e, events.Count)]
+    return [f"{e.counter} {e.detail}" for e in rows if e.counter in ("cache.miss", "cache.bypass", "restores")]
+
+
+@pytest.fixture
+def filled(tmp_path):
+    heard = run(load(PROGRAM).make, tmp_path)
+    assert heard.total("compiles") == 1, reasons(heard)
+    assert not heard.total("cache.bypass"), reasons(heard)
+    return tmp_path
+
+
+def test_the_same_program_is_restored(filled):
+    heard = run(load(PROGRAM).make, filled)
+    assert (heard.total("restores"), heard.total("compiles")) == (1, 0), reasons(heard)
+    moved = load("\n\n# moved\n" + PROGRAM)
+    heard = run(moved.make, filled)
+    assert (heard.total("restores"), heard.total("compiles")) == (1, 0), reasons(heard)
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_every_edit_is_noticed(filled, edit):
+    old, new = EDITS[edit]
+    assert PROGRAM.count(old) == 1
+    heard = run(load(PROGRAM.replace(old, new)).make, filled)
+    assert heard.total("restores") == 0
+    heard = run(load(PROGRAM).make, filled)  # and the first is still there
+    assert heard.total("restores") == 1, reasons(heard)
+
+
+def patched_relu(x):
+    return x.relu() + 1
+
+
+def patched_forward(self, x):
+    return functional.linear(x, self.weight, self.bias) * 2
+
+
+patched_forward.__module__, patched_forward.__qualname__ = "torch.nn.modules.linear", "Linear.forward"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value"),
+    [(functional, "relu", patched_relu), (nn.Linear, "forward", patched_forward), (nn.Linear, "extra_repr", None)],
+)
+@pytest.mark.parametrize("first", ["patched", "plain"])
+def test_patches_of_torch_are_noticed(tmp_path, monkeypatch, owner, name, value, first):
+    """A patch that matters is noticed, whether it is there first or later; one that does not is not."""
+    make = load(PROGRAM).make
+    for state in (first, "plain" if first == "patched" else "patched"):
+        with monkeypatch.context() as patch:
+            if state == "patched":
+                patch.setattr(owner, name, value)
+            heard = run(make, tmp_path)
+    assert heard.total("restores") == (value is None)
+
+
+def test_other_inputs_options_and_state_are_noticed(filled):
+    make = load(PROGRAM).make
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    assert run(make, filled, x).total("restores") == 0
+    assert run(make, filled, x).total("restores") == 1
+    assert run(make, filled).total("restores") == 1
+    assert run(make, filled, x.t().contiguous().t()).total("restores") == 0
+    assert run(make, filled, x.clone().requires_grad_()).total("restores") == 0
+    assert run(lambda: make().double(), filled, x.double()).total("restores") == 0
+    assert run(lambda: make().eval(), filled).total("restores") == 1  # nothing read the flag
+    assert run(make, filled, opt_level=1).total("restores") == 0
+    for context in (torch.no_grad, lambda: torch.autocast("cpu"), torch.inference_mode):
+        with context():
+            assert run(make, filled, tolerance=0.2).total("restores") == 0  # bfloat16 is coarse
+            assert run(make, filled, tolerance=0.2).total("restores") == 1
+
+
+def test_gradients_of_a_restored_training_step(tmp_path):
+    results = []
+    for _ in range(2):
+        argand.reset()
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+        compiled = argand.compile(model, options={"cache_dir": str(tmp_path), "strict": True})
+        with events.collect() as heard:
+            compiled(torch.linspace(0, 1, 20).reshape(5, 4)).square().sum().backward()
+        results.append([*(p.grad for p in model.parameters()), *model.buffers()])
+    assert (heard.total("restores"), heard.total("compiles")) == (1, 0), reasons(heard)
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second)
+
+
+def test_effects_are_replayed(tmp_path):
+    for _ in range(2):
+        argand.reset()
+        seen, counts = [], {"calls": 0}
+
+        def program(x, seen, counts):
+            counts["calls"] += 1
+            seen.append(x * 2)
+            return x + 1
+
+        compiled = argand.compile(program, options={"cache_dir": str(tmp_path), "strict": True})
+        with events.collect() as heard:
+            compiled(torch.ones(3), seen, counts)
+        assert counts == {"calls": 1}
+        assert torch.equal(seen[0], torch.full((3,), 2.0))
+    assert heard.total("restores") == 1, reasons(heard)
+
+
+def test_what_depends_on_the_process_is_not_stored(tmp_path, monkeypatch):
+    text = """
+    import os
+    def make():
+        return lambda x: {"out": x * float(os.environ.get("FACTOR", "1"))}
+    """
+    for factor in ("2", "3"):
+        monkeypatch.setenv("FACTOR", factor)
+        heard = run(load(textwrap.dedent(text)).make, tmp_path)
+        assert heard.total("restores") == 0
+
+
+@pytest.mark.parametrize("damage", ["{}", "[]", "nonsense", '{"guards": 3}'])
+def test_wrong_data_and_lost_graphs_are_misses(filled, damage):
+    store = Store(filled)
+    for entry in list(store.entries()):
+        sections = store.get(entry.key)
+        if b'"capture"' in sections["about"]:
+            store.put(entry.key, {**sections, "0": damage.encode()})
+    heard = run(load(PROGRAM).make, filled)
+    assert heard.total("restores") == 0
+    for entry in list(store.entries()):
+        if b'"autograd"' in (store.get(entry.key) or {}).get("about", b""):
+            entry.path.unlink()
+    heard = run(load(PROGRAM).make, filled)
+    assert heard.total("restores") == 0
+    assert run(load(PROGRAM).make, filled).total("restores") == 1
+
+
+def test_code_is_hashed_by_what_it_does():
+    def codes(text):
+        space = {}
+        exec(text, space)
+        return code_hash(space["f"].__code__)
+
+    one = "def f(x): return x in {'a', 'b', 'c'} or x == 0.0"
+    assert codes(one) == codes("\n\n" + one)
+    others = [one.replace("0.0", "-0.0"), one.replace("0.0", "0"), one.replace("'c'", "'d'"), one.replace("or", "and")]
+    assert len({codes(text) for text in [one, *others]}) == 5
+
+
+FRESH = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import program
+from argand.support import events
+import argand
+model = program.make()
+x = torch.linspace(-1, 1, 8).reshape(2, 4)
+with events.collect() as heard:
+    found = argand.compile(model)(x)["out"]
+torch.testing.assert_close(found, model(x)["out"])
+found.sum().backward()
+heavy = [n for n in ("argand.capture.trace", "argand.autograd.trace", "argand.native.compile") if n in sys.modules]
+print(heard.total("restores"), heard.total("compiles"), heavy)
+"""
+
+
+def test_a_fresh_process(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONHASHSEED": "random", "PATH": ""}
+    lines = [
+        subprocess.run(
+            [sys.executable, "-c", FRESH, str(tmp_path)], env=env, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert lines[0].stdout.startswith("0 1")
+    assert lines[1].stdout.strip() == "1 0 []"
