@@ -206,3 +206,26 @@ def test_least_recently_used_goes_first(tmp_path):
     assert store.collect_garbage(limit=2 * 1200) == 2
     assert {entry.key for entry in store.entries()} == {keys[0], keys[3]}
     assert store.clear() == 2 and not list(store.entries())
+
+
+def test_leftovers_go_after_an_hour(tmp_path):
+    store = Store(tmp_path)
+    store.put(KEY, SECTIONS)
+    leftovers = [path_of(tmp_path).with_name(".writing-x"), path_of(tmp_path).with_suffix(".damaged")]
+    for path in leftovers:
+        path.write_bytes(b"")
+    store.collect_garbage()
+    assert all(path.exists() for path in leftovers)
+    for path in leftovers:
+        os.utime(path, (0, 0))
+    store.collect_garbage()
+    assert not any(path.exists() for path in leftovers) and store.get(KEY) == SECTIONS
+
+
+def test_the_limit_is_kept_while_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr("argand.runtime.disk.store.COLLECT_EVERY", 4)
+    monkeypatch.setattr(Store.collect_garbage, "__defaults__", (5000,))
+    store = Store(tmp_path)
+    for number in range(40):
+        store.put(f"{number:032x}", {"data": bytes(1000)})
+    assert sum(entry.size for entry in store.entries()) <= 5000 + 4 * 1200

@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -136,8 +137,15 @@ class Store:
                 yield EntryInfo(path.name, path, facts.st_size, facts.st_mtime)
 
     def collect_garbage(self, limit: int = DEFAULT_LIMIT) -> int:
-        """Remove the least recently used entries beyond ``limit`` bytes; how many went."""
+        """Remove the least recently used entries beyond ``limit`` bytes; how many went.
+
+        What killed writers left behind, and what was set aside, goes after an hour.
+        """
         kept = removed = 0
+        for path in (*self.directory.glob("??/.writing-*"), *self.directory.glob("??/*.damaged")):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - 3600:
+                    path.unlink()
         for entry in sorted(self.entries(), key=lambda e: e.used, reverse=True):
             kept += entry.size
             if kept > limit:
