@@ -14,6 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from typing_extensions import override
 
+from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.values import Reader, Unstorable, Writer, extent
 
 
@@ -128,6 +129,8 @@ def read_graph(rows: list[Any], tensors: bytes, *, values: bool) -> GraphModule:
             constants[target] = reader.read(constant)
         elif op == "call_function":
             target = reader.read(target)
+        if not all(part.isidentifier() for part in (name, *(target.split(".") if isinstance(target, str) else ()))):
+            raise Damaged(f"the name {name!r} or {target!r}")  # torch.fx writes Python with names
         read_args, read_kwargs = reader.read(args), reader.read(kwargs)
         node = graph.create_node(op, target, read_args, read_kwargs, name)
         if row[5] is not None:

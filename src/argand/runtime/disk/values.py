@@ -36,6 +36,8 @@ _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format)
 _HOMES: Final = ("torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor")
 _HOMES_BELOW: Final = ("torch._C._linalg", "torch._C._fft", "torch._C._special")
 Records = tuple[Callable[..., Any], ...]  # classes and functions that data may name
+# What reading wrong data can raise.
+_WRONG_DATA: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
 
 
 class Unstorable(Exception):
@@ -263,5 +265,5 @@ def guarded(read: Callable[[], Any]) -> Any:
         return read()
     except Damaged:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
+    except _WRONG_DATA as error:
         raise Damaged(f"{type(error).__name__}: {error}") from None
