@@ -22,7 +22,7 @@ _WHERE: Final = {
     "native.bundles": ("load_cache_artifacts", "save_cache_artifacts"),
     "packages": ("load", "package"),
     "autograd.partition": ("default_partition", "min_cut_partition"),
-    "customops.definition": ("custom_op", "get_op", "pointwise"),
+    "customops.definition": ("CustomOp", "custom_op", "get_op", "pointwise"),
     "customops.fakes": ("get_ctx",),
     "customops.schema": ("infer_schema",),
     "customops.by_name": (

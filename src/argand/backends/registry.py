@@ -26,26 +26,15 @@ DEBUG: Final = "debug"
 EXPERIMENTAL: Final = "experimental"
 ENTRY_POINT_GROUPS: Final = ("argand_backends", "torch_dynamo_backends")
 
-_IN_TREE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {  # below argand.backends
-    "argand": ("argand_backend:argand", ()),
-    "eager": ("ladder:eager", (DEBUG,)),
-    "eager_noexcept": ("ladder:eager_noexcept", (DEBUG,)),
-    "eager_debug": ("ladder:eager_debug", (DEBUG,)),
-    "aot_eager": ("ladder_aot:aot_eager", (DEBUG,)),
-    "aot_eager_default_partitioner": ("ladder_aot:aot_eager_default_partitioner", (DEBUG,)),
-    "aot_eager_decomp_partition": ("ladder_aot:aot_eager_decomp_partition", (DEBUG,)),
-    "ts": ("torchscript:ts", (DEBUG,)),
-    "aot_ts": ("torchscript:aot_ts", (DEBUG,)),
-    "relu_compile_error_TESTING_ONLY": ("failing:relu_compile_error", (DEBUG,)),
-    "relu_runtime_error_TESTING_ONLY": ("failing:relu_runtime_error", (DEBUG,)),
-    "relu_accuracy_error_TESTING_ONLY": ("failing:relu_accuracy_error", (DEBUG,)),
-    "inductor": ("bridges.inductor:inductor", ()),
-    "onnxrt": ("bridges.onnx_readers:onnxrt", ()),
-    "openvino": ("bridges.onnx_readers:openvino", ()),
-    "tvm": ("bridges.onnx_readers:tvm", ()),
-    "cudagraphs": ("bridges.devices:cudagraphs", ()),
-    "openxla": ("bridges.devices:openxla", ()),
-    "hpu_backend": ("bridges.devices:hpu_backend", ()),
+_IN_TREE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # module here: names, tags
+    "argand_backend": (("argand",), ()),
+    "ladder": (("eager", "eager_noexcept", "eager_debug"), (DEBUG,)),
+    "ladder_aot": (("aot_eager", "aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)),
+    "torchscript": (("ts", "aot_ts"), (DEBUG,)),
+    "failing": (tuple(f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy")), (DEBUG,)),
+    "bridges.inductor": (("inductor",), ()),
+    "bridges.onnx_readers": (("onnxrt", "openvino", "tvm"), ()),
+    "bridges.devices": (("cudagraphs", "openxla", "hpu_backend"), ()),
 }
 # What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
 NEEDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -66,8 +55,7 @@ class _Registered:
     tags: tuple[str, ...]
 
 
-def _import_function(path: str) -> CompilerFunction:
-    module, _, name = path.partition(":")
+def _import_function(module: str, name: str) -> CompilerFunction:
     return cast(CompilerFunction, getattr(importlib.import_module(f"argand.backends.{module}"), name))
 
 
@@ -77,7 +65,9 @@ def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
 
 _lock: Final = threading.RLock()
 _registry: Final[dict[str, _Registered]] = {
-    name: _Registered(functools.partial(_import_function, path), tags) for name, (path, tags) in _IN_TREE.items()
+    name: _Registered(functools.partial(_import_function, module, name), tags)
+    for module, (names, tags) in _IN_TREE.items()
+    for name in names
 }
 _default: Final[list[str | CompilerFunction]] = ["argand"]
 

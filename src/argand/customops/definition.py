@@ -51,9 +51,10 @@ class CustomOp:
         self._save: Callable[..., Any] | None = None
         self._backward: tuple[Callable[..., Any], tuple[bool, ...]] | None = None
         self.wants_autograd_kernel = True
+        self.differentiates_itself = self._has("Autograd") or self._has("CompositeImplicitAutograd")
         self.needs_care = False  # calls look for a C function, or check what was inferred
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the operator."""
         return self._call(*args, **kwargs)
 
@@ -140,8 +141,8 @@ class CustomOp:
             return self.impl_fake
         if self.fake is not None:
             self._refuse("a fake", function, self.fake)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, "Meta") and not self._ours("Meta"):
-            self._refuse("a Meta implementation", function)
+        if (self._has("Meta") and not self._ours("Meta")) or self._has("CompositeImplicitAutograd"):
+            self._refuse("a Meta implementation, or is made of others that have", function)
         self.fake = function
         if not self._ours("Meta"):
             self._define(self._run_fake, "Meta")
@@ -154,6 +155,9 @@ class CustomOp:
     impl_abstract = impl_fake
     register_fake = impl_fake
 
+    def _has(self, key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key))
+
     def _ours(self, key: str) -> bool:
         return key.lower() in self.implementations
 
@@ -161,11 +165,11 @@ class CustomOp:
         with self._lock:
             if device in self.implementations:
                 self._refuse(f"an implementation for {device}", function, self.functions[device])
-            key = DEVICE_KEYS.get(device)
-            if key and torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key):
+            if any(map(self._has, (DEVICE_KEYS.get(device, "BackendSelect"), "CompositeImplicitAutograd"))):
                 self._refuse(f"an implementation for {device}, not made here", function)
             self.implementations[device] = registry.location_of(function)
             self.functions[device] = function
+            registry.kernels.update(filter(None, [getattr(function, "__code__", None)]))
 
     def _refuse(self, what: str, second: Any, first: Any = None) -> NoReturn:
         at = "" if first is None else f", at {registry.location_of(first)}"
@@ -205,9 +209,11 @@ class CustomOp:
             not isinstance(wanted, list | tuple)
             or len(wanted) != count
             or not all(isinstance(item, bool) for item in wanted)
+            or (output_differentiability and any(map(self._cannot_differentiate, wanted, self.schema.returns)))
         ):
             raise RegistrationError(
-                f"output_differentiability must be {count} bools, got {output_differentiability!r}", where=self.where
+                f"output_differentiability must be {count} bools, True for tensors only, got {output_differentiability!r}",
+                where=self.where,
             )
         if function is None:
             return functools.partial(self.impl_backward, output_differentiability=output_differentiability)
@@ -217,6 +223,10 @@ class CustomOp:
         self._backward = (function, tuple(wanted))
         self._complete_pair()
         return function
+
+    @staticmethod
+    def _cannot_differentiate(wanted: bool, result: Any) -> bool:
+        return wanted and "Tensor" not in str(result.type)
 
     def _complete_pair(self) -> None:
         if self._save is None or self._backward is None:
@@ -342,7 +352,7 @@ def custom_op(
     op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
     functools.update_wrapper(op, function)
     op.version = version
-    _check_definition(op, function, given=schema is not None)
+    _check_definition(op, function, None if schema is None else mutates_args)
     registry.remember(op)
     if device_types is not None:
         op.impl(device_types, function)
@@ -380,7 +390,7 @@ def pointwise(qualname: str, function: Callable[..., Any] | None = None, /, *, s
         raise
     library.impl(name, function, "CompositeImplicitAutograd")
     op.implementations["formula"] = where
-    op.wants_autograd_kernel = False
+    op.wants_autograd_kernel, op.differentiates_itself = False, True
     return op
 
 
@@ -413,11 +423,11 @@ def _refuse_unless_elementwise(op: CustomOp, function: Callable[..., Any]) -> No
         )
 
 
-def _check_definition(op: CustomOp, function: Callable[..., Any], *, given: bool) -> None:
+def _check_definition(op: CustomOp, function: Callable[..., Any], given: str | Iterable[str] | None) -> None:
     """What can be wrong with a schema torch accepts; the operator is removed again if it is."""
     try:
-        if given:
-            check_same_parameters(function, op.schema)
+        if given is not None:
+            check_same_parameters(function, op.schema, given)
         for result in op.schema.returns:
             if result.alias_info is not None:
                 raise SchemaError(
@@ -438,6 +448,6 @@ def get_op(qualname: str) -> CustomOp:
     overload = registry.existing_overload(qualname)
     namespace = qualname.split("::")[0]
     op = CustomOp(qualname, overload, torch.library.Library(namespace, "FRAGMENT"), None)
-    op.wants_autograd_kernel = not torch._C._dispatch_has_kernel_for_dispatch_key(qualname, "Autograd")
+    op.wants_autograd_kernel = not op.differentiates_itself
     registry.remember(op)
     return op

@@ -85,6 +85,7 @@ def _plain_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     """The short road: positional arguments, no lists, one tensor out."""
     count = len(op.positional_names)
     lengths = [-1] * count
+    numbers = [i for i, a in enumerate(op.schema.arguments) if "Tensor" not in str(a.type)]
 
     class Generated(torch.autograd.Function):
         @staticmethod
@@ -97,7 +98,7 @@ def _plain_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             answer = formula.backward(ctx, gradient)
-            if type(answer) is tuple and len(answer) == count:
+            if type(answer) is tuple and len(answer) == count and all(answer[i] is None for i in numbers):
                 return answer
             return tuple(_flatten_gradients(op, answer, lengths, formula))
 
@@ -160,6 +161,7 @@ def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
 def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
     names = (*op.positional_names, *op.keyword_names)
+    tensors = {a.name for a in op.schema.arguments if "Tensor" in str(a.type)}
     where = location_of(formula.backward)
     if len(gradients) == len(op.positional_names):
         gradients += [None] * len(op.keyword_names)
@@ -172,6 +174,8 @@ def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formul
         )
     flat: list[Any] = []
     for name, gradient, length in zip(names, gradients, lengths, strict=True):
+        if gradient is not None and name not in tensors:
+            raise GradientError(f"the backward of {op.qualname} gave {name!r}, no tensor, a gradient", where=where)
         if length < 0:
             flat.append(gradient)
         elif gradient is None:
@@ -274,9 +278,10 @@ def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backw
 
 def refuse_unless_functional(op: CustomOp, function: Callable[..., Any]) -> None:
     """A gradient formula needs an operator that returns fresh tensors and mutates nothing."""
-    if op.mutated_positions or not op.schema.returns:
+    if op.mutated_positions or not op.schema.returns or op.differentiates_itself:
+        why = "is differentiated already" if op.differentiates_itself else "is not functional"
         raise RegistrationError(
-            f"{op.qualname} is not functional, so it cannot have a gradient formula",
+            f"{op.qualname} {why}, so it cannot have a gradient formula",
             where=location_of(function),
             hint="write a functional operator and mutate outside of it",
         )

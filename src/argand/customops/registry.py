@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ RESERVED_NAMESPACES: Final = frozenset({"prim", "prims", "aten", "at", "torch", 
 
 _lock: Final = threading.RLock()
 _ops: Final[dict[str, CustomOp]] = {}
+kernels: Final[set[types.CodeType]] = set()  # code of implementations written in Python
 
 
 def parse_name(qualname: str, where: Location | None = None) -> tuple[str, str]:

@@ -168,7 +168,7 @@ class _Writer:
         raise self.fail(f"the return annotation {annotation} is not supported", f"supported: {SUPPORTED_RETURNS}")
 
 
-def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), name: str = "") -> str:
+def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), op_name: str = "") -> str:
     """The schema of an annotated function; ``mutates_args="unknown"`` marks every tensor."""
     if isinstance(mutates_args, str) and mutates_args != "unknown":
         raise SchemaError(
@@ -193,18 +193,23 @@ def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[s
             keyword_only = True
             words.append("*")
         words.append(word)
-    return f"{name}({', '.join(words)}) -> {writer.returns()}"
+    return f"{op_name}({', '.join(words)}) -> {writer.returns()}"
 
 
-def check_same_parameters(function: Callable[..., Any], schema: Any) -> None:
-    """A schema given by hand must name the function's parameters in the same order."""
-    kinds = inspect.signature(function).parameters
-    ours = list(kinds)
-    theirs = [argument.name for argument in schema.arguments]
-    variadic = any(p.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) for p in kinds.values())
+def check_same_parameters(function: Callable[..., Any], schema: Any, mutates_args: str | Iterable[str]) -> None:
+    """A schema given by hand must say what the function's parameters and ``mutates_args`` say."""
+    parameters = inspect.signature(function).parameters
+    ours, theirs = list(parameters), [argument.name for argument in schema.arguments]
+    variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters.values())
+    problem = ""
     if variadic or ours != theirs:
-        raise SchemaError(
-            f"the function takes ({', '.join(ours)}), the schema ({', '.join(theirs)})",
-            where=location_of(function),
-            hint="use the same names in the same order",
-        )
+        problem = f"the function takes ({', '.join(ours)}), the schema ({', '.join(theirs)})"
+    else:
+        for argument, p in zip(schema.arguments, parameters.values(), strict=True):
+            if argument.has_default_value() != (p.default is not p.empty):
+                problem = f"only one of function and schema has a default for {p.name!r}"
+    written = {a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    if not problem and mutates_args != "unknown" and written != set(mutates_args):
+        problem = f"the schema mutates {sorted(written)}, mutates_args names {sorted(mutates_args)}"
+    if problem:
+        raise SchemaError(problem, where=location_of(function), hint="say the same in both")

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, final
 
 import torch
 
+from argand.customops import registry
 from argand.runtime import _native, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
@@ -235,7 +236,12 @@ def _without_collections() -> Iterator[None]:
 
 
 def _is_watched(view: FrameView) -> bool:
-    """Whether somebody else follows what this call does: compiled code would hide it from them."""
+    """Whether somebody else follows what this call does: compiled code would hide it from them.
+
+    Modules that are imported and kernels of custom operators are nobody's program to compile either.
+    """
+    if view.code.co_name == "<module>" or view.code in registry.kernels:
+        return True
     return state.is_watched() or any(isinstance(v, torch.fx.Proxy) for v in view.localsplus)
 
 

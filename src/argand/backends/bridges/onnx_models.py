@@ -22,8 +22,6 @@ from argand.support.errors import InvalidBackend
 OPSET: Final = 20  # the first with Gelu
 IR_VERSION: Final = 10
 _DTYPES: Final = frozenset({torch.float32, torch.int64, torch.int32, torch.bool})
-# Their integers are read as positions, never computed with: 32 bits do.
-_INDEXING: Final = frozenset({torch.ops.aten.embedding.default})
 
 Run: TypeAlias = Callable[[list[Any]], Sequence[Any]]  # numpy arrays in, numpy arrays out
 OpenModel: TypeAlias = Callable[[Any], Run]  # in: a ModelProto
@@ -44,10 +42,8 @@ def _takes(node: Node, narrow_integers: bool) -> bool:
     if node.target not in ROWS or not isinstance(value, torch.Tensor):
         return False
     tensors = [value, *(source.meta.get("val") for source in node.all_input_nodes)]
-    if not all(isinstance(t, torch.Tensor) and t.dtype in _DTYPES for t in tensors):
-        return False
-    wide = any(t.dtype is torch.int64 for t in tensors)
-    return not (narrow_integers and wide) or node.target in _INDEXING
+    refused = torch.int64 if narrow_integers else None
+    return all(isinstance(t, torch.Tensor) and t.dtype in _DTYPES and t.dtype is not refused for t in tensors)
 
 
 def _model_of(segment: Segment, onnx: Any) -> Any:

@@ -1,7 +1,7 @@
 """backends.bridges.onnx_ops: aten ops as ONNX nodes, one row each.
 
-A row gets a ``Writer`` and the fx node and writes ONNX nodes that leave the result under the node's name.
-Only shapes known at compile time are written. A row raises ``Declined`` for arguments it does not take.
+A row gets a ``Writer`` and the fx node and writes ONNX nodes that leave the result under the node's name, or
+raises ``Declined``. Shapes are known. No indexing: other compilers do not refuse indices out of range.
 """
 
 from __future__ import annotations
@@ -208,11 +208,6 @@ def _gelu(writer: Writer, node: Node) -> None:
     writer.emit("Gelu", [node.args[0].name], node.name, approximate=form)
 
 
-def _embedding(writer: Writer, node: Node) -> None:
-    weight, indices = node.args[:2]
-    writer.emit("Gather", [weight.name, indices.name], node.name, axis=0)
-
-
 def _rsqrt(writer: Writer, node: Node) -> None:
     root = writer.emit("Sqrt", [node.args[0].name])
     writer.emit("Reciprocal", [root], node.name)
@@ -256,5 +251,4 @@ ROWS: Final[Mapping[Any, Row]] = {
     aten.expand.default: _expand,
     aten.clone.default: _elementwise("Identity"),
     aten._to_copy.default: _cast,
-    aten.embedding.default: _embedding,
 }
