@@ -233,3 +233,16 @@ def test_transposes_in_strips():
     x = R(48, 64, 3)
     check(lambda x: (x[..., 0].t().contiguous() + 1, x.permute(1, 0, 2).contiguous()), x)
     check(lambda x: x.reshape(48, 192).t().contiguous() * 2 + torch.arange(48), x)
+
+
+@pytest.mark.parametrize("columns", [17, 64, 250, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_sums_of_many_rows(columns, dtype):
+    def program(x, y, w):
+        z = torch.sigmoid(x * w) + y
+        return z.sum((0, 1)), (z * x).sum((0, 1)), (z.sum((0, 1)) + w).relu(), z.sum(0)
+
+    x, y = R(8, 144, columns, dtype=dtype), R(8, 144, columns, dtype=dtype)
+    half = dtype is torch.bfloat16
+    tolerance = {"rtol": 2e-2, "atol": 6.0} if half else {"rtol": 1e-4, "atol": 2e-3}
+    check(program, x, y, R(columns, dtype=dtype), **tolerance)

@@ -7,6 +7,7 @@ with stride one should lie under the innermost loop; neighbours that are one lon
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -14,6 +15,8 @@ from argand.native.ir.affine import Affine, Var
 from argand.native.ir.loops import (
     Accumulate,
     Block,
+    Compute,
+    Constant,
     Coordinate,
     Kernel,
     Load,
@@ -23,11 +26,14 @@ from argand.native.ir.loops import (
     indices_of,
     uses_of,
 )
-from argand.native.ir.types import DType, divides
+from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
 
 Row: TypeAlias = tuple[int, Block]
 Stage: TypeAlias = tuple[int, Variables, Block]
+PANEL_BYTES: Final = 1 << 16  # sums of columns side by side that stay in the nearest caches
+UNITS: Final = 8  # pieces of work that must be left for the threads
+FEW_ROWS: Final = 16  # up to so many, sums in registers are better
 TILE: Final = 8  # lines that still fit one set of a cache when rows are a power of two apart
 Scratch: TypeAlias = tuple[tuple[DType, int], ...]
 
@@ -52,6 +58,8 @@ def arrange(
     outer, dropped = coalesce(outer, blocks, sizes, keep=vector)
     rows = [(depth, _drop(block, dropped)) for depth, block in rows]
     stages = [(depth, inner, _drop(block, dropped)) for depth, inner, block in stages]
+    if vector is not None and not scratch and _sums_rows(vector, outer, stages, sizes):
+        return _column_sums(buffers, vector, outer, rows, stages[0], sizes)
     depths = sorted({depth for depth, *_ in (*rows, *stages)})
     body: list[Statement] = []
     for depth in depths:
@@ -62,6 +70,59 @@ def arrange(
             if at == depth:
                 body.extend(_loops(inner, block, sizes, vectorize=vector is None))
     return Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
+
+
+def _sums_rows(vector: Var, outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]) -> bool:
+    """Whether the kernel is plain sums of many rows, in pieces that keep the threads busy."""
+    if len(stages) != 1 or type(sizes[vector]) is not int:
+        return False
+    _, inner, block = stages[0]
+    found = [s for s in block if isinstance(s, Accumulate)]
+    plain = all(s.op == "sum" and s.dtype.is_float for s in found)
+    if not found or not plain or any(isinstance(s, Store) for s in block):
+        return False
+    rows, units = (math.prod(sizes[v] for v in part) for part in (inner, outer))
+    fits = sizes[vector] * 8 * len(found) <= PANEL_BYTES
+    return fits and at_least(rows, FEW_ROWS) and at_least(units // sizes[vector], UNITS)
+
+
+def _column_sums(
+    buffers: tuple[DType, ...],
+    vector: Var,
+    outer: Sequence[Var],
+    rows: Sequence[Row],
+    stage: Stage,
+    sizes: Mapping[Var, int],
+) -> Kernel:
+    """Read row after row, with the sums of all columns on the stack."""
+    column = Affine.of(vector)
+    before, after = (tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True))
+    fresh = 1 + max(s.result for s in (*stage[2], *before) if not isinstance(s, Store | Loop))
+    start: list[Statement] = []
+    inside: list[Statement] = list(before)
+    end: list[Statement] = list(before)
+    scratch: list[tuple[DType, int]] = []
+    for statement in stage[2]:
+        if not isinstance(statement, Accumulate):
+            inside.append(statement)
+            continue
+        dtype = DType.F32 if statement.dtype.is_half else statement.dtype
+        scratch.append((dtype, sizes[vector]))
+        place, old, new = -len(scratch), fresh, fresh + 1
+        fresh += 2
+        start += [Constant(old, dtype, 0.0), Store(dtype, place, column, old)]
+        inside += [Load(old, dtype, place, column)]
+        inside += [Compute(new, dtype, "add", (old, statement.value), dtype)]
+        inside += [Store(dtype, place, column, new)]
+        end.append(Load(statement.result, dtype, place, column))
+    inner = _ordered(stage[1], [tuple(inside)])
+    body = (
+        *_nest([vector], tuple(start), sizes, vectorize=True),
+        *_nest([*inner, vector], tuple(inside), sizes, vectorize=True),
+        *_nest([vector], (*end, *after), sizes, vectorize=True),
+    )
+    places = tuple((v, sizes[v]) for v in outer if v != vector)
+    return Kernel(buffers, places, body, None, tuple(scratch))
 
 
 def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> Kernel:
