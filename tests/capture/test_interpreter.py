@@ -224,3 +224,5 @@ def test_our_own_bug_is_eager_with_one_warning(monkeypatch):
         assert run(torch.ones(1)).item() == 2
     with pytest.raises(argand.InternalError):
         argand.compile(f, backend="eager", options={"strict": True})(torch.ones(1))
+    with pytest.raises(argand.InternalError):  # the user asked for one graph: eager is none
+        argand.compile(f, backend="eager", fullgraph=True)(torch.ones(1))
