@@ -27,14 +27,7 @@ from argand.runtime.guards import Guard, Source
 from argand.runtime.history import SizeHistories
 from argand.runtime.programs import GuardProgram, compile_guards
 from argand.support import events
-from argand.support.errors import (
-    ArgandError,
-    BackendCompilerFailed,
-    InternalError,
-    Location,
-    RecompileLimitExceeded,
-    UserError,
-)
+from argand.support.errors import ArgandError, InternalError, Location, RecompileLimitExceeded, UserError
 from argand.support.options import Options
 
 
@@ -195,14 +188,10 @@ class CodeCache:
 
     def _fall_back(self, code: types.CodeType, error: Exception) -> str:
         """Our failure is not the user's: the frame runs as it is, with one warning."""
-        if self.options.fullgraph and isinstance(error, BackendCompilerFailed):
-            raise error
-        if self.options.strict:
-            raise (
-                error
-                if isinstance(error, ArgandError)
-                else InternalError("compile", f"{code.co_qualname}: {type(error).__name__}: {error}")
-            ) from error
+        if self.options.strict or self.options.fullgraph:
+            if isinstance(error, ArgandError):
+                raise error
+            raise InternalError("compile", f"{code.co_qualname}: {type(error).__name__}: {error}") from error
         warnings.warn(
             f"Argand could not compile {code.co_qualname} ({code.co_filename}:"
             f"{code.co_firstlineno}) and runs it in eager: {type(error).__name__}: {error}",
