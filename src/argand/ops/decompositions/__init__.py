@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from argand.ops.decompositions import foreach, losses, norms, pointwise, reductions, shapes
+from argand.ops.decompositions import foreach, images, losses, norms, pointwise, reductions, shapes
 from argand.ops.layout import NoAnswer, is_dense
 from argand.ops.rows import TABLE as ROWS
 from argand.ops.table import Rule
@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 
 _BY_NAME: Final[Mapping[str, Function]] = {
     f"aten::{name}": function
-    for family in (pointwise, reductions, norms, losses, shapes, foreach)
+    for family in (pointwise, reductions, norms, losses, shapes, images, foreach)
     for name, function in family.TABLE.items()
 }
 
