@@ -215,7 +215,8 @@ def test_gradients_of_a_restored_training_step(tmp_path):
     for _ in range(2):
         argand.reset()
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+        layers = (nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2), nn.Dropout(0.0), nn.Linear(4, 2))
+        model = nn.Sequential(*layers)
         compiled = argand.compile(model, options={"cache_dir": str(tmp_path), "strict": True})
         with events.collect() as heard:
             compiled(torch.linspace(0, 1, 20).reshape(5, 4)).square().sum().backward()

@@ -19,7 +19,7 @@ from argand.capture.stored.tokens import code_hash
 from argand.runtime._native import FrameView
 from argand.runtime.disk.keys import about, environment, make_key, options_part
 from argand.runtime.disk.store import open_store
-from argand.runtime.disk.values import Unstorable, guarded
+from argand.runtime.disk.values import guarded
 from argand.support import events
 from argand.support.options import Options
 
@@ -74,7 +74,7 @@ class Shelf:
             return
         try:
             data = Saver().save(captured, captured.facts, self.view.code)
-        except Unstorable as reason:
+        except Exception as reason:  # Unstorable, or objects of users that do not like to be asked
             detail = f"capture: {self.parts['function']}: {reason}"
             events.count("cache.bypass", detail=detail)
             return

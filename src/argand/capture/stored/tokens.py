@@ -120,9 +120,11 @@ class Tokens:
         token = ["function", value.__module__, value.__qualname__, body]
         if value.__defaults__ or value.__kwdefaults__:
             token += [self.of(value.__defaults__), *self._items(value.__kwdefaults__ or {})]
-        if value.__dict__ and id(value) not in self._open:  # functions may hold each other
+        if (value.__dict__ or value.__closure__) and id(value) not in self._open:  # they may hold each other
             self._open.add(id(value))
             token += self._items(value.__dict__)
+            if is_library(code):  # of others, what was read is guarded
+                token += [self.of(cell.cell_contents) for cell in value.__closure__ or ()]
             self._open.discard(id(value))
         return token
 

@@ -146,6 +146,8 @@ def name_of_function(function: Any) -> tuple[str, str]:
     short = name.rpartition(".")[2]
     own = getattr(function, "__module__", None) or ""
     places = [(own, name), *((home, short) for home in (*_HOMES, *_HOMES_BELOW))]
+    if "<locals>" in name and own.partition(".")[0] in FUNCTION_ROOTS:  # max_pool2d, made by another function
+        places = [(own, key) for key, item in vars(sys.modules[own]).items() if item is function]
     for module, path in places:
         try:
             if find_function(module, path) is function:
