@@ -131,3 +131,28 @@ def loss(n, x, w, target):
 
 def test_losses():
     check(loss, "n", ["n,16", "16,10", "n:10"], BATCHES, (0, 1))
+
+
+def convolutions(n, h, x, first, scale, shift, mean, variance, second, out):
+    x = F.conv2d(x, first, stride=2, padding=1)
+    x = F.relu(F.batch_norm(x, mean, variance, scale, shift, training=x.requires_grad))
+    x = F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(F.conv2d(x, second, padding=1), 3, 2, 1)
+    x = F.interpolate(x, scale_factor=2.0, mode="nearest")
+    return (F.adaptive_avg_pool2d(x, 1).flatten(1) @ out,)
+
+
+IMAGES = [(2, 16), (3, 17), (2, 20), (5, 33), (4, 64)]
+
+
+@pytest.mark.parametrize("requires", [(), (0, 1, 2, 3, 6, 7)])
+def test_convolutions(requires):
+    specs = ["n,3,h,h", "16,3,3,3", "16", "16", "16", torch.ones(16), "16,16,3,3", "16,5"]
+    check(convolutions, "n h", specs, IMAGES, requires)
+
+
+def spread(n, x):
+    return (x.var(0), x.std(1, correction=0), F.normalize(x, dim=0), x.mean())
+
+
+def test_variance_and_its_gradient():
+    check(spread, "n", ["n,9"], BATCHES, (0,))

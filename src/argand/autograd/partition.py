@@ -183,8 +183,8 @@ def is_tuple(node: Node) -> bool:
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node's value is a size known only at run time."""
-    return isinstance(node.meta.get("val"), SizeInt)
+    """Whether a node's value is a size known only at run time, or a number made of one."""
+    return isinstance(node.meta.get("val"), SizeInt | float)
 
 
 def is_item(node: Node) -> bool:
@@ -236,7 +236,10 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     """The two graphs, given what is saved; inputs that are sizes are saved last."""
     outputs = flat_outputs(joint.graph)
     primals, tangents = split_placeholders(joint)
-    saved = [*(node for node in saved if not is_size(node)), *filter(is_size, primals)]
+    saved = [
+        *(node for node in saved if not is_size(node)),
+        *(p for p in primals if isinstance(p.meta["val"], SizeInt)),
+    ]
     constants = {
         str(node.target): getattr(joint, str(node.target)) for node in joint.graph.nodes if node.op == "get_attr"
     }

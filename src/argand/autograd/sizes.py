@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
@@ -21,10 +22,22 @@ from argand.ops.sizes import SizeTable, Specialise
 from argand.support import events
 from argand.support.symbols import SizeInt, Symbol, largest, smallest
 
-_JOIN: Final[Mapping[str, Callable[[int, int], int]]] = {
-    **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod},
+_JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv},
     **{"min": min, "max": max},
 }
+
+
+_DEPENDS: Final = "a value is no known function of sizes: {}, elsewhere {}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A number over a size."""
+
+    number: float
+    size: int
 
 
 @final
@@ -51,7 +64,11 @@ class OpenSizes:
             if isinstance(shown, SizeInt):
                 made[id(real)] = table.size(shown)
             elif isinstance(real, torch.Tensor) and id(real) not in made:
-                sides = [[table.at(self.table.express(n)) for n in row] for row in (shown.shape, shown.stride())]
+                pairs = (shown.shape, real.shape), (shown.stride(), real.stride())
+                sides = [
+                    [n if n == r else table.at(self.table.express(n)) for n, r in zip(*pair, strict=True)]
+                    for pair in pairs
+                ]
                 fake = torch.empty_strided(*sides, dtype=real.dtype)
                 fake = torch._conj(fake) if real.is_conj() else fake
                 fake = torch._neg_view(fake) if real.is_neg() else fake
@@ -110,28 +127,48 @@ class OpenSizes:
             return {key: self.same(value, two[key]) for key, value in one.items()}
         if type(one) is int or isinstance(one, SizeInt):
             return self._integer(int(one), int(two))
-        if isinstance(one, Node | torch.Tensor) or one is two:
+        if isinstance(one, Node | torch.Tensor) or one is two or one == two or (one != one and two != two):
             return one
-        equal = one == two or (one != one and two != two)
-        return one if equal else self.refuse(f"a value depends on a size: {one}, elsewhere {two}")
+        return self._number(one, two) if isinstance(one, float) else self.refuse(_DEPENDS.format(one, two))
+
+    def _number(self, one: float, two: float) -> Any:
+        """A float that differs: a size, or a small number over one (derivatives of means and variances)."""
+        if one.is_integer() and two.is_integer():
+            return self._integer(int(one), int(two))
+        for above in (1.0, 2.0, -1.0, -2.0):
+            below = [round(above / value) if value else 0 for value in (one, two)]
+            exact = all(size and above / size == value for size, value in zip(below, (one, two), strict=True))
+            size = self._size(*below) if exact else None
+            if size is not None:
+                return Ratio(above, size)
+        return self.refuse(_DEPENDS.format(one, two))
 
     def _integer(self, one: int, two: int) -> int:
         known = self._pairs.get((one, two))
         if known is not None:
             return known
         size = self.table.express(one)
-        opened = isinstance(size, SizeInt)
-        if opened and self.twin.at(size) == two and one not in (0, 1):
-            self._opened.add(one)
-        elif one == two and one not in self._opened:
-            if opened:
+        if one == two and one not in self._opened:
+            if isinstance(size, SizeInt):
                 self.table.constants.add(one)
             size = one
         else:
-            symbols = size.expr.symbols if isinstance(size, SizeInt) else None
-            self.refuse(f"an integer is no known function of sizes: {one}, elsewhere {two}", symbols)
+            found = self._size(one, two)
+            if found is None:
+                symbols = size.expr.symbols if isinstance(size, SizeInt) else None
+                self.refuse(_DEPENDS.format(one, two), symbols)
+            size = found or 0
+            self._opened.add(one)
         self._pairs[one, two] = size
         return size
+
+    def _size(self, one: int, two: int) -> int | None:
+        """The size that is ``one`` here and ``two`` there; counts less one or two are known by the count."""
+        for shift in (0, 1, 2, -1) if one not in (0, 1) else ():
+            size = self.table.express(one + shift)
+            if isinstance(size, SizeInt) and self.twin.at(size) == two + shift:
+                return self.table.learn(size - shift)
+        return None
 
     # -- at run time --------------------------------------------------------------------------
 
@@ -173,6 +210,8 @@ class _Writer:
         """An argument with nodes in the place of sizes."""
         if isinstance(value, SizeInt):
             return value.expr.build(self.leaves.__getitem__, self._join)
+        if isinstance(value, Ratio):
+            return self._join("/", value.number, self.written(value.size))
         if isinstance(value, list | tuple):
             return type(value)([self.written(item) for item in value])
         if isinstance(value, dict):

@@ -39,8 +39,6 @@ class Layouts:
 
 def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:
     """Choose the packed convolutions of a graph and follow their layout through it."""
-    if module.meta.get("sizes") is not None:  # sizes are symbolic: new fakes would not show them
-        return Layouts()
     targets: dict[torch.fx.Node, PackedConvolution] = {}
     values: dict[torch.fx.Node, Any] = {}
     results = set(module.graph.output_node().all_input_nodes)

@@ -16,9 +16,10 @@ import torch.fx
 from argand.native.convolution import pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
-from argand.native.ir.types import FROM_TORCH, contiguous_strides
+from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
+from argand.ops.sizes import Specialise
 from argand.support import events
 from argand.support.options import Options
 from argand.support.symbols import SizeInt
@@ -121,7 +122,9 @@ class _Importer:
         result = self._value(node)
         if isinstance(result, SizeInt):
             return result
-        args = torch.fx.node.map_arg(node.args, self.values.__getitem__)
+        args: Any = torch.fx.node.map_arg(node.args, self.values.__getitem__)
+        if node.target is operator.truediv:  # a number over a size
+            return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
         row = TABLE.get(str(node.target))
         if row is not None and self._plain(args, kwargs, result):
@@ -181,6 +184,8 @@ class _Importer:
                     return value
                 inputs.append(value)
                 fake = self._value(argument)
+                if isinstance(fake, float):
+                    raise Specialise(self.module.meta["sizes"].samples, f"{node.target} of a number made of sizes")
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return Slot(len(inputs) - 1)

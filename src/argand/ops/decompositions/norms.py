@@ -180,7 +180,7 @@ def batch_norm_functional(
     if running_mean is not None:
         running_mean = (mean * momentum + running_mean * (1 - momentum)).to(running_mean.dtype)
     if running_var is not None:
-        unbiased = variance * (count / max(count - 1, 1))
+        unbiased = variance * count / max(count - 1, 1)  # integers: a quotient would hide an open size
         running_var = (unbiased * momentum + running_var * (1 - momentum)).to(running_var.dtype)
     return result, mean.to(dtype), rstd.reshape(channels).to(dtype), running_mean, running_var
 
