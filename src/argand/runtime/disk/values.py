@@ -80,6 +80,8 @@ class Writer:
             return ["device", str(value)]
         if kind is torch.Size:
             return ["size", *value]
+        if value is ...:
+            return ["..."]
         if kind is complex:
             return ["complex", value.real, value.imag]
         if kind is bytes:
@@ -194,6 +196,7 @@ class Reader:
             "torch": lambda item: _of_kind(getattr(torch, item[1], None), _NAMED),
             "device": lambda item: torch.device(item[1]),
             "size": lambda item: torch.Size(item[1:]),
+            "...": lambda _: ...,
             "complex": lambda item: complex(item[1], item[2]),
             "bytes": lambda item: bytes.fromhex(item[1]),
             "set": lambda item: set(map(self.read, item[1:])),
