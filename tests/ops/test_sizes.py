@@ -11,7 +11,7 @@ from argand.support.symbols import SizeInt
 def test_products_of_symbols_are_found() -> None:
     table = SizeTable(avoid=[101, 206])
     batch, length = table.symbol("s0", 8), table.symbol("s1", 20)
-    assert (int(batch), int(length)) == (107, 109)  # 101 and 103 divide sizes of the program
+    assert not {101, 103} & {int(batch), int(length)}  # they divide sizes of the program
     assert str(table.express(batch * length * 64)) == "64*s0*s1"
     assert str(table.express(int(batch) ** 2)) == "s0*s0"
     assert str(table.express(-int(batch) * 4)) == "-4*s0"

@@ -194,7 +194,7 @@ def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
     for symbol in sizes.table.samples:
         recorder.keep.add(recorder.size_node(Expr.of(symbol)))
     try:
-        check_twin(recorder.graph, sizes)
+        check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:
         restore_state(saved)
 

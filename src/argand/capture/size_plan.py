@@ -58,6 +58,7 @@ class Plan:
     given: dict[str, tuple[Expr, Location | None]] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
     places: dict[Symbol, Place] = field(default_factory=dict)
+    wishes: list[Fact] = field(default_factory=list)  # of the samples only
     required: set[str] = field(default_factory=set)
     restarts: int = 0
 
@@ -103,6 +104,9 @@ class Plan:
     def learn(self, cause: Specialise) -> None:
         """What stopped an attempt changes the next one. Raises UserError for a size marked dynamic."""
         self.restarts += 1
+        if isinstance(cause, Unfit) and cause.wish:
+            self.wishes.append(cause.fact)
+            return
         if isinstance(cause, Unfit) and self.restarts < _MANY and self.accept(cause.fact):
             return
         symbols = cause.symbols if self.restarts < _MANY else self.places.keys()

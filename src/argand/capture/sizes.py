@@ -148,7 +148,7 @@ class Sizes:
 
     def __init__(self, plan: Plan, place: Callable[[], Location | None]) -> None:
         self.plan, self._place = plan, place
-        self.table = SizeTable((), plan.facts, place)
+        self.table = SizeTable((), plan.facts, place, plan.wishes)
         self.active = False
         self.sources: dict[Symbol, Source] = {}
         self.guards: list[Guard] = []

@@ -21,8 +21,8 @@ from argand.support import events
 from argand.support.symbols import SizeInt
 
 
-def check_twin(graph: torch.fx.Graph, sizes: Sizes) -> None:
-    """Run a graph for other sizes, and compare all shapes."""
+def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes) -> None:
+    """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
         twin = sizes.table.twin()
         values: dict[torch.fx.Node, Any] = {}
@@ -32,17 +32,22 @@ def check_twin(graph: torch.fx.Graph, sizes: Sizes) -> None:
                     continue
                 example = node.meta.get("example_value")
                 if node.op == "placeholder":
-                    values[node] = _input(example, sizes, twin)
+                    values[node] = _input(example, inputs.get(node), sizes, twin)
                     continue
                 values[node] = _run(node, values, sizes)
                 if node.target is not operator.getitem or isinstance(example, torch.Tensor):
                     _compare(node, example, values[node], sizes.table, twin)
 
 
-def _input(example: Any, sizes: Sizes, twin: SizeTable) -> Any:
+def _input(example: Any, raw: Any, sizes: Sizes, twin: SizeTable) -> Any:
     if isinstance(example, SizeInt):
         return twin.at(example)
-    made = sizes.moved(example, twin.samples)
+    # no sample is the size of the real call: where they are equal, the size is not open
+    rows = (example.shape, raw.shape), (example.stride(), raw.stride())
+    shape, strides = (
+        [n if n == real else twin.at(sizes.table.express(n)) for n, real in zip(*row, strict=True)] for row in rows
+    )
+    made = sizes.allocate(shape, strides, example.dtype)
     if not example.requires_grad:
         return made
     made.requires_grad_()

@@ -28,6 +28,7 @@ _HOLDS: Final = {
     ">=": int.__ge__,
 }
 
+_SMALL: Final = 10  # numbers up to it are never taken for sizes
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
 
@@ -71,7 +72,10 @@ class Fact:
 
     def holds(self, values: Mapping[Symbol, int]) -> bool:
         """Whether it is true for these sizes."""
-        sides = self.left.evaluate(values), self.right.evaluate(values)
+        try:
+            sides = self.left.evaluate(values), self.right.evaluate(values)
+        except ZeroDivisionError:
+            return False
         return bool(_HOLDS[self.operator](*sides))
 
     @override
@@ -82,9 +86,10 @@ class Fact:
 class Unfit(Specialise):
     """A fact holds for the real sizes and not for the samples: choose other samples."""
 
-    def __init__(self, fact: Fact) -> None:
+    def __init__(self, fact: Fact, wish: bool = False) -> None:
         super().__init__(fact.symbols, f"needs {fact}", fact.where)
         self.fact = fact
+        self.wish = wish  # only the samples should satisfy it, so that no two things look alike
 
 
 @final
@@ -92,7 +97,11 @@ class SizeTable:
     """The symbols of one graph, their samples in the fakes, and their sizes in the real call."""
 
     def __init__(
-        self, avoid: Iterable[int] = (), facts: Iterable[Fact] = (), place: Callable[[], Location | None] = lambda: None
+        self,
+        avoid: Iterable[int] = (),
+        facts: Iterable[Fact] = (),
+        place: Callable[[], Location | None] = lambda: None,
+        wishes: Iterable[Fact] | None = None,
     ) -> None:
         self.samples: dict[Symbol, int] = {}
         self.reals: dict[Symbol, int] = {}
@@ -100,6 +109,8 @@ class SizeTable:
         self.constants: set[int] = set()  # integers that only look like sizes
         self.place = place  # the user's line, while one is traced
         self._wanted = tuple(facts)  # samples have to satisfy them too
+        self._wishes = None if wishes is None else tuple(wishes)  # and these where possible; None: none are raised
+        self._fixed: set[int] = set()  # sizes of inputs that are not open
         self._avoid = frozenset(abs(n) for n in avoid if abs(n) > 10)
         # sample == prime * times: sizes that must be divisible have more than a prime
         self._primes: dict[Symbol, tuple[int, int]] = {}
@@ -110,26 +121,30 @@ class SizeTable:
         """A new symbol; its sample satisfies the facts known of it. Raises Specialise when none does."""
         made = Symbol(name, minimum, maximum)
         about = [fact for fact in self._wanted if made in fact.symbols]
-        prime, times = self._sample(made, about)
+        wishes = [fact for fact in self._wishes or () if made in fact.symbols]
+        found = (self._sample(made, real, about + wishes) if wishes else None) or self._sample(made, real, about)
+        if found is None:
+            raise Specialise([made], "no sample fits " + str(about[-1] if about else made))
+        prime, times = found
         self._primes[made] = prime, times
         self.samples[made], self.reals[made] = prime * times, real
         self._least = min(self._least or prime, prime)
         return SizeInt(prime * times, Expr.of(made))
 
-    def _sample(self, symbol: Symbol, about: list[Fact]) -> tuple[int, int]:
+    def _sample(self, symbol: Symbol, real: int, about: list[Fact]) -> tuple[int, int] | None:
         taken = {prime for prime, _ in self._primes.values()}
         high = symbol.maximum
         for times in _TIMES if about else (1,):
             for prime in _CANDIDATES:
                 n = prime * times
-                if prime in taken or n < symbol.minimum or (high is not None and n > high):
+                if prime in taken or n == real or n < symbol.minimum or (high is not None and n > high):
                     continue
                 if any(other % prime == 0 for other in self._avoid):
                     continue
                 values = {**self.samples, symbol: n}
                 if all(fact.holds(values) for fact in about if fact.symbols <= values.keys()):
                     return prime, times
-        raise Specialise([symbol], "no sample fits " + (str(about[-1]) if about else str(symbol)))
+        return None
 
     def size(self, value: int | Expr) -> int:
         """An expression as an int of the fakes; plain when constant."""
@@ -149,11 +164,33 @@ class SizeTable:
         """Remember a value that may be met again in a shape. Gives it back."""
         if isinstance(value, SizeInt):
             number, expr = (int(value), value.expr) if value >= 0 else (-int(value), (-value).expr)
-            if len(expr.terms) > 1 or any(not isinstance(a, Symbol) for a in expr.terms[0][0]):
-                self._known.setdefault(number, expr)
-                if number > 1:
+            if number not in self._known and (
+                len(expr.terms) > 1 or any(type(a) is not Symbol for a in expr.terms[0][0])
+            ):
+                if number > _SMALL:
+                    self._known[number] = expr
                     self._least = min(self._least, number)
+                    for fixed in self._fixed:
+                        self._tell_apart(fixed, expr, number)
+                elif self.real(expr) > 1:
+                    self._wish(Fact(">", expr, Expr.of(_SMALL)))
         return value
+
+    def meet(self, tensor_sizes: Iterable[int]) -> None:
+        """Sizes of an input that are not open: known values should not look like them."""
+        for number in tensor_sizes:
+            if number > _SMALL and number not in self._fixed:
+                self._fixed.add(number)
+                for value, expr in self._known.items():
+                    self._tell_apart(number, expr, value)
+
+    def _tell_apart(self, fixed: int, expr: Expr, value: int) -> None:
+        if fixed % value == 0:
+            self._wish(Fact("!=", Expr.of(fixed) % expr, Expr.of(0)))
+
+    def _wish(self, fact: Fact) -> None:
+        if self._wishes is not None and fact not in self._wishes:
+            raise Unfit(fact, wish=True)
 
     def express(self, number: int) -> int:
         """The integer with its expression, when it is a product of known values and a constant."""
@@ -170,7 +207,7 @@ class SizeTable:
             while rest % prime == 0:
                 expr, rest, over = expr * Expr.of(symbol), rest // prime, over * times
         for value in sorted(self._known, reverse=True):
-            while value >= 11 and rest >= value and rest % value == 0:
+            while rest >= value and rest % value == 0:
                 expr, rest = expr * self._known[value], rest // value
         return number if rest == number else SizeInt(number, expr * rest // over)
 
@@ -205,9 +242,10 @@ class SizeTable:
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
         primes = [prime for prime, _ in self._primes.values()]
-        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place)
+        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place, self._wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
+        made._wishes = None
         for expr in self._known.values():
             made.learn(made.size(expr))
         return made

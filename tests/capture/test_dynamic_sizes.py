@@ -137,7 +137,7 @@ def test_loops_fix_the_size() -> None:
 
     explanation = argand.explain(unrolled, dynamic=True)(torch.randn(3, 8))
     assert "x.shape[0] is fixed at 3: s0 is needed as a number (index)" in str(explanation)
-    assert "test_dynamic.py" in str(explanation)
+    assert "test_dynamic_sizes.py" in str(explanation)
     assert compiles(unrolled, rows(3, 4, 5, 3), True) == 3
 
 
@@ -209,7 +209,7 @@ def test_marks() -> None:
     argand.mark_dynamic(x, 0)
     with pytest.raises(argand.UserError, match=r"x.shape\[0\] is marked dynamic") as caught:
         argand.compile(fixed, backend="eager")(x)
-    assert "test_dynamic.py" in str(caught.value) and "in fixed" in str(caught.value)
+    assert "test_dynamic_sizes.py" in str(caught.value) and "in fixed" in str(caught.value)
     x = torch.randn(5, 8)
     argand.maybe_mark_dynamic(x, [0, 1])
     torch.testing.assert_close(argand.compile(fixed, backend="eager")(x), fixed(x))
