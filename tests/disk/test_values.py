@@ -43,6 +43,7 @@ def test_torch_values():
         torch.add,
         torch.nn.functional.gelu,
         torch.nn.functional.layer_norm,
+        torch.nn.functional.max_pool2d,
         torch.Tensor.add_,
         torch.linalg.norm,
         operator.getitem,

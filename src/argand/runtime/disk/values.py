@@ -9,6 +9,7 @@ Plain values are themselves, everything else is a list whose first item says wha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -33,8 +34,10 @@ _PLAIN: Final = frozenset((type(None), bool, int, float, str))
 _SEQUENCES: Final[Mapping[type, str]] = {tuple: "(", list: "[", immutable_list: "["}
 _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format)
 # Where functions without a true module live.
-_HOMES: Final = ("torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor")
-_HOMES_BELOW: Final = ("torch._C._linalg", "torch._C._fft", "torch._C._special")
+_HOMES: Final = (
+    *("torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor"),
+    *("torch._C._linalg", "torch._C._fft", "torch._C._special"),
+)
 Records = tuple[Callable[..., Any], ...]  # classes and functions that data may name
 # What reading wrong data can raise.
 _WRONG_DATA: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
@@ -144,19 +147,13 @@ def _write_op(op: Any) -> list[Any]:
 
 def name_of_function(function: Any) -> tuple[str, str]:
     """(module, qualified name) under which one of torch's functions or classes is found again."""
-    name: str = getattr(function, "__qualname__", None) or getattr(function, "__name__", "") or ""
-    short = name.rpartition(".")[2]
-    own = getattr(function, "__module__", None) or ""
-    places = [(own, name), *((home, short) for home in (*_HOMES, *_HOMES_BELOW))]
-    if "<locals>" in name and own.partition(".")[0] in FUNCTION_ROOTS:  # max_pool2d, made by another function
-        places = [(own, key) for key, item in vars(sys.modules[own]).items() if item is function]
-    for module, path in places:
-        try:
-            if find_function(module, path) is function:
-                return module, path
-        except Damaged:
-            continue
-    raise Unstorable(f"the function {own}.{name}, whose source may change")
+    own, name = str(getattr(function, "__module__", "")), str(getattr(function, "__name__", ""))
+    path = str(getattr(function, "__qualname__", name))
+    for place in ((own, path), (own, name), *((home, name) for home in _HOMES)):
+        with contextlib.suppress(Damaged):
+            if find_function(*place) is function:
+                return place
+    raise Unstorable(f"the function {own}.{path}, whose source may change")
 
 
 def find_function(module: str, path: str) -> Any:
