@@ -8,6 +8,7 @@ In: ints and expressions. Out: expressions, their values, bounds, and what can b
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class Expr:
             return value
         if isinstance(value, SizeInt):
             return value.expr
-        return Expr({(): int(value)} if isinstance(value, int) else {(value,): 1})
+        return _whole(int(value)) if isinstance(value, int) else Expr({(value,): 1})
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -106,21 +107,13 @@ class Expr:
         return frozenset(found)
 
     def __add__(self, other: int | Expr) -> Expr:
-        terms = dict(self.terms)
-        for product, factor in Expr.of(other).terms:
-            terms[product] = terms.get(product, 0) + factor
-        return Expr(terms)
+        return _sum(self, Expr.of(other))
 
     def __sub__(self, other: int | Expr) -> Expr:
         return self + Expr.of(other) * -1
 
     def __mul__(self, other: int | Expr) -> Expr:
-        terms: dict[Monomial, int] = {}
-        for left, factor in self.terms:
-            for right, times in Expr.of(other).terms:
-                product = tuple(sorted(left + right, key=str)) if left and right else left + right
-                terms[product] = terms.get(product, 0) + factor * times
-        return Expr(terms)
+        return _product(self, Expr.of(other))
 
     def __floordiv__(self, other: int | Expr) -> Expr:
         other = Expr.of(other)
@@ -244,6 +237,33 @@ def _pair(name: str, left: Expr, right: Expr) -> Expr:
     return _apply(name, *sorted((left, right), key=str))
 
 
+_remembered: Final = functools.lru_cache(maxsize=1 << 12)  # a graph asks the same few things again and again
+
+
+@_remembered
+def _whole(value: int) -> Expr:
+    return Expr({(): value})
+
+
+@_remembered
+def _sum(one: Expr, two: Expr) -> Expr:
+    terms = dict(one.terms)
+    for product, factor in two.terms:
+        terms[product] = terms.get(product, 0) + factor
+    return Expr(terms)
+
+
+@_remembered
+def _product(one: Expr, two: Expr) -> Expr:
+    terms: dict[Monomial, int] = {}
+    for left, factor in one.terms:
+        for right, times in two.terms:
+            product = tuple(sorted(left + right, key=str)) if left and right else left + right
+            terms[product] = terms.get(product, 0) + factor * times
+    return Expr(terms)
+
+
+@_remembered
 def _divide(number: Expr, divisor: Expr) -> tuple[Expr, Expr]:
     """A quotient and a rest with ``number == quotient * divisor + rest``, by long division."""
     if not divisor.terms:
@@ -282,6 +302,7 @@ def _remainder_bounds(rest: Expr, divisor: int) -> int | None:
     return int(low // divisor)
 
 
+@_remembered
 def _lowest(expr: Expr, depth: int = 6) -> float:
     """A lower bound: atoms that stand alone are opened up, so that ``s - s // 2`` is bounded."""
     low = _sum_of_lows(expr)

@@ -6,6 +6,7 @@ arguments its row does not cover, becomes a call of torch's kernel; nothing is r
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -46,7 +47,8 @@ class _Importer:
         table = module.meta.get("sizes")
         self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
         if table is not None:
-            self.express = lambda sizes: tuple(map(table.express, sizes))
+            known = functools.cache(table.express)
+            self.express = lambda sizes: tuple(map(known, sizes))
         self.packed = pack_convolutions(module)
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
