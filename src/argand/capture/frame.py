@@ -26,8 +26,6 @@ from argand.support.errors import ArgandError, Break, CaptureBreak, InternalErro
 if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
-RETURNED: Final = -1
-YIELDED: Final = -2
 _HERE: Final = str(pathlib.Path(__file__).parent)
 
 Handler = Callable[["Frame", Instruction], int | None]
@@ -61,24 +59,9 @@ class Frame:
     """An interpreted frame."""
 
     __slots__ = (
-        "builtins",
-        "cell_sources",
-        "cells",
-        "code",
-        "count",
-        "function",
-        "globals",
-        "globals_source",
-        "index",
-        "locals",
-        "placed",
-        "prefix",
-        "program",
-        "result",
-        "stack",
-        "thrown",
-        "tracer",
-    )
+        "builtins", "cell_sources", "cells", "code", "count", "function", "globals", "globals_source", "index",
+        "locals", "placed", "prefix", "program", "result", "stack", "thrown", "tracer",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -54,24 +54,10 @@ _SETTERS: Final = frozenset(
 _RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
-    "torch._functorch",
-    "torch.func",
-    "torch._higher_order_ops",
-    "torch._dynamo",
-    "torch._inductor",
-    "torch.distributed",
-    "torch.multiprocessing",
-    "torch.profiler",
-    "torch.optim",
-    "torch.autograd.graph",
-    "torch.utils.data",
-    "torch.serialization",
-    "torch.jit",
-    "torch.random",
-    "torch.fx",
-    "torch.cuda",
-    "torch.export",
-)
+    "torch._functorch", "torch.func", "torch._higher_order_ops", "torch._dynamo", "torch._inductor",
+    "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.optim", "torch.autograd.graph",
+    "torch.utils.data", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda", "torch.export",
+)  # fmt: skip
 _HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: Final = (
     "_global_backward_pre_hooks",

@@ -11,18 +11,6 @@ from argand.capture.bytecode.resume import handled_slots, is_resume, make_resume
 from argand.capture.bytecode.version import decode
 
 __all__ = [
-    "Decoded",
-    "Handler",
-    "Instruction",
-    "Positions",
-    "Slot",
-    "append_only",
-    "assemble",
-    "decode",
-    "handled_slots",
-    "is_resume",
-    "live_locals",
-    "make_resume",
-    "stack_before",
-    "used_names",
-]
+    "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "decode", "handled_slots",
+    "is_resume", "live_locals", "make_resume", "stack_before", "used_names",
+]  # fmt: skip

@@ -19,28 +19,19 @@ CODES: Final = dict(dis.opmap)
 # Cache units after each opcode; they are part of the instruction's length and stay zero in co_code.
 CACHES: Final = tuple(opcode._inline_cache_entries)  # type: ignore[attr-defined]  # the only table of them there is
 
+_POPPING: Final = ("NOT_NONE", "NONE", "FALSE", "TRUE")
 _BACKWARD: Final = {
     "JUMP_BACKWARD": "JUMP",
     "JUMP_BACKWARD_NO_INTERRUPT": "JUMP_NO_INTERRUPT",
-    "POP_JUMP_BACKWARD_IF_NOT_NONE": "POP_JUMP_IF_NOT_NONE",
-    "POP_JUMP_BACKWARD_IF_NONE": "POP_JUMP_IF_NONE",
-    "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_IF_FALSE",
-    "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_IF_TRUE",
+    **{f"POP_JUMP_BACKWARD_IF_{what}": f"POP_JUMP_IF_{what}" for what in _POPPING},
 }
 _FORWARD: Final = {
     "JUMP_FORWARD": "JUMP",
-    "POP_JUMP_FORWARD_IF_NOT_NONE": "POP_JUMP_IF_NOT_NONE",
-    "POP_JUMP_FORWARD_IF_NONE": "POP_JUMP_IF_NONE",
-    "POP_JUMP_FORWARD_IF_FALSE": "POP_JUMP_IF_FALSE",
-    "POP_JUMP_FORWARD_IF_TRUE": "POP_JUMP_IF_TRUE",
-    "JUMP_IF_FALSE_OR_POP": "JUMP_IF_FALSE_OR_POP",
-    "JUMP_IF_TRUE_OR_POP": "JUMP_IF_TRUE_OR_POP",
-    "FOR_ITER": "FOR_ITER",
-    "SEND": "SEND",
+    **{f"POP_JUMP_FORWARD_IF_{what}": f"POP_JUMP_IF_{what}" for what in _POPPING},
+    **{name: name for name in ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "FOR_ITER", "SEND")},
 }
 _RAW_BACKWARD: Final = {normal: raw for raw, normal in _BACKWARD.items()}
 _RAW_FORWARD: Final = {normal: raw for raw, normal in _FORWARD.items()}
-JUMPS: Final = frozenset(_RAW_BACKWARD) | frozenset(_RAW_FORWARD)
 
 _NORMAL: Final = tuple(_BACKWARD.get(name) or _FORWARD.get(name) or name for name in NAMES)
 _DIRECTION: Final = tuple(-1 if n in _BACKWARD else 1 if n in _FORWARD else 0 for n in NAMES)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from argand.capture import attributes, native, operate
 from argand.capture.bytecode import Instruction
 from argand.capture.markers import END, NULL
-from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
     from argand.capture.frame import Frame
@@ -192,39 +191,13 @@ def send(frame: Frame, ins: Instruction) -> int | None:
     return None
 
 
-def refuse(frame: Frame, ins: Instruction) -> None:
-    """Asynchronous code and exception groups are left to Python."""
-    raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
-
-
-TABLE: Final = {
-    "CALL": call,
-    "CALL_FUNCTION_EX": call_function_ex,
-    "MAKE_FUNCTION": make_function,
-    "LOAD_BUILD_CLASS": load_build_class,
-    "BEFORE_WITH": before_with,
-    "WITH_EXCEPT_START": with_except_start,
-    "PUSH_EXC_INFO": push_exc_info,
-    "POP_EXCEPT": pop_except,
-    "CHECK_EXC_MATCH": check_exc_match,
-    "RERAISE": reraise,
-    "RAISE_VARARGS": raise_varargs,
-    "LOAD_ASSERTION_ERROR": load_assertion_error,
-    "RETURN_GENERATOR": return_generator,
-    "YIELD_VALUE": yield_value,
-    "GET_YIELD_FROM_ITER": get_yield_from_iter,
-    "SEND": send,
-}
-REFUSED: Final = dict.fromkeys(
-    [
-        "CHECK_EG_MATCH",
-        "PREP_RERAISE_STAR",
-        "BEFORE_ASYNC_WITH",
-        "END_ASYNC_FOR",
-        "GET_AITER",
-        "GET_ANEXT",
-        "GET_AWAITABLE",
-        "ASYNC_GEN_WRAP",
-    ],
-    refuse,
+_NAMED: Final = (
+    call, call_function_ex, make_function, load_build_class, before_with, with_except_start, push_exc_info,
+    pop_except, check_exc_match, reraise, raise_varargs, load_assertion_error, return_generator, yield_value,
+    get_yield_from_iter, send,
+)  # fmt: skip
+TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}
+# Asynchronous code and exception groups are left to Python.
+REFUSED: Final = (
+    "CHECK_EG_MATCH PREP_RERAISE_STAR BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE ASYNC_GEN_WRAP"
 )

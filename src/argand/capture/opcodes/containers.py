@@ -230,34 +230,10 @@ def format_value(frame: Frame, ins: Instruction) -> None:
     frame.stack[-take:] = (value,)
 
 
-TABLE: Final = {
-    "BINARY_OP": binary_op,
-    "COMPARE_OP": compare_op,
-    "IS_OP": is_op,
-    "CONTAINS_OP": contains_op,
-    "UNARY_NEGATIVE": unary_negative,
-    "UNARY_POSITIVE": unary_positive,
-    "UNARY_INVERT": unary_invert,
-    "UNARY_NOT": unary_not,
-    "BINARY_SUBSCR": binary_subscr,
-    "STORE_SUBSCR": store_subscr,
-    "DELETE_SUBSCR": delete_subscr,
-    "BUILD_TUPLE": build_tuple,
-    "BUILD_LIST": build_list,
-    "BUILD_SET": build_set,
-    "BUILD_MAP": build_map,
-    "BUILD_CONST_KEY_MAP": build_const_key_map,
-    "BUILD_STRING": build_string,
-    "BUILD_SLICE": build_slice,
-    "LIST_APPEND": list_append,
-    "SET_ADD": set_add,
-    "MAP_ADD": map_add,
-    "LIST_EXTEND": list_extend,
-    "SET_UPDATE": set_update,
-    "DICT_UPDATE": dict_update,
-    "DICT_MERGE": dict_merge,
-    "LIST_TO_TUPLE": list_to_tuple,
-    "UNPACK_SEQUENCE": unpack_sequence,
-    "UNPACK_EX": unpack_ex,
-    "FORMAT_VALUE": format_value,
-}
+_NAMED: Final = (
+    binary_op, compare_op, is_op, contains_op, unary_negative, unary_positive, unary_invert, unary_not, binary_subscr,
+    store_subscr, delete_subscr, build_tuple, build_list, build_set, build_map, build_const_key_map, build_string,
+    build_slice, list_append, set_add, map_add, list_extend, set_update, dict_update, dict_merge, list_to_tuple,
+    unpack_sequence, unpack_ex, format_value,
+)  # fmt: skip
+TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}

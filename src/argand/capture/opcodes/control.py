@@ -157,27 +157,14 @@ def _matched(frame: Frame, subject: Any, kind: Any, names: Any, count: int) -> A
     return tuple(values)
 
 
+_NAMED: Final = (
+    pop_top, push_null, copy, swap, jump, pop_jump_if_false, pop_jump_if_true, pop_jump_if_none, pop_jump_if_not_none,
+    jump_if_false_or_pop, jump_if_true_or_pop, get_iter, for_iter, return_value, get_len, match_mapping,
+    match_sequence, match_keys, match_class,
+)  # fmt: skip
 TABLE: Final = {
     **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
     "COPY_FREE_VARS": nothing,
-    "POP_TOP": pop_top,
-    "PUSH_NULL": push_null,
-    "COPY": copy,
-    "SWAP": swap,
-    "JUMP": jump,
     "JUMP_NO_INTERRUPT": jump,
-    "POP_JUMP_IF_FALSE": pop_jump_if_false,
-    "POP_JUMP_IF_TRUE": pop_jump_if_true,
-    "POP_JUMP_IF_NONE": pop_jump_if_none,
-    "POP_JUMP_IF_NOT_NONE": pop_jump_if_not_none,
-    "JUMP_IF_FALSE_OR_POP": jump_if_false_or_pop,
-    "JUMP_IF_TRUE_OR_POP": jump_if_true_or_pop,
-    "GET_ITER": get_iter,
-    "FOR_ITER": for_iter,
-    "RETURN_VALUE": return_value,
-    "GET_LEN": get_len,
-    "MATCH_MAPPING": match_mapping,
-    "MATCH_SEQUENCE": match_sequence,
-    "MATCH_KEYS": match_keys,
-    "MATCH_CLASS": match_class,
+    **{handler.__name__.upper(): handler for handler in _NAMED},
 }

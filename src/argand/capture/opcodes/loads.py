@@ -10,7 +10,6 @@ from argand.capture.bytecode import Instruction
 from argand.capture.journal import DELETED
 from argand.capture.markers import MISSING, NULL
 from argand.runtime.guards import Builtin, Global, GuardKind, Item
-from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
     from argand.capture.frame import Frame
@@ -193,33 +192,11 @@ def import_from(frame: Frame, ins: Instruction) -> None:
     frame.stack.append(value)
 
 
-def refuse(frame: Frame, ins: Instruction) -> None:
-    """Leave class bodies and module code to Python."""
-    raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
-
-
-TABLE: Final = {
-    "LOAD_CONST": load_const,
-    "LOAD_FAST": load_fast,
-    "STORE_FAST": store_fast,
-    "DELETE_FAST": delete_fast,
-    "MAKE_CELL": make_cell,
-    "LOAD_CLOSURE": load_closure,
-    "LOAD_DEREF": load_deref,
-    "STORE_DEREF": store_deref,
-    "DELETE_DEREF": delete_deref,
-    "LOAD_GLOBAL": load_global,
-    "STORE_GLOBAL": store_global,
-    "DELETE_GLOBAL": delete_global,
-    "LOAD_ATTR": load_attr,
-    "LOAD_METHOD": load_method,
-    "STORE_ATTR": store_attr,
-    "DELETE_ATTR": delete_attr,
-    "IMPORT_NAME": import_name,
-    "IMPORT_FROM": import_from,
-}
+_NAMED: Final = (
+    load_const, load_fast, store_fast, delete_fast, make_cell, load_closure, load_deref, store_deref, delete_deref,
+    load_global, store_global, delete_global, load_attr, load_method, store_attr, delete_attr, import_name,
+    import_from,
+)  # fmt: skip
+TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}
 # Only class bodies, modules and the interactive prompt use these; such code is never a captured frame.
-REFUSED: Final = dict.fromkeys(
-    ["LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_CLASSDEREF", "IMPORT_STAR", "PRINT_EXPR", "SETUP_ANNOTATIONS"],
-    refuse,
-)
+REFUSED: Final = "LOAD_NAME STORE_NAME DELETE_NAME LOAD_CLASSDEREF IMPORT_STAR PRINT_EXPR SETUP_ANNOTATIONS"
