@@ -142,6 +142,9 @@ def test_what_changes_the_result_changes_the_key(tmp_path):
         torch.set_num_threads(threads)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert not run(x)
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not run(x)
+    assert run(x)
 
 
 def test_live_constants_are_not_copied(tmp_path):

@@ -24,7 +24,7 @@ from argand.autograd.runtime import Boxed, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, read_graph, read_spec, spec_of, write_graph
-from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part
+from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.support import events
@@ -99,15 +99,12 @@ def _inputs(inputs: Sequence[Any]) -> list[Any]:
 
 def _state() -> list[Any]:
     """What else decides how torch runs a program, and so what is traced."""
-    c = torch._C
-    if c._len_torch_function_stack() or c._len_torch_dispatch_stack():
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         raise Unstorable("a function or dispatch mode is active")
     return [
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         *(torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
-        *(str(torch.get_default_dtype()), c._get_deterministic_algorithms()),
-        *(c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled()),
-        *(c._get_mkldnn_enabled(), torch.get_float32_matmul_precision()),
+        state_part(),
     ]
 
 

@@ -23,7 +23,7 @@ from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write_graph
-from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part
+from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.plans import Detached, Rows, check_flag, link
 from argand.support import events
@@ -158,6 +158,7 @@ def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) 
     parts = {
         "graph": hexdigest(json.dumps([rows, inputs]).encode(), tensors),
         "options": options_part(options),
+        "state": state_part(),
         "llvmlite": llvmlite.__version__,
         **environment(),
     }
@@ -180,9 +181,7 @@ def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compil
         live = constants.get(value.name)
         return (*row[:-1], value.tensor if live is None else live.detach())
 
-    return Compiled(
-        b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers)))
-    )
+    return Compiled(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))
 
 
 def _boxed(compiled: Compiled, key: str) -> BoxedGraph:

@@ -68,6 +68,14 @@ def environment() -> Mapping[str, str]:
     }
 
 
+def state_part() -> str:
+    """Settings of torch that decide which kernels and types a compile chooses."""
+    c = torch._C
+    attention = (c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled())
+    kernels = (*attention, c._get_mkldnn_enabled(), c._get_deterministic_algorithms())
+    return f"{torch.get_default_dtype()} {torch.get_float32_matmul_precision()} {kernels}"
+
+
 def options_part(options: Options) -> str:
     """The options that can change what is compiled."""
     rows = dataclasses.fields(options)
