@@ -49,7 +49,7 @@ $(ZOO): | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[zoo]" --no-build-isolation
 	touch $(ZOO)
 zoo: $(ZOO)
-	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(ARGS)
+	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(if $(DYNAMIC),--dynamic) $(ARGS)
 
 clean:
 	rm -rf build $(VENV) src/*.egg-info src/argand/runtime/*.so

@@ -222,6 +222,55 @@ def examine(zoo: ModuleType, name: str, settings: Settings) -> Row:
     return row
 
 
+def resized(value: Any, batch: int, cut: int) -> Any:
+    """Inputs with another batch, and integer ones (tokens) with a shorter sequence."""
+    if isinstance(value, dict):
+        return {key: resized(item, batch, cut) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([resized(item, batch, cut) for item in value])
+    if not isinstance(value, Tensor) or not value.dim():
+        return value
+    if cut and value.dim() == 2 and not value.is_floating_point() and value.shape[1] > cut + 4:
+        value = value[:, : value.shape[1] - cut]
+    return torch.cat([value[:1]] * batch).contiguous()
+
+
+def examine_sizes(zoo: ModuleType, name: str, settings: Settings) -> Row:
+    """One model at four batch sizes and sequence lengths: from the third on nothing should be compiled."""
+    torch.set_num_threads(settings.threads)
+    model, args, kwargs = zoo.build(name)
+    model.train(settings.mode == "train")
+    silence_randomness(model)
+    reference = copy.deepcopy(model)
+    calls = [resized((args, kwargs), batch, cut) for batch, cut in ((2, 0), (3, 1), (4, 2), (6, 4))]
+    try:
+        expected = [call(reference, reference, *given, settings.mode) for given in calls]
+    except Exception as error:
+        return {"status": "missing", "cause": f"eager: {one_line(error)}"}
+    options = {"options": {"strict": True}} if settings.strict else {}
+    compiled = argand_compile()(model, backend=settings.backend, **options)
+    from argand.support import events
+
+    row: Row = {"status": "ok", "compiles": []}
+    try:
+        for given, (wanted, gradients) in zip(calls, expected, strict=True):
+            with events.collect() as seen:
+                found, found_gradients = call(compiled, model, *given, settings.mode)
+            row["compiles"].append(seen.total("compiles"))
+            far = distance(found, wanted) > RESULT_LIMIT
+            far |= settings.mode == "train" and gradient_distance(found_gradients, gradients) > GRADIENT_LIMIT
+            if far:
+                return row | {"status": "wrong", "cause": f"call {len(row['compiles'])} differs"}
+            if sum(row["compiles"][2:]):
+                fixed = [
+                    line for text in seen.texts("dynamic") for line in text.splitlines() if " is fixed at " in line
+                ]
+                row |= {"status": "not open", "cause": (fixed or seen.texts("recompiles") or ["no reason"])[0][:300]}
+    except Exception as error:
+        return row | {"status": "error", "cause": one_line(error), "where": where(error)}
+    return row
+
+
 def summarize(rows: list[Row], settings: Settings) -> str:
     """The sweep in a few lines: counts, graphs, compile times, causes."""
     states = Counter(row["status"] for row in rows)
@@ -276,6 +325,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="models at the same time")
     parser.add_argument("--threads", type=int, default=1, help="threads per model")
     parser.add_argument("--rival", action="store_true", help="also run torch.compile")
+    parser.add_argument("--dynamic", action="store_true", help="several batch sizes and lengths")
     parser.add_argument("--strict", action="store_true", help="internal errors are not caught")
     parser.add_argument("--fresh", action="store_true", help="forget the rows of earlier runs")
     parser.add_argument("--out", type=Path, default=None, help="file of JSON lines")
@@ -297,9 +347,11 @@ def main() -> None:
         zoo.names("hf")  # imported once here, not once in each child
     if any(name.startswith("timm:") for name in names):
         zoo.names("timm")
-    path = arguments.out or ROOT / "results" / f"zoo-{settings.backend}-{settings.mode}.jsonl"
+    kind = f"{settings.backend}-{settings.mode}{'-dynamic' if arguments.dynamic else ''}"
+    path = arguments.out or ROOT / "results" / f"zoo-{kind}.jsonl"
+    look = examine_sizes if arguments.dynamic else examine
     sweep = Sweep(path, arguments.limit, arguments.jobs, arguments.fresh)
-    rows = sweep.run(names, lambda name: examine(zoo, name, settings))
+    rows = sweep.run(names, lambda name: look(zoo, name, settings))
     print(summarize(rows, settings))
     print(f"  rows in {os.path.relpath(path)}, output of each model beside it")
 
