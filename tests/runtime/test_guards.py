@@ -18,7 +18,6 @@ from argand.runtime.guards import (
     Closure,
     ClosureCell,
     Const,
-    Contents,
     Defaults,
     DictAttr,
     DictOf,
@@ -450,7 +449,6 @@ def test_every_root_and_step():
         KwDefaults(this, "k"),
         Closure(this, 0),
         ClosureCell(this, 0),
-        Contents(ClosureCell(this, 0)),
         Const(math),
         this,
         TypeOf(Local("x")),
@@ -465,7 +463,7 @@ def test_every_root_and_step():
     cell = inner.__closure__[0]
     run(x)
     assert run(x) == (
-        "hit", 2, 3, len, x, 4, 5, 2, cell, 2, math, inner, list, list.__len__,
+        "hit", 2, 3, len, x, 4, 5, 2, cell, math, inner, list, list.__len__,
         vars(math), math.pi, math.pi, 8,
     )  # fmt: skip
 

@@ -71,7 +71,7 @@ def _variable(name: str, view: FrameView) -> Any:
     return value.cell_contents if name in code.co_freevars else value
 
 
-def _step(source: Any, base: Any) -> Any:  # noqa: C901, one row per kind of source
+def _step(source: Any, base: Any) -> Any:
     match source:
         case guards.Attr(_, name):
             return getattr(base, name)
@@ -83,8 +83,6 @@ def _step(source: Any, base: Any) -> Any:  # noqa: C901, one row per kind of sou
             return dict.get(base, key, NULL) if isinstance(base, dict) else base[key]
         case guards.ClosureCell(_, index):
             return base.__closure__[index]
-        case guards.Contents():
-            return base.cell_contents
         case guards.Closure(_, index):
             return base.__closure__[index].cell_contents
         case guards.Defaults(_, index):

@@ -28,6 +28,11 @@ class _Place:
     """
 
     __slots__ = ()
+    text = ""  # what the user would write, over the fields
+
+    @override
+    def __str__(self) -> str:
+        return self.text.format(self=self)
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -48,6 +53,7 @@ class _Place:
 class _Named(_Place):
     __slots__ = ("name",)
     __match_args__ = ("name",)
+    text = "{self.name}"
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,16 +62,13 @@ class _Named(_Place):
     def _key(self) -> tuple[Any, ...]:
         return (type(self), self.name)
 
-    @override
-    def __str__(self) -> str:
-        return self.name
-
 
 class _Under(_Place):
     """What is found by a name under another source."""
 
     __slots__ = ("base", "name")
     __match_args__ = ("base", "name")
+    text = "{self.base}.{self.name}"
 
     def __init__(self, base: Source, name: str) -> None:
         self.base, self.name = base, name
@@ -73,10 +76,6 @@ class _Under(_Place):
     @override
     def _key(self) -> tuple[Any, ...]:
         return (self.base, self.name)
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.{self.name}"
 
 
 class _At(_Place):
@@ -184,10 +183,7 @@ class KwDefaults(_Under):
     """``base.__kwdefaults__[name]`` of a function."""
 
     __slots__ = ()
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.__kwdefaults__[{self.name!r}]"
+    text = "{self.base}.__kwdefaults__[{self.name!r}]"
 
 
 @final
@@ -217,42 +213,15 @@ class ClosureCell(_At):
     """``base.__closure__[index]`` of a function: the cell itself."""
 
     __slots__ = ()
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.__closure__[{self.index}]"
+    text = "{self.base}.__closure__[{self.index}]"
 
 
 @final
-class Closure(_Place):
+class Closure(_At):
     """``base.__closure__[index].cell_contents`` of a function."""
 
-    __slots__ = ("base", "index", "name")
-    __match_args__ = ("base", "index", "name")
-
-    def __init__(self, base: Source, index: int, name: str = "") -> None:
-        self.base, self.index = base, index
-        self.name = name  # the free variable, for the user to read
-
-    @override
-    def __str__(self) -> str:
-        return self.name or f"{self.base}.__closure__[{self.index}].cell_contents"
-
-
-@final
-class Contents(_Place):
-    """``base.cell_contents`` of a cell."""
-
-    __slots__ = ("base", "name")
-    __match_args__ = ("base", "name")
-
-    def __init__(self, base: Source, name: str = "") -> None:
-        self.base = base
-        self.name = name  # the variable, for the user to read
-
-    @override
-    def __str__(self) -> str:
-        return self.name or f"{self.base}.cell_contents"
+    __slots__ = ()
+    text = "{self.base}.__closure__[{self.index}].cell_contents"
 
 
 @final
@@ -260,10 +229,7 @@ class Defaults(_At):
     """``base.__defaults__[index]`` of a function."""
 
     __slots__ = ()
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.__defaults__[{self.index}]"
+    text = "{self.base}.__defaults__[{self.index}]"
 
 
 @final
@@ -271,10 +237,7 @@ class TypeOf(_Of):
     """``type(base)``."""
 
     __slots__ = ()
-
-    @override
-    def __str__(self) -> str:
-        return f"type({self.base})"
+    text = "type({self.base})"
 
 
 @final
@@ -282,10 +245,7 @@ class DictOf(_Of):
     """``base.__dict__`` itself (the real dict; a class has none)."""
 
     __slots__ = ()
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.__dict__"
+    text = "{self.base}.__dict__"
 
 
 @final
@@ -294,13 +254,10 @@ class SizeOf(_Place):
 
     __slots__ = ("base", "dim")
     __match_args__ = ("base", "dim")
+    text = "{self.base}.shape[{self.dim}]"
 
     def __init__(self, base: Source, dim: int) -> None:
         self.base, self.dim = base, dim
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.base}.shape[{self.dim}]"
 
 
 Source: TypeAlias = (
@@ -314,7 +271,6 @@ Source: TypeAlias = (
     | DictAttr
     | Item
     | ClosureCell
-    | Contents
     | Closure
     | Defaults
     | KwDefaults

@@ -53,7 +53,6 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.DictOf: ((Op.DICT_OF, ""),),
     guards.Item: ((Op.ITEM, "key"),),
     guards.ClosureCell: ((Op.CLOSURE_CELL, "index"),),
-    guards.Contents: ((Op.CONTENTS, ""),),
     guards.Closure: ((Op.CLOSURE_CELL, "index"), (Op.CONTENTS, "")),
     guards.Defaults: ((Op.DEFAULTS, "index"),),
     guards.KwDefaults: ((Op.KW_DEFAULTS, ""), (Op.ITEM, "name")),
