@@ -219,3 +219,23 @@ def test_custom_operators_need_a_version(tmp_path):
     versioned.register_fake(lambda x, by: torch.empty_like(x))
     hits, reasons = hits_and_reasons(versioned)
     assert {"autograd", "graph"} <= set(hits) and not reasons
+
+
+def test_logs_of_the_compiler_are_shown_on_a_warm_cache(tmp_path):
+    def program(x):
+        return x.sin() + 1
+
+    def compiles():
+        argand.reset()
+        with events.collect() as heard:
+            argand.compile(program, options={"cache_dir": str(tmp_path)})(torch.ones(3))
+        return "native.lower" in heard.seconds()
+
+    assert compiles() and not compiles()
+    try:
+        argand.set_logs("output_code")
+        assert compiles()
+        argand.set_logs("cache")
+        assert not compiles()
+    finally:
+        argand.set_logs("")

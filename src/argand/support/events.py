@@ -91,6 +91,11 @@ def listening() -> bool:
     return bool(_subscribers)
 
 
+def shown() -> frozenset[str]:
+    """The artefacts that printers among the subscribers wait for."""
+    return frozenset(name for s in _subscribers for name in getattr(s, "shown", ()))
+
+
 def emit(event: Event) -> None:
     """Hand an event to every subscriber."""
     for subscriber in _subscribers:

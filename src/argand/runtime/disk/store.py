@@ -26,6 +26,7 @@ from argand.support.options import Options, read_environment
 
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
 DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless told otherwise
+SHOWN_FROM_DISK: Final = frozenset(("cache", "stages", "recompiles"))  # logs that need no compile
 COLLECT_EVERY: Final = 64  # entries written between two looks at the size
 
 
@@ -56,8 +57,11 @@ def _store_at(directory: str) -> Store:
 
 
 def open_store(options: Options) -> Store | None:
-    """The cache the options name, one object per directory; None when they turn it off."""
-    return _store_at(options.cache_dir) if options.cache else None
+    """The cache the options name, one object per directory.
+
+    None when they turn it off, and while the user wants to be shown what only a compile makes.
+    """
+    return _store_at(options.cache_dir) if options.cache and events.shown() <= SHOWN_FROM_DISK else None
 
 
 @final
