@@ -7,8 +7,7 @@ In: a guard program and the view of a frame it refused. Out: ``Failure``, whose 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from typing_extensions import override
@@ -23,8 +22,7 @@ _LIMIT: Final = 60  # characters of a shown value
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """Why a guard program refused a frame."""
 
     change: str

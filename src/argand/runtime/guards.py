@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import enum
 import weakref
-from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import torch
 from typing_extensions import override
@@ -305,8 +304,7 @@ class GuardKind(enum.IntEnum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """Metadata a tensor must have; a None among sizes or strides allows anything there."""
 
     python_type: type
@@ -340,8 +338,7 @@ Factor: TypeAlias = "Source | tuple[str, Sum, Sum]"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """``left <op> right`` over integers; a side is an int or a product-sum of sources.
 
     A factor is a source or ``(name, side, side)`` with ``//``, ``%``, ``min`` or ``max``.
@@ -358,8 +355,7 @@ class Relation:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """One row: a fact about one source, and the user's line that relied on it."""
 
     kind: GuardKind

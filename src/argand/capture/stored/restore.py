@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from argand.capture.stored.save import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
 from argand.capture.stored.tokens import Tokens, find
@@ -21,7 +20,7 @@ from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guards import Const, Guard, GuardKind, Source, TensorSpec
 from argand.runtime.programs import GuardProgram, compile_guards
 
-_TENSOR_ROW: Final = int(GuardKind.TENSOR)
+_GUARD_KINDS: Final = tuple(GuardKind)
 
 
 class Miss(Exception):
@@ -29,8 +28,7 @@ class Miss(Exception):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Restored:
+class Restored(NamedTuple):
     """A captured frame from disk."""
 
     program: GuardProgram
@@ -145,7 +143,7 @@ class Restorer:
         self.values.append(value)
 
     def _guard(self, number: int, place: int, expected: Any) -> Guard:
-        kind = GuardKind(number)
+        kind = _GUARD_KINDS[number]
         if kind is GuardKind.GLOBAL_STATE:
             return Guard(kind, None)
         source = self.sources[place]
@@ -154,7 +152,7 @@ class Restorer:
             found = type(found) if kind is GuardKind.TYPE_IS else found
             self._same(found, expected, str(source))
             return Guard(kind, source, found)
-        if number == _TENSOR_ROW:
+        if kind is GuardKind.TENSOR:
             which, *fields = expected
             spec = TensorSpec(TENSORS[which], *map(self.reader.read, fields))
             return Guard(kind, source, spec)

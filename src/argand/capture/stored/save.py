@@ -7,8 +7,7 @@ the names it uses, and the key of the compiled graph. `Unstorable` says what has
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -28,8 +27,7 @@ _PLAIN: Final = frozenset(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class Facts(NamedTuple):
     """What a trace relied on besides its guards, and what its target is made of."""
 
     names: dict[tuple[int, str], tuple[dict[str, Any], Any]]  # of modules; SENTINEL: not there
