@@ -123,7 +123,9 @@ def measure(name: str, rival: bool, rounds: int) -> str:
     worst = max(_distance(a, b) for a, b in zip(found, wanted, strict=True))
     fixed = argand.compile(copy.deepcopy(model), dynamic=False)
     contenders = {"open": run, "fixed": fixed}
-    taken = interleave({k: lambda v=v: _call(v, model, calls[-1], trains) for k, v in contenders.items()}, rounds, 0.05)
+    taken = interleave(
+        {k: lambda v=v: _call(v, model, calls[-1], trains) for k, v in contenders.items()}, rounds, 0.05, "cpu"
+    )
     steady = statistics.median(a / b for a, b in zip(taken["open"], taken["fixed"], strict=True))
     line = f"| {name} | {len(calls)} | {seen.total('compiles')} | {worst:.1e} | {eager_seconds:.2f} | {seconds:.2f}"
     if rival:
