@@ -630,3 +630,20 @@ def test_nothing_forbidden_is_imported():
         "assert not bad, bad\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_a_module_does_when_it_is_imported_is_not_compiled(tmp_path, monkeypatch):
+    (tmp_path / "argand_imported.py").write_text(
+        "import torch\n\ndef make():\n    return torch.ones(2) * 3\n\nvalue = make()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    watched = argand.ExplainWithBackend("eager")
+
+    def f(x):
+        argand.graph_break()
+        import argand_imported
+
+        return x + argand_imported.value
+
+    assert torch.equal(argand.compile(f, backend=watched)(torch.ones(2)), torch.full((2,), 4.0))
+    assert not any("argand_imported" in str(frame.where) for frame in watched.frames)

@@ -354,14 +354,12 @@ def custom_op(
     op.version = version
     _check_definition(op, function, None if schema is None else mutates_args)
     registry.remember(op)
-    if device_types is not None:
-        op.impl(device_types, function)
-    elif op._tensor_positions:
-        op.impl(tuple(DEVICE_KEYS), function)
-    else:
-        op.impl_factory(function)
-    if op._tensor_positions:  # backends without a kernel of their own fall through to this one
+    if op._tensor_positions:
+        op.impl(tuple(DEVICE_KEYS) if device_types is None else device_types, function)
+        # Backends without a kernel of their own fall through to this one.
         op._define(kernels.missing_kernel(op), "CompositeExplicitAutograd")
+    else:  # no tensor to choose a device by
+        op.impl_factory(function)
     op._define(op._run_fake, "Meta")
     op.implementations["meta"] = where
     return op

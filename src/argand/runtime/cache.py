@@ -227,11 +227,13 @@ def _without_collections() -> Iterator[None]:
 def _is_watched(view: FrameView) -> bool:
     """Whether somebody else follows what this call does: compiled code would hide it from them.
 
-    Modules that are imported and kernels of custom operators are nobody's program to compile either.
+    Kernels of custom operators are opaque to us in the same way.
     """
-    if view.code.co_name == "<module>" or view.code in registry.kernels:
-        return True
-    return state.is_watched() or any(isinstance(v, torch.fx.Proxy) for v in view.localsplus)
+    return (
+        view.code in registry.kernels
+        or state.is_watched()
+        or any(isinstance(v, torch.fx.Proxy) for v in view.localsplus)
+    )
 
 
 def reset() -> None:

@@ -192,8 +192,20 @@ static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
     return status;
 }
 
+// Runs a frame and all it calls with the hook off.
+static PyObject *run_off(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
+    ArgandRegion *region = current;
+    current = NULL;
+    PyObject *result = hand_on(thread, frame, throwing);
+    current = region;
+    return result;
+}
+
 static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
     ArgandRegion *region = current;
+    // The body of a module that is imported: what it calls is nobody's program to compile.
+    if (region != NULL && !(frame->f_code->co_flags & CO_OPTIMIZED) && frame->f_locals == frame->f_globals)
+        return run_off(thread, frame, throwing);
     if (region == NULL || throwing || all_eager || !is_plain_function(frame->f_code) ||
         handed_on == frame || mark_of(frame->f_code) == SKIPPED)
         return hand_on(thread, frame, throwing);
@@ -206,11 +218,7 @@ static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     if (status == 0 && !closed) {
         status = ask_callback(region, frame);
         if (status == 1) status = call_entry(region, frame, &result);
-        else if (status == 2) {
-            current = NULL;
-            result = hand_on(thread, frame, throwing);
-            current = region;
-        }
+        else if (status == 2) result = run_off(thread, frame, throwing);
     }
     Py_DECREF(region);
     if (status < 0) return NULL;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from argand.capture import attributes, native
 from argand.capture.bytecode import Instruction
 from argand.capture.journal import DELETED
@@ -179,7 +181,8 @@ def import_name(frame: Frame, ins: Instruction) -> None:
     level, names = frame.stack[-2:]
     load = frame.builtins["__import__"]
     args = (str(ins.argval), frame.globals, None, names, level)
-    frame.stack[-2:] = (native.call(load, args, {}),)
+    with torch._C._DisableTorchDispatch():  # tensors a module makes stay: they must not be fakes
+        frame.stack[-2:] = (native.call(load, args, {}),)
 
 
 def import_from(frame: Frame, ins: Instruction) -> None:
@@ -188,7 +191,8 @@ def import_from(frame: Frame, ins: Instruction) -> None:
     try:
         value = attributes.load(frame.tracer, module, name)
     except AttributeError:
-        value = native.apply(__import__, f"{module.__name__}.{name}", None, None, [name])
+        with torch._C._DisableTorchDispatch():
+            value = native.apply(__import__, f"{module.__name__}.{name}", None, None, [name])
     frame.stack.append(value)
 
 
