@@ -60,16 +60,9 @@ class Operation:
 
 
 # Operands of instructions whose result is exactly what an inlined frame returned.
-_CHAINED: Final[dict[str, int]] = {
-    "LOAD_ATTR": 1,
-    "BINARY_SUBSCR": 2,
-    "STORE_SUBSCR": 3,
-    "STORE_ATTR": 2,
-    "GET_ITER": 1,
-    "WITH_EXCEPT_START": 0,
-}
-
-
+_CHAINED: Final = {
+    "LOAD_ATTR": 1, "BINARY_SUBSCR": 2, "STORE_SUBSCR": 3, "STORE_ATTR": 2, "GET_ITER": 1, "WITH_EXCEPT_START": 0,
+}  # fmt: skip
 # `a and b`, `a or b`: when the first operand stays as the result
 _KEEPS_OR_POPS: Final = {"JUMP_IF_FALSE_OR_POP": "not result", "JUMP_IF_TRUE_OR_POP": "result"}
 
@@ -80,9 +73,11 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     instruction = inner.program[inner.index][1]
     chained = [(frame, _stack_below(frame)) for frame in frames[1:]]
     operation = _operation(rebuilder, inner, instruction)
-    handled = inner.tracer.handled
-    caught = _write_caught(rebuilder, frames, chained, handled)
-    ways = _write_ways(rebuilder, inner, instruction, operation, chained, handled)
+    caught = _write_caught(rebuilder, inner, chained)
+    ways = []
+    for condition, stack, index in _ways(inner, instruction, operation):
+        call, handled = _resume(rebuilder, inner, index, stack, inner.tracer.handled, not chained)
+        ways.append((condition, _wrap(rebuilder, call, chained, handled)))
     effects()
     for line in operation.prepare:
         rebuilder.emit(line)
@@ -92,55 +87,16 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     rebuilder.emit(f"    result = {operation.text}")
     rebuilder.emit("except BaseException as error:")
     rebuilder.emit(f"    {go}({caught})")
-    for condition, lines, call in ways:
-        pad = ""
-        if condition:
-            rebuilder.emit(f"if {condition}:")
-            pad = "    "
-        for line in lines:
-            rebuilder.emit(pad + line)
-        rebuilder.emit(f"{pad}{go}({call})")
+    for condition, call in ways:
+        rebuilder.emit(f"if {condition}: {go}({call})" if condition else f"{go}({call})")
 
 
-def _write_ways(
-    rebuilder: Rebuilder,
-    inner: Frame,
-    instruction: Instruction,
-    operation: Operation,
-    chained: list[tuple[Frame, list[Any]]],
-    handled: BaseException | None,
-) -> list[tuple[str, list[str], str]]:
-    """Where the program can go after the operation: condition, statements, call."""
-    if instruction.op in _KEEPS_OR_POPS:
-        assert instruction.target is not None
-        kept = Operation("", list(inner.stack), instruction.target, pushes=())
-        popped = Operation("", inner.stack[:-1], instruction.index + 1, pushes=())
-        return [
-            (_KEEPS_OR_POPS[instruction.op], *_chain(rebuilder, inner, kept, chained, handled)),
-            ("", *_chain(rebuilder, inner, popped, chained, handled)),
-        ]
-    if instruction.op != "FOR_ITER":
-        return [("", *_chain(rebuilder, inner, operation, chained, handled))]
-    assert instruction.target is not None
-    done = Operation("", operation.stack[:-1], instruction.target, pushes=())
-    return [
-        ("result is END", *_chain(rebuilder, inner, done, chained, handled)),
-        ("", *_chain(rebuilder, inner, operation, chained, handled)),
-    ]
-
-
-def _chain(
-    rebuilder: Rebuilder,
-    inner: Frame,
-    operation: Operation,
-    chained: list[tuple[Frame, list[Any]]],
-    handled: BaseException | None,
-) -> tuple[list[str], str]:
-    """(statements, `function, arguments`) that go on after the operation in all frames."""
-    lines: list[str] = []
-    stack = [*operation.stack, *map(_Text, operation.pushes)]
-    call, handled = _resume(rebuilder, inner, operation.index, stack, handled, not chained)
-    return lines, _wrap(rebuilder, call, chained, handled)
+def _ways(inner: Frame, ins: Instruction, operation: Operation) -> list[tuple[str, list[Any], Any]]:
+    """Where the program can go after the operation: condition, stack, instruction."""
+    if ins.op in _KEEPS_OR_POPS:
+        return [(_KEEPS_OR_POPS[ins.op], inner.stack, ins.target), ("", inner.stack[:-1], ins.index + 1)]
+    on = ("", [*operation.stack, *map(_Text, operation.pushes)], operation.index)
+    return [("result is END", operation.stack[:-1], ins.target), on] if ins.op == "FOR_ITER" else [on]
 
 
 def _wrap(
@@ -154,12 +110,9 @@ def _wrap(
     return call
 
 
-def _write_caught(
-    rebuilder: Rebuilder, frames: list[Frame], chained: list[tuple[Frame, list[Any]]], handled: BaseException | None
-) -> str:
+def _write_caught(rebuilder: Rebuilder, inner: Frame, chained: list[tuple[Frame, list[Any]]]) -> str:
     """The continuation when the operation raises: a `try` of one of the frames, or the user's lines in the traceback."""
-    inner = frames[0]
-    handler = inner.program[inner.index][1].handler
+    handler, handled = inner.program[inner.index][1].handler, inner.tracer.handled
     if handler is not None:
         stack = inner.stack[: handler.depth]
         call, handled = _resume(rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True)
@@ -227,22 +180,17 @@ def is_entered(code: types.CodeType) -> bool:
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
     if not code.co_freevars:
-        return rebuilder.constant(_resume_function(code, frame.globals), "resume")
+        return rebuilder.constant(types.FunctionType(code, frame.globals, code.co_name), "resume")
     cells = [_cell(rebuilder, frame, name) for name in code.co_freevars]
-    make, names = (rebuilder.constant(types.FunctionType), rebuilder.constant(frame.globals, "globals"))
+    make, names = rebuilder.constant(types.FunctionType), rebuilder.constant(frame.globals, "globals")
     text = f"{make}({rebuilder.constant(code, 'code')}, {names}, {code.co_name!r}, None, ({', '.join(cells)},))"
     return rebuilder.fresh(text)
 
 
-def _resume_function(code: types.CodeType, namespace: dict[str, Any]) -> types.FunctionType:
-    return types.FunctionType(code, namespace, code.co_name)
-
-
 def _cell(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
-    cell = frame.cells[name]
     if name in frame.cell_sources:
         return rebuilder.source(frame.tracer.cell_source(frame, name))
-    return rebuilder.value(cell)
+    return rebuilder.value(frame.cells[name])
 
 
 def _stack_below(frame: Frame) -> list[Any]:
@@ -376,12 +324,6 @@ def _format(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     return Operation(text, frame.stack[:-take], ins.index + 1)
 
 
-def _unary(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    sign = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}[ins.op]
-    text = f"{sign}{rebuilder.value(frame.stack[-1])}"
-    return Operation(text, frame.stack[:-1], ins.index + 1)
-
-
 _JUMPS: Final = ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT", *_KEEPS_OR_POPS)
 _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
     "CALL": _call,
@@ -401,7 +343,9 @@ _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
     "BEFORE_WITH": _before_with,
     "WITH_EXCEPT_START": _with_except_start,
     "FORMAT_VALUE": _format,
-    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT"), _unary),
+    "UNARY_NEGATIVE": _applied(operator.neg, 1),
+    "UNARY_POSITIVE": _applied(operator.pos, 1),
+    "UNARY_INVERT": _applied(operator.invert, 1),
     **dict.fromkeys(_JUMPS, _replaced(bool)),
     **dict.fromkeys(("UNPACK_SEQUENCE", "UNPACK_EX"), _replaced(tuple)),
     **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE"), _replaced(list)),
