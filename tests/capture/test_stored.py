@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import textwrap
 import types
 
 import pytest
@@ -244,16 +243,25 @@ def test_effects_are_replayed(tmp_path):
     assert heard.total("restores") == 1, reasons(heard)
 
 
-def test_what_depends_on_the_process_is_not_stored(tmp_path, monkeypatch):
-    text = """
-    import os
-    def make():
-        return lambda x: {"out": x * float(os.environ.get("FACTOR", "1"))}
-    """
-    for factor in ("2", "3"):
-        monkeypatch.setenv("FACTOR", factor)
-        heard = run(load(textwrap.dedent(text)).make, tmp_path)
+@pytest.mark.parametrize(
+    "question",
+    ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", "torch.get_num_threads()", 'hash("a") % 7', "constant()"],
+)
+def test_what_depends_on_the_process_is_not_stored(tmp_path, question):
+    text = f"""
+import os
+import torch
+import argand
+@argand.assume_constant_result
+def constant():
+    return 3
+def make():
+    return lambda x: {{"out": x * {question}}}
+"""
+    for _ in range(2):
+        heard = run(load(text).make, tmp_path)
         assert heard.total("restores") == 0
+        assert heard.total("cache.bypass") == 1, reasons(heard)
 
 
 @pytest.mark.parametrize("damage", ["{}", "[]", "nonsense", '{"guards": 3}'])

@@ -118,6 +118,8 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
     owner = getattr(function, "__self__", None)
     if owner is not None:
         operate.check_readable(tracer, owner)
+    if getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
+        tracer.world.volatile = f"{_name_of(function)} asks the process"
     holds = _may_hold(function)
     known, opaque = tracer.world.known, tracer.world.opaque
     for value in (*args, *kwargs.values()):

@@ -100,7 +100,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if top in _DEFERRED:
         return tracer.defer(function, args, kwargs)
     if top in _RUN_FOR_REAL:
-        if top not in _PURE:
+        if top not in _PURE or function.__name__ == "get_type_hints":
             tracer.world.volatile = f"{module}.{function.__qualname__} asks the process"
         return call_harmless(tracer, function, args, kwargs, trusted=True)
     if top in _LEFT_TO_PYTHON:

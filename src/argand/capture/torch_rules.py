@@ -43,6 +43,13 @@ _METHOD_BREAKS: Final = frozenset(
     | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
     | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
 )
+# Questions about state that is guarded, or asked for again when a capture is restored.
+_GUARDED: Final = frozenset(
+    {"is_grad_enabled", "is_inference_mode_enabled", "_is_any_autocast_enabled", "is_autocast_enabled"}
+    | {"is_autocast_cpu_enabled", "is_autocast_cache_enabled", "_get_tracing_state", "_is_torch_function_enabled"}
+    | {"_get_flash_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_mkldnn_enabled"}
+    | {"_get_deterministic_algorithms"}
+)
 _SETTERS: Final = frozenset(
     {"_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cpu_enabled"}
     | {"set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting"}
@@ -106,7 +113,10 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return None
     if name in _RANDOM_STATE or name in _METHOD_BREAKS:
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
-    return tracer.recorder.call_function(function, args, kwargs)
+    result = tracer.recorder.call_function(function, args, kwargs)
+    if not args and not kwargs and name not in _GUARDED and isinstance(result, bool | int | float | str):
+        tracer.world.volatile = f"torch.{name} asks the process"
+    return result
 
 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
