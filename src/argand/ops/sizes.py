@@ -29,6 +29,7 @@ _HOLDS: Final = {
 }
 
 _SMALL: Final = 10  # numbers up to it are never taken for sizes
+_LARGE: Final = 1 << 48  # nor are those above it: 2 ** 63 - 1 has small prime factors
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
 
@@ -196,7 +197,7 @@ class SizeTable:
         """The integer with its expression, when it is a product of known values and a constant."""
         if number < self._least:
             return -self.express(-number) if -number >= self._least > 0 else number
-        if isinstance(number, SizeInt) or not self._least or number in self.constants:
+        if isinstance(number, SizeInt) or not self._least or number in self.constants or number > _LARGE:
             return number
         number = int(number)
         known = self._known.get(number)
