@@ -23,7 +23,6 @@ from argand.runtime.disk.graphs import GraphWriter, read_graph, spec_of, write_g
 from argand.runtime.disk.keys import about, environment, read_about
 from argand.runtime.disk.values import Unstorable, Writer, sections_of
 from argand.runtime.disk.values import load as load_values
-from argand.support import events
 from argand.support.errors import UserError
 from argand.support.options import Options
 
@@ -58,17 +57,16 @@ def package(
     the weights go to ``path`` + ".safetensors". With ``key`` only its holders can make or change the file. Fails
     with ``CaptureError`` when the model is not one graph, with ``UserError`` when something cannot be stored.
     """
-    arguments = (tuple(example_inputs), dict(kwargs or {}))
-    with tempfile.TemporaryDirectory() as scratch, torch.no_grad(), events.collect() as heard:
+    arguments = (tuple(example_inputs), dict(sorted((kwargs or {}).items())))
+    with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
         gm, inputs, outputs, result = _capture(model, arguments)
-        run = _compile(gm, inputs, {"cache_dir": scratch})
-        stored_key = getattr(run, "stored_key", "")
+        stored_key = getattr(_compile(gm, inputs, {"cache_dir": scratch}), "stored_key", "")
         bundle = save_cache_artifacts(directory=Path(scratch))
-    if not stored_key:
-        reasons = [e.detail for e in heard.events if isinstance(e, events.Count) and e.counter == "cache.bypass"]
-        raise UserError(f"this model cannot be packaged: {'; '.join(reasons) or 'it was not compiled'}")
-    names = _names(model)
-    places = {id(leaf): number for number, leaf in enumerate(pytree.tree_leaves(arguments))}
+    names: dict[int, str] = {}
+    if isinstance(model, torch.nn.Module):
+        names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    leaves = pytree.tree_leaves(arguments)
+    places = {id(leaf): number for number, leaf in enumerate(leaves)}
     weights: dict[str, torch.Tensor] = {}
 
     def source(number: int, value: Any) -> Any:
@@ -83,17 +81,26 @@ def package(
     sources = [source(number, value) for number, value in enumerate(inputs)]
     produced = {id(value): Leaf(number) for number, value in enumerate(outputs)}
     produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
-    shape = _replace(result, lambda x: produced.get(id(x), x) if isinstance(x, torch.Tensor) else x)
+
+    def place(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in produced:
+            raise UserError("this model cannot be packaged: a result is neither computed by it nor one of its inputs")
+        return produced[id(value)]
+
+    shape = _replace(result, place)
+    _check_apart(leaves)
     wanted = _replace(arguments, lambda x: tuple(spec_of(x)[1:4]) if isinstance(x, torch.Tensor) else x)
     writer = Writer(_RECORDS)
     writer.limit = 1 << 62
     try:
         data = writer.write((stored_key, wanted, sources, shape, {} if safetensors else weights))
+        program = json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
     except Unstorable as reason:
         raise UserError(f"this model cannot be packaged: {reason}") from None
     if safetensors:
         _safetensors().save_file({name: w.contiguous() for name, w in weights.items()}, _beside(path))
-    program = json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
     sections = {"about": about("package", environment()), "program": program, "bundle": bundle}
     Path(path).write_bytes(encode(sections | sections_of(writer, data), key))
 
@@ -108,7 +115,7 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
         raise UserError(f"{path} cannot be used: {error}") from None
     weights = weights or (_safetensors().load_file(_beside(path)) if Path(_beside(path)).exists() else {})
     run = None
-    if same:
+    if same and stored_key:
         with tempfile.TemporaryDirectory() as scratch:
             load_cache_artifacts(sections["bundle"], directory=Path(scratch))
             run = restore(stored_key, Options(cache_dir=scratch))
@@ -125,9 +132,10 @@ class _Loaded:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model on arguments like the example's."""
-        leaves, structure = pytree.tree_flatten((args, kwargs))
+        leaves, structure = pytree.tree_flatten((args, dict(sorted(kwargs.items()))))
         if structure != self._structure:
             raise UserError(f"arguments must be nested like the example's: {self._structure}")
+        _check_apart(leaves)
         given = [_fit(n, value, spec) for n, (value, spec) in enumerate(zip(leaves, self._wanted, strict=True))]
         inputs = [self._input(source, given) for source in self._sources]
         with torch.no_grad():
@@ -174,10 +182,11 @@ def _compile(gm: Any, inputs: Sequence[Any], options: Mapping[str, object]) -> A
     return argand(gm, inputs, options=options)
 
 
-def _names(model: Any) -> dict[int, str]:
-    if not isinstance(model, torch.nn.Module):
-        return {}
-    return {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+def _check_apart(leaves: Sequence[Any]) -> None:
+    """The graph was captured for arguments that share no memory."""
+    storages = [leaf.untyped_storage()._cdata for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(set(storages)) != len(storages):
+        raise UserError("arguments of a packaged model must not share memory")
 
 
 def _replace(value: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -104,6 +104,14 @@ class Result(typing.NamedTuple):
 def test_what_cannot_be_packaged_says_so(tmp_path):
     with pytest.raises(argand.CaptureError):
         argand.package(lambda x: print(x.sum().item()) or x, (torch.ones(3),), tmp_path / "m")
+    x, hidden = torch.ones(3), torch.ones(3)
+    with pytest.raises(UserError, match="share memory"):
+        argand.package(lambda x, y: x + y, (x, x), tmp_path / "m")
+    argand.package(lambda x, y: x + y, (x, x + 1), tmp_path / "m")
+    with pytest.raises(UserError, match="share memory"):
+        argand.load(tmp_path / "m")(x, x)
+    with pytest.raises(UserError, match="neither computed"):
+        argand.package(lambda x: (x + 1, hidden), (x,), tmp_path / "m")
     with pytest.raises(UserError, match="Result"):
         argand.package(lambda x: Result(x + 1), (torch.ones(3),), tmp_path / "m")
 
