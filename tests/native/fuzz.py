@@ -179,7 +179,7 @@ def check(seed):
     return None
 
 
-def check_typed(seed):
+def check_typed(seed, options=Options(verify=True)):  # noqa: B008
     """The same for a program over all element types."""
     program = TypedProgram(seed)
     inputs = program.inputs()
@@ -189,7 +189,7 @@ def check_typed(seed):
     program.wide = False
     graph = aten_graph(program, *inputs)
     try:
-        got = compile_graph(graph, inputs, Options(verify=True))(list(inputs))
+        got = compile_graph(graph, inputs, options)(list(inputs))
         reason = program.compare(got, eager, exact)
     except Exception:
         reason = traceback.format_exc(limit=-4)

@@ -18,6 +18,53 @@ from argand.support.errors import InternalError
 _lock: Final = threading.Lock()  # LLVM's global registries are set up once
 
 
+# What LLVM calls to convert half numbers where the processor cannot (no F16C): no library here has them.
+_HALF_CONVERSIONS: Final = """
+define float @__extendhfsf2(half %x) {
+  %h = bitcast half %x to i16
+  %i = zext i16 %h to i32
+  %magnitude = and i32 %i, 32767
+  %shifted = shl i32 %magnitude, 13
+  %small = bitcast i32 %shifted to float
+  %scaled = fmul float %small, 0x46F0000000000000
+  %finite = bitcast float %scaled to i32
+  %large = or i32 %shifted, 2139095040
+  %special = icmp uge i32 %magnitude, 31744
+  %bits = select i1 %special, i32 %large, i32 %finite
+  %sign = and i32 %i, 32768
+  %high = shl i32 %sign, 16
+  %all = or i32 %bits, %high
+  %result = bitcast i32 %all to float
+  ret float %result
+}
+define half @__truncsfhf2(float %x) {
+  %i = bitcast float %x to i32
+  %f = and i32 %i, 2147483647
+  %nan = icmp ugt i32 %f, 2139095040
+  %over = select i1 %nan, i32 32256, i32 31744
+  %absolute = bitcast i32 %f to float
+  %raised = fadd float %absolute, 5.0e-01
+  %raised.bits = bitcast float %raised to i32
+  %tiny = sub i32 %raised.bits, 1056964608
+  %kept = lshr i32 %f, 13
+  %odd = and i32 %kept, 1
+  %biased = add i32 %f, 3355447295
+  %even = add i32 %biased, %odd
+  %normal = lshr i32 %even, 13
+  %is.tiny = icmp ult i32 %f, 947912704
+  %inside = select i1 %is.tiny, i32 %tiny, i32 %normal
+  %is.over = icmp uge i32 %f, 1199570944
+  %bits = select i1 %is.over, i32 %over, i32 %inside
+  %top = lshr i32 %i, 16
+  %sign = and i32 %top, 32768
+  %all = or i32 %bits, %sign
+  %h = trunc i32 %all to i16
+  %result = bitcast i16 %h to half
+  ret half %result
+}
+"""
+
+
 @functools.cache
 def _set_up() -> Any:
     with _lock:
@@ -36,6 +83,8 @@ def _machine(target: Target, level: int) -> Any:
 def compile_object(text: str, target: Target, level: int) -> bytes:
     """Optimise and compile a module; InternalError with the text when LLVM refuses it."""
     machine = _machine(target, level)
+    if " half" in text and "+f16c" not in target.features:
+        text += _HALF_CONVERSIONS
     try:
         with events.stage("native.llvm.parse"):
             module = llvm.parse_assembly(text)
