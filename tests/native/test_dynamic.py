@@ -6,6 +6,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from argand.native.compile import compile_graph
 from argand.ops.sizes import SizeTable
+from argand.support import events
 from argand.support.options import Options
 
 DTYPES = {"i": torch.int64}
@@ -76,3 +77,33 @@ def test_mlp():
         return F.relu(F.linear(x, w, b)) @ v
 
     check_open(mlp, "a,16", "32,16", "32", "32,5", sizes=ONE, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_unknown_length_wait_in_the_result():
+    def rows(x):
+        y = torch.softmax(x, 1)
+        return y, torch.log_softmax(x * 2, 1), torch.exp(x - x.amax(1, True)).sum(1)
+
+    check_open(rows, "a,b", sizes=TWO, rtol=1e-4, atol=1e-5)
+
+
+def test_transposes_in_strips():
+    check_open(lambda x: x.t().contiguous() + 1, "a,b", sizes=TWO)
+    check_open(lambda x: x.transpose(1, 2).contiguous().flatten(1), "3,a,b", sizes=TWO)
+
+
+def test_same_text_at_other_samples():
+    """Nothing of a sample may reach the machine code."""
+
+    def program(x, y):
+        z = torch.softmax(x @ y.t(), -1)
+        return z.mean(), torch.cat([z, z], 1).flatten(), x[1:] * x.shape[0], (z.t() @ x).contiguous()
+
+    texts = []
+    for avoid in ((), (101, 113, 137)):
+        table, symbols = table_of(["a", "b"], avoid)
+        table.learn(symbols["a"] - 1)
+        with events.collect() as seen:
+            compile_open(lambda *args: tuple(flat(program(*args))), ["a,8", "b,8"], table, symbols)
+        texts.append(seen.texts("output_code"))
+    assert texts[0] and texts[0] == texts[1]

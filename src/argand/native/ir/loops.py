@@ -93,12 +93,16 @@ class Accumulate:
 @final
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``for var in range(extent)``; accumulators of nested loops are listed at the outermost one."""
+    """``for var in range(extent)``; accumulators of nested loops are listed at the outermost one.
+
+    ``limit`` ends it earlier: what is left of a row cut into pieces of ``extent``.
+    """
 
     var: Var
     extent: int
     body: Block
     vector: bool = False
+    limit: Affine | None = None
 
 
 Statement: TypeAlias = Constant | Coordinate | Load | Compute | Store | Accumulate | Loop

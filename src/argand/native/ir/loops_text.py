@@ -43,6 +43,7 @@ def _lines(block: Block, depth: int) -> list[str]:
     for statement in block:
         if isinstance(statement, Loop):
             vector = " vector" if statement.vector else ""
+            vector += "" if statement.limit is None else f" limit [{statement.limit}]"
             result.append("  " * depth + f"for d{statement.var}:{statement.extent}{vector}")
             result.extend(_lines(statement.body, depth + 1))
         else:

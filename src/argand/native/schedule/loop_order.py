@@ -28,6 +28,7 @@ from argand.native.ir.loops import (
 )
 from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
+from argand.support.symbols import SizeInt
 
 Row: TypeAlias = tuple[int, Block]
 Stage: TypeAlias = tuple[int, Variables, Block]
@@ -132,7 +133,8 @@ def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) 
     block = _drop(block, dropped)
     best = _most_contiguous(order, [block])
     order = [*(v for v in order if v != best), best]
-    if _crosses(best, order, block) and divides(TILE, sizes[best]) and sizes[best] > TILE:
+    whole = divides(TILE, sizes[best]) or isinstance(sizes[best], SizeInt)
+    if _crosses(best, order, block) and whole and sizes[best] > TILE:
         return _tiled(buffers, order, block, sizes)
     body = _nest([best], block, sizes, vectorize=True)
     return Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
@@ -153,8 +155,12 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: di
     values = {best: Affine.of(strip).scale(TILE) + Affine.of(best)}
     cut = tuple(_substitute_statement(s, values) for s in block)
     outer = [*rest[:-1], strip, *rest[-1:]]
-    sizes = {**sizes, strip: sizes[best] // TILE, best: TILE}
+    size = sizes[best]
+    sizes = {**sizes, strip: -(-size // TILE), best: TILE}
     body = _nest([best], cut, sizes, vectorize=True)
+    if not divides(TILE, size) and isinstance(body[-1], Loop):
+        left = Affine.of(strip).scale(-TILE).shift(size)
+        body = (*body[:-1], dataclasses.replace(body[-1], limit=left))
     return Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
 
 

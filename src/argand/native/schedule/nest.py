@@ -60,6 +60,9 @@ class _Nest:
         self.reductions: dict[Node, ValueId] = {}
         self.cached: dict[Node, int] = {}
         self.scratch: list[tuple[DType, int]] = []
+        self.hosts: dict[Node, Node] = {}  # rows of unknown length, and the result in whose memory they wait
+        self.storing: Node | None = None
+        self.finished: set[Node] = set()
         self.next_value = 0
 
     def run(self) -> tuple[Kernel, tuple[Node, ...]] | None:
@@ -71,7 +74,9 @@ class _Nest:
         if not stored:
             return None
         for node in stored:
+            self.storing = node
             self._store(node)
+            self.finished.add(node)
         rows = [s for s in self.stages.values() if not s.inner]
         loops = [s for s in self.stages.values() if s.inner and s.statements]
         dtypes = tuple(_known(node) for node in self.buffers)
@@ -218,7 +223,7 @@ class _Nest:
             load = Load(self._fresh(), _known(node), self._buffer(node), index)
             return self._emit(stage, load)
         if node not in self.cached and not self._keep_row(node):
-            return None
+            return self._hosted(node, coordinates, stage)
         inner = variables_of(coordinates) - self.outer  # maybe less than the stage's
         earlier = self._stage(depth, inner | self.outer)
         if node not in self.cached:
@@ -232,6 +237,27 @@ class _Nest:
         number = -1 - self.cached[node]
         load = Load(self._fresh(), _computed_type(node), number, index)
         return self._emit(stage, load)
+
+    def _hosted(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
+        """Keep a row that may not fit the stack in the memory of a result that is written after its last use."""
+        host = self.hosts.get(node, self.storing)
+        length = self._row_length(variables_of(coordinates) - self.outer)
+        if host is None or not isinstance(length, SizeInt) or _weight(self.schedule, node) < 4:
+            return None
+        dtype = _computed_type(node)
+        if self.group.members[host] != coordinates or host in self.demand.regions or _known(host) is not dtype:
+            return None
+        if stage.depth > self._depth(host) - (host in self.finished):
+            return None
+        if node not in self.hosts:
+            if host in self.hosts.values():
+                return None
+            earlier = self._stage(self._depth(node), variables_of(coordinates))
+            value = self._pull(node, coordinates, earlier)
+            earlier.statements.append(Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
+            self.hosts[node] = host
+        index = self._linear(host, coordinates)
+        return self._emit(stage, Load(self._fresh(), dtype, self._buffer(host), index))
 
     def _keep_row(self, node: Node) -> bool:
         """Worth a row of stack: dear to compute again, and the row fits."""

@@ -24,15 +24,15 @@ class Accumulator:
     itself there is one partial result per lane and nothing to join.
     """
 
-    def __init__(self, text: Text, statement: Accumulate, lanes: int, around: int) -> None:
-        self.op, self.around, self.lanes = statement.op, around, lanes
+    def __init__(self, text: Text, statement: Accumulate, lanes: tuple[int, ...], around: int) -> None:
+        self.op, self.around = statement.op, around
         self.dtype = statement.operand if statement.op.startswith("arg") else statement.dtype
         if self.dtype.is_half:
             self.dtype = DType.F32
         self.element = self.dtype.row.compute
         self.slots: dict[int, str] = {}
         self.places: dict[int, str] = {}
-        for width in {around, lanes}:
+        for width in {around, *lanes}:
             slot = text.slot(vector(self.element, width))
             start = splat(self.element, width, arithmetic.identity(self.op, self.dtype))
             text.line(f"store {vector(self.element, width)} {start}, ptr {slot}")

@@ -7,6 +7,7 @@ depend on the vector variable stays scalar. Any split of the range gives the sam
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -128,11 +129,11 @@ class _Emitter:
             self.text.entry.append(f"  {name} = load i64, ptr %y{position}")
         return name
 
-    def _times(self, lane: int, step: int) -> str:
-        """``lane * step`` as an operand."""
-        if not isinstance(step, SizeInt):
-            return str(lane * step)
-        return self.text.value(f"mul nsw i64 {self._size(step)}, {lane}")
+    def _next(self, base: str, step: int, lane: int, before: str) -> str:
+        """The index of a lane; ``before`` is that of the one before it."""
+        if isinstance(step, SizeInt):
+            return self.text.value(f"add nsw i64 {before}, {self._size(step)}") if lane else base
+        return self.text.value(f"add nsw i64 {base}, {lane * step}")
 
     def run(self) -> Emitted:
         text, kernel = self.text, self.kernel
@@ -265,17 +266,21 @@ class _Emitter:
         return slot
 
     def _vector_loop(self, loop: Loop, scope: Scope, low: str, high: str) -> None:
-        lanes = self._fitting(loop)
         slot = ""
-        if lanes > 1:
-            slot = self._counted(low, high, lanes, lambda i: self._block(loop.body, scope.inside(loop.var, i, lanes)))
-            if divides(lanes, loop.extent):
-                return
+        for lanes in self._widths(loop):
+            if lanes > 1:
+                body = functools.partial(self._vector_body, loop, scope, lanes)
+                slot = self._counted("" if slot else low, high, lanes, body, slot)
+                if divides(lanes, loop.extent) and loop.limit is None:
+                    return
         one = "" if slot else low
         self._counted(one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot)
 
-    def _fitting(self, loop: Loop) -> int:
-        """Lanes of a vector loop: no more than its extent."""
+    def _vector_body(self, loop: Loop, scope: Scope, lanes: int, counter: str) -> None:
+        self._block(loop.body, scope.inside(loop.var, counter, lanes))
+
+    def _widths(self, loop: Loop) -> tuple[int, ...]:
+        """Lanes of a vector loop: no more than its extent. One of unknown extent may be short: a second step serves it."""
         width, lanes = vector_lanes(loop.body, self.target)
         while lanes > max(loop.extent, 1):
             lanes //= 2
@@ -283,7 +288,9 @@ class _Emitter:
         while not divides(shorter, loop.extent) and shorter > width:
             shorter //= 2
         # No rest means half the code; else the longer vectors are worth it.
-        return shorter if divides(shorter, loop.extent) else lanes
+        if divides(shorter, loop.extent):
+            return (shorter,)
+        return (lanes, width) if isinstance(loop.extent, SizeInt) and lanes > width else (lanes,)
 
     def _loop(self, loop: Loop, scope: Scope) -> None:
         text = self.text
@@ -291,16 +298,19 @@ class _Emitter:
         found = [s for s in walk(loop.body) if isinstance(s, Accumulate)]
         if outermost:
             nested = [s for s in (loop, *walk(loop.body)) if isinstance(s, Loop) and s.vector]
-            lanes = scope.lanes
+            lanes: tuple[int, ...] = (scope.lanes,)
             if nested and scope.vector is None:
-                lanes = self._fitting(nested[-1])
+                lanes = self._widths(nested[-1])
             for statement in found:
                 accumulator = Accumulator(text, statement, lanes, scope.lanes)
                 scope.accumulators[statement.result] = accumulator
+        high = self._size(loop.extent)
+        if loop.limit is not None:
+            high = text.intrinsic("smin", "i64", [high, self._index(loop.limit, scope)])
         if loop.vector and scope.vector is None:
-            self._vector_loop(loop, scope, "0", self._size(loop.extent))
+            self._vector_loop(loop, scope, "0", high)
         else:
-            self._counted("0", self._size(loop.extent), 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
+            self._counted("0", high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         if outermost:
             for statement in found:
                 name = scope.accumulators.pop(statement.result).finish(text)
@@ -456,9 +466,9 @@ class _Emitter:
     def _load_lanes(self, load: Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int) -> str:
         """Elements that do not lie behind each other, lane by lane."""
         text, memory = self.text, load.dtype.row.memory
-        kind, result = vector(memory, lanes), "poison"
+        kind, result, place = vector(memory, lanes), "poison", base
         for lane in range(lanes):
-            at = text.value(f"add nsw i64 {base}, {self._times(lane, step)}") if lane * step else base
+            at = place = self._next(base, step, lane, place) if lane * step else base
             for value, stride, bound in scattered:
                 one = text.value(f"extractelement <{lanes} x i64> {value.name}, i64 {lane}")
                 at = self._add_indirect(at, one, stride, bound)
@@ -489,8 +499,9 @@ class _Emitter:
             address = self._address(store.buffer, memory, base)
             text.line(f"store {vector(memory, lanes)} {name}, ptr {address}, align {align}")
             return
+        at = base
         for lane in range(lanes):
-            at = text.value(f"add nsw i64 {base}, {self._times(lane, step)}")
+            at = self._next(base, step, lane, at)
             address = self._address(store.buffer, memory, at)
             piece = text.value(f"extractelement {vector(memory, lanes)} {name}, i64 {lane}")
             text.line(f"store {memory} {piece}, ptr {address}, align {align}")
