@@ -6,8 +6,8 @@ only the modules of ``torch.nn`` are looked at: their ``forward`` is what a user
 
 from __future__ import annotations
 
+import os
 import pathlib
-import sysconfig
 import types
 from typing import Final
 
@@ -17,9 +17,7 @@ _GENERATED: Final = ("<argand", "<frozen", "<eval_with_key>", "<__array_function
 _TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
-_STANDARD: Final = tuple(
-    {sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib") if sysconfig.get_path(name)}
-)
+_STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"
     for name in ("numpy", "_pytest", "pluggy", "hypothesis", "setuptools", "coverage", "IPython")
