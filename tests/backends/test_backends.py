@@ -348,3 +348,22 @@ def test_every_mode_equals_eager(mode):
     assert torch.allclose(result, model(x), atol=1e-5)
     for gradient, parameter in zip(expected, model.parameters(), strict=True):
         assert torch.allclose(gradient, parameter.grad, atol=1e-5)
+
+
+def test_devices_and_dtypes_of_inputs():
+    from argand.backends.aot import device_from_inputs, dtype_from_inputs
+
+    inputs = [3, torch.ones(1, dtype=torch.float64, device="meta"), torch.ones(1)]
+    assert (device_from_inputs(inputs).type, dtype_from_inputs(inputs)) == ("meta", torch.float64)
+    assert (device_from_inputs([3]).type, dtype_from_inputs([])) == ("cpu", torch.float32)
+
+
+@pytest.mark.parametrize("backend", ["ts", "aot_ts", "onnxrt", "openvino"])
+def test_backends_for_fixed_sizes_take_open_graphs(backend):
+    def f(x):
+        return torch.softmax(x @ x.t(), -1).sum(0) + x.size(0)
+
+    compiled = argand.compile(f, backend=backend, dynamic=True, fullgraph=True)
+    for size in (5, 7):
+        x = torch.randn(size, 3)
+        assert torch.allclose(compiled(x), f(x), atol=1e-5)

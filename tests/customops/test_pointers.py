@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import threading
+import warnings
 
 import llvmlite.binding as llvm
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import argand
 from argand.customops.errors import RegistrationError
+from argand.support import events
 
 SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_int64
@@ -242,3 +244,31 @@ def test_plans_outlive_the_operator():
     op.impl_c(one, dtypes=torch.float32)
     compiled = argand.compile(lambda t: op(t) + 1, fullgraph=True)
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
+
+
+def test_graphs_with_a_version_are_kept_on_disk(tmp_path):
+    def made(version, length):
+        op = argand.custom_op(
+            "argand_pointers::ones", lambda x: torch.ones(length), schema="(Tensor x) -> Tensor", version=version
+        )
+
+        @SIGNATURE
+        def one(buffers, sizes, begin, end):
+            for index in range(begin, end):
+                ctypes.cast(buffers[1], ctypes.POINTER(ctypes.c_float))[index] = 1.0
+
+        op.impl_fake(lambda x: torch.empty(length))
+        op.impl_c(one, dtypes=torch.float32)
+        return op
+
+    def restored(version, length):
+        op = made(version, length)
+        argand.reset()
+        with events.collect() as heard, torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an entry of another version is set aside with one
+            run = argand.compile(lambda a: op(a) + 1, options={"cache_dir": str(tmp_path)})
+            assert torch.equal(run(torch.zeros(3)), torch.full((length,), 2.0))
+        op.destroy()
+        return heard.total("restores")
+
+    assert [restored("1", 4), restored("1", 4), restored("2", 5)] == [0, 1, 0]

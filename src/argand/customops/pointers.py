@@ -30,7 +30,7 @@ _Signature: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, cty
 class CFunction:
     """Machine code for tensor arguments of these dtypes."""
 
-    name: str  # how a plan names it: "ns::op|float32,int64"
+    name: str  # how a plan names it: "ns::op|float32,int64|version"
     address: int
     dtypes: tuple[torch.dtype, ...]
     grain: int | None
@@ -58,7 +58,7 @@ def make_function(op: CustomOp, function: Any, dtypes: Any, grain: int | None) -
     if problem:
         hint = "arguments: Tensor, int, float, bool; results: Tensor"
         raise RegistrationError(f"C function of {op.qualname}: {problem}", where=op.where, hint=hint)
-    name = f"{op.qualname}|{','.join(str(dtype).removeprefix('torch.') for dtype in wanted)}"
+    name = f"{op.qualname}|{','.join(str(dtype).removeprefix('torch.') for dtype in wanted)}|{op.version}"
     return CFunction(name, int(address or 0), wanted, grain, function)
 
 

@@ -75,13 +75,9 @@ def find(qualname: str) -> CustomOp | None:
 
 
 def c_function(name: str) -> CFunction:
-    """The C function of a name such as ``"ns::op|float32"``, which plans and caches hold."""
+    """The C function of the name that plans and caches hold; KeyError where it is not, or of another version."""
     op = find(name.partition("|")[0])
-    functions = () if op is None else op.c_functions.values()
-    for function in functions:
-        if function.name == name:
-            return function
-    raise RegistrationError(f"there is no C function {name!r}", hint="was its module imported?")
+    return {f.name: f for f in (op.c_functions.values() if op else ())}[name]
 
 
 def version_of(qualname: str) -> str | None:
