@@ -58,7 +58,7 @@ def check(function, names, specs, sizes, requires=(), backend=argand, tolerance=
             out = run(*given, *tensors)
             out = list(out) if isinstance(out, tuple | list) else [out]
             if requires:
-                sum((o.tanh().sum() for o in out if o.requires_grad), torch.zeros(())).backward()
+                sum((o.tanh().sum() for o in out if getattr(o, "requires_grad", False)), torch.zeros(())).backward()
             results.append([*out, *(tensors[k].grad for k in requires)])
         for e, g in zip(*results, strict=True):
             if isinstance(e, torch.Tensor):
@@ -156,3 +156,30 @@ def spread(n, x):
 
 def test_variance_and_its_gradient():
     check(spread, "n", ["n,9"], BATCHES, (0,))
+
+
+def written(n, x, w):
+    x.mul_(2).add_(n)
+    return (x.view(n * 4), x[1:], (x @ w).t(), n * 3 + 1)
+
+
+def test_writes_views_and_numbers():
+    check(written, "n", ["n,4", "4,6"], BATCHES)
+    check(written, "n", ["n,4", "4,6"], BATCHES, (1,))
+
+
+def test_some_tangents_and_second_order():
+    def two(n, x, w):
+        return (torch.tanh(x @ w).sum(0), (x * x).view(n * 16))
+
+    gm, example = open_graph(two, ["n"], ["n,16", "16,4"], {"n": 5}, (0, 1))
+    compiled = argand(gm, example)
+    for n in (5, 2, 3, 17):
+        grads = []
+        for run in (two, compiled):
+            x, w = (make(s, {"n": n}, k).requires_grad_() for k, s in enumerate(["n,16", "16,4"]))
+            first, second = run(n, x, w)
+            grads.append([*torch.autograd.grad(second.sin().sum(), [x], retain_graph=True)])
+            (g,) = torch.autograd.grad(first.sin().sum(), [w], create_graph=True)
+            grads[-1] += [g, *torch.autograd.grad(g.square().sum(), [x, w])]
+        torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-4)
