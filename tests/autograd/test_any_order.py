@@ -12,6 +12,7 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0])
 from programs import aot_eager
 from test_features import as_function, leaf
 
+import argand
 from argand.autograd.partition import min_cut_partition
 
 
@@ -211,3 +212,22 @@ def test_second_order_that_cannot_be_traced_runs_eagerly():
         (g,) = torch.autograd.grad(run(x).sum(), x, create_graph=True)
         results.append([g, *torch.autograd.grad(g.sum(), x)])
     check_equal(results)
+
+
+SECOND = {
+    "matmul_tanh": lambda a, b: torch.tanh(a @ b),
+    "softmax": lambda a, b: torch.softmax(a, 1) * b.sum(),
+    "layer_norm": lambda a, b: F.layer_norm(a, (3,), b[0], b[1]),
+    "logsumexp": lambda a, b: torch.logsumexp(a + b, 0),
+    "conv1d": lambda a, b: F.conv1d(a[None], b[:, :, None]),
+    "gelu_in_place": lambda a, b: F.gelu(a.clone().mul_(b)),
+    "complex": lambda a, b: torch.view_as_real(torch.fft.rfft(a * b)),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_gradgradcheck(name):
+    a, b = leaf(3, 3), leaf(3, 3)
+    run = argand.compile(SECOND[name], backend="aot_eager", fullgraph=True)
+    assert torch.autograd.gradcheck(run, (a, b))
+    assert torch.autograd.gradgradcheck(run, (a, b))

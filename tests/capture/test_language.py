@@ -443,6 +443,26 @@ class Settings:
 SETTINGS = Settings()
 
 
+class Couple(collections.namedtuple("Couple", "left right")):  # noqa: SLOT002
+    def swapped(self):
+        return self._replace(left=self.right, right=self.left)
+
+
+class Slotted:
+    __slots__ = ("scale", "seen")
+
+    def __init__(self, scale):
+        self.scale = scale
+
+
+@case
+def named_tuples_and_slots(x):
+    pair, slotted = Couple(x + 1, right=x * 2), Slotted(3.0)
+    slotted.seen = pair.swapped()
+    left, right = slotted.seen
+    return slotted.seen, left - right * slotted.scale, pair._fields, hasattr(Slotted(1.0), "seen")
+
+
 @case
 def copies_of_outside_objects(x):
     shallow, deep = copy.copy(SETTINGS), copy.deepcopy(SETTINGS)
