@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from torch.fx import GraphModule
 
 from argand.autograd.stored import Place, bypass, place_of, restore
+from argand.backends.trial import can_try, never_slower
 from argand.native.stored import GraphCompiler
 from argand.support.options import Options, make_options
 
@@ -61,12 +62,13 @@ def compile_fx(
         bypass("a joint pass without a cache_id")
     else:
         place = place_of(graph, example_inputs, chosen, name)
-    found = restore(place.key, chosen, make) if place else None
-    if found is not None:
-        return found
-    from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
+    run = restore(place.key, chosen, make) if place else None
+    if run is None:
+        from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 
-    return compile_program(graph, list(example_inputs), make(place))
+        run = compile_program(graph, list(example_inputs), make(place))
+    tried = chosen.measure and not any((*given, pre_grad_pass)) and can_try(graph, example_inputs)
+    return never_slower(graph, run) if tried else run
 
 
 def make_compilers(
