@@ -6,32 +6,21 @@ here and on those somebody defined with torch.library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from argand.customops.definition import CustomOp, get_op
 
 
-def _resolve(op: str | CustomOp) -> CustomOp:
-    return op if isinstance(op, CustomOp) else get_op(op)
-
-
 def _by_name(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(op: str | CustomOp, *args: Any, **kwargs: Any) -> Any:
-        return method(_resolve(op), *args, **kwargs)
+        return method(op if isinstance(op, CustomOp) else get_op(op), *args, **kwargs)
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
 
 
-def impl(
-    op: str | CustomOp, device_types: str | Iterable[str] = ("cpu", "cuda"), function: Callable[..., Any] | None = None
-) -> Any:
-    """Register an implementation for devices."""
-    return _resolve(op).impl(device_types, function)
-
-
-register_kernel = impl
+impl = register_kernel = _by_name(CustomOp.impl)
 impl_factory = _by_name(CustomOp.impl_factory)
 impl_c = _by_name(CustomOp.impl_c)
 impl_fake = impl_abstract = register_fake = _by_name(CustomOp.impl_fake)

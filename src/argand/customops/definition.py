@@ -11,7 +11,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NoReturn, TypeAlias, final
 
 import torch
 from typing_extensions import override
@@ -20,6 +20,7 @@ from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
 from argand.customops.schema import check_same_parameters, infer_schema
 
+Function: TypeAlias = Callable[..., Any]
 DEVICE_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
 
 
@@ -43,13 +44,13 @@ class CustomOp:
         self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
         self.version: str | None = None
         self.implementations: dict[str, Any] = {}  # device -> where it was written
-        self.functions: dict[str, Callable[..., Any]] = {}  # device -> as it was written
+        self.functions: dict[str, Function] = {}  # device -> as it was written
         self.found_out: dict[Any, Any] = {}  # result types by arguments, where there is no fake
-        self.fake: Callable[..., Any] | None = None
+        self.fake: Function | None = None
         self.c_functions: dict[tuple[torch.dtype, ...], pointers.CFunction] = {}
-        self._formula: Callable[..., Any] | None = None
-        self._save: Callable[..., Any] | None = None
-        self._backward: tuple[Callable[..., Any], tuple[bool, ...]] | None = None
+        self._formula: Function | None = None
+        self._save: Function | None = None
+        self._backward: tuple[Function, tuple[bool, ...]] | None = None
         self.wants_autograd_kernel = True
         self.differentiates_itself = self._has("Autograd") or self._has("CompositeImplicitAutograd")
         self.needs_care = False  # calls look for a C function, or check what was inferred
@@ -94,7 +95,7 @@ class CustomOp:
 
     # --- implementations -------------------------------------------------------------------------
 
-    def impl(self, device_types: str | Iterable[str], function: Callable[..., Any] | None = None) -> Any:
+    def impl(self, device_types: str | Iterable[str] = ("cpu", "cuda"), function: Function | None = None) -> Any:
         """Register an implementation for devices, as a decorator or directly."""
         if function is None:
             return functools.partial(self.impl, device_types)
@@ -112,7 +113,7 @@ class CustomOp:
 
     register_kernel = impl
 
-    def impl_factory(self, function: Callable[..., Any] | None = None) -> Any:
+    def impl_factory(self, function: Function | None = None) -> Any:
         """Register the implementation of an operator without tensor arguments."""
         if function is None:
             return self.impl_factory
@@ -127,7 +128,7 @@ class CustomOp:
             self.c_functions[made.dtypes] = made
             self.needs_care = True
 
-    def choose(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def choose(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
         """What runs for these arguments: a C function, or ``function`` with its results checked."""
         values = self.complete_arguments(args, kwargs)
         machine = pointers.find_function(self, values)
@@ -135,7 +136,7 @@ class CustomOp:
             return lambda *args, **kwargs: pointers.call_function(self, machine, args, kwargs)
         return functools.partial(fakes.call_verified, self, function) if self.found_out else function
 
-    def impl_fake(self, function: Callable[..., Any] | None = None) -> Any:
+    def impl_fake(self, function: Function | None = None) -> Any:
         """Register what the operator does on tensors without data: shapes and dtypes only."""
         if function is None:
             return self.impl_fake
@@ -161,7 +162,7 @@ class CustomOp:
     def _ours(self, key: str) -> bool:
         return key.lower() in self.implementations
 
-    def _claim(self, device: str, function: Callable[..., Any]) -> None:
+    def _claim(self, device: str, function: Function) -> None:
         with self._lock:
             if device in self.implementations:
                 self._refuse(f"an implementation for {device}", function, self.functions[device])
@@ -176,19 +177,17 @@ class CustomOp:
         text = f"{self.qualname} already has {what}{at}"
         raise RegistrationError(text, where=registry.location_of(second))
 
-    def _define(self, kernel: Callable[..., Any], key: str) -> None:
+    def _define(self, kernel: Function, key: str) -> None:
         self._library.impl(self.name, kernel, key)
 
     # --- autograd --------------------------------------------------------------------------------
 
-    def register_autograd(
-        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
-    ) -> None:
+    def register_autograd(self, backward: Function, /, *, setup_context: Function | None = None) -> None:
         """Give a gradient formula: ``backward(ctx, *grads)`` returns one gradient per argument."""
         gradients.refuse_unless_functional(self, backward)
         self._set_formula(gradients.formula_by_position(self, backward, setup_context), backward)
 
-    def impl_save_for_backward(self, function: Callable[..., Any] | None = None) -> Any:
+    def impl_save_for_backward(self, function: Function | None = None) -> Any:
         """What the backward needs: ``function(inputs, output)``, inputs by argument name."""
         if function is None:
             return self.impl_save_for_backward
@@ -200,7 +199,7 @@ class CustomOp:
         return function
 
     def impl_backward(
-        self, function: Callable[..., Any] | None = None, *, output_differentiability: Sequence[bool] | None = None
+        self, function: Function | None = None, *, output_differentiability: Sequence[bool] | None = None
     ) -> Any:
         """The gradients by argument name: ``function(ctx, saved, *grads)`` returns a dict."""
         count = len(self.schema.returns)
@@ -209,7 +208,10 @@ class CustomOp:
             not isinstance(wanted, list | tuple)
             or len(wanted) != count
             or not all(isinstance(item, bool) for item in wanted)
-            or (output_differentiability and any(map(self._cannot_differentiate, wanted, self.schema.returns)))
+            or (
+                output_differentiability
+                and any(w and "Tensor" not in str(r.type) for w, r in zip(wanted, self.schema.returns, strict=True))
+            )
         ):
             raise RegistrationError(
                 f"output_differentiability must be {count} bools, True for tensors only, got {output_differentiability!r}",
@@ -224,10 +226,6 @@ class CustomOp:
         self._complete_pair()
         return function
 
-    @staticmethod
-    def _cannot_differentiate(wanted: bool, result: Any) -> bool:
-        return wanted and "Tensor" not in str(result.type)
-
     def _complete_pair(self) -> None:
         if self._save is None or self._backward is None:
             self.install_autograd_kernel()
@@ -235,7 +233,7 @@ class CustomOp:
         backward, differentiable = self._backward
         self._set_formula(gradients.formula_by_name(self, self._save, backward, differentiable), backward)
 
-    def _set_formula(self, formula: gradients.Formula, written: Callable[..., Any]) -> None:
+    def _set_formula(self, formula: gradients.Formula, written: Function) -> None:
         with self._lock:
             if self._formula is not None:
                 self._refuse("a gradient formula", written)
@@ -290,7 +288,7 @@ class CustomOp:
 
     # --- transforms ------------------------------------------------------------------------------
 
-    def impl_vmap(self, function: Callable[..., Any] | None = None) -> Any:
+    def impl_vmap(self, function: Function | None = None) -> Any:
         """How the operator acts under ``torch.vmap``."""
         if function is None:
             return self.impl_vmap
@@ -313,7 +311,7 @@ class CustomOp:
 
 def custom_op(
     qualname: str,
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     /,
     *,
     mutates_args: str | Iterable[str] = (),
@@ -327,15 +325,8 @@ def custom_op(
     With a ``version``, compiled graphs that call it are kept on disk until the version changes.
     """
     if function is None:
-        return functools.partial(
-            custom_op,
-            qualname,
-            mutates_args=mutates_args,
-            device_types=device_types,
-            schema=schema,
-            tags=tags,
-            version=version,
-        )
+        names: Any = {"mutates_args": mutates_args, "device_types": device_types, "tags": tags, "version": version}
+        return functools.partial(custom_op, qualname, schema=schema, **names)
     if not inspect.isfunction(function):
         raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
     where = registry.location_of(function)
@@ -365,7 +356,7 @@ def custom_op(
     return op
 
 
-def pointwise(qualname: str, function: Callable[..., Any] | None = None, /, *, schema: str | None = None) -> Any:
+def pointwise(qualname: str, function: Function | None = None, /, *, schema: str | None = None) -> Any:
     """Define an operator by a formula over scalars, written with torch operations on its arguments.
 
     The dispatcher takes it apart wherever it is met, so gradients come by themselves and a compiler
@@ -392,7 +383,7 @@ def pointwise(qualname: str, function: Callable[..., Any] | None = None, /, *, s
     return op
 
 
-def _refuse_unless_elementwise(op: CustomOp, function: Callable[..., Any]) -> None:
+def _refuse_unless_elementwise(op: CustomOp, function: Function) -> None:
     """A result on (2, 3) must be the result on each element; scalars other than tensors are 0.5 or 2."""
     values: list[Any] = []
     for number, argument in enumerate(op.schema.arguments):
@@ -421,7 +412,7 @@ def _refuse_unless_elementwise(op: CustomOp, function: Callable[..., Any]) -> No
         )
 
 
-def _check_definition(op: CustomOp, function: Callable[..., Any], given: str | Iterable[str] | None) -> None:
+def _check_definition(op: CustomOp, function: Function, given: str | Iterable[str] | None) -> None:
     """What can be wrong with a schema torch accepts; the operator is removed again if it is."""
     try:
         if given is not None:
