@@ -37,9 +37,9 @@ def build(name: str) -> tuple[Any, tuple[Any, ...]]:
         from benchmarks.models.transformers import Bert
 
         return Bert(layers=12), (torch.randint(1, 1000, (4, 128)),)
-    import torchvision  # type: ignore[import-untyped]
+    from benchmarks.models.convolutional import ResNet50
 
-    return torchvision.models.resnet50(), (torch.randn(1, 3, 224, 224),)
+    return ResNet50(), (torch.randn(1, 3, 224, 224),)
 
 
 def child(engine: str, name: str, mode: str) -> None:
