@@ -204,7 +204,11 @@ def test_what_was_found_out_is_checked_at_every_call(name):
 LOG = []
 
 
-@pytest.mark.parametrize("kind", ["print", "global", "closure", "attribute", "file", "ctypes", "mutates"])
+def divmod(x):  # a builtin's name for a function that is seen
+    LOG.append(x)
+
+
+@pytest.mark.parametrize("kind", ["print", "global", "closure", "attribute", "file", "ctypes", "mutates", "shadow"])
 def test_kernels_that_can_be_seen_are_not_run_to_find_out(name, kind):
     here = []
     library = ctypes.CDLL(None)
@@ -231,6 +235,10 @@ def test_kernels_that_can_be_seen_are_not_run_to_find_out(name, kind):
 
     def in_c(x):
         library.abs(3)
+        return x + 1
+
+    def shadow(x):
+        divmod(x)
         return x + 1
 
     def mutates(x):

@@ -7,7 +7,6 @@ found out is checked at every call, so a size that depends on data is an error, 
 
 from __future__ import annotations
 
-import builtins
 import dis
 import re
 import types
@@ -131,7 +130,7 @@ def _what_is_seen(function: Any, depth: int = 0) -> str:
         for name in code.co_names:
             if _SEEN_NAMES.search(name) or name in _SEEN_BUILTINS:
                 return f"{function.__name__} uses {name!r}"
-            if name in function.__globals__ and not hasattr(builtins, name):
+            if name in function.__globals__:
                 outside[name] = types.CellType(function.__globals__[name])
     for name, cell in outside.items():
         value = cell.cell_contents
