@@ -148,6 +148,8 @@ def _make_region(
     bound = bind_backend(chosen_backend, mode, given)
     known_mode = mode if mode in MODES and not ours else None
     chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
+    if chosen.debug_dir:
+        logs.write_to(chosen.debug_dir)
     record = record or getattr(bound.function, "record_frame", None)  # report.explained
     histories = SizeHistories() if dynamic or bound.name in _TAKE_OPEN_SIZES else None
     compile_frame = functools.partial(_compile_frame, bound, chosen, record, histories)

@@ -102,3 +102,15 @@ def test_the_environment_variable_reaches_the_error_stream():
         check=True,
     )
     assert done.stderr == "[guards]\nx is a float\n"
+
+
+def test_a_folder_gets_the_text_of_every_stage(tmp_path):
+    program = (
+        "import torch, argand\n"
+        f"run = argand.compile(lambda x: torch.softmax(x, -1) * 2, options={{'debug_dir': {str(tmp_path)!r}}})\n"
+        "run(torch.ones(4, 32))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    names = [path.name for path in sorted(tmp_path.iterdir())]
+    for stage in ("guards", "graph_code", "aot_graphs", "ir_lowered", "fusion", "schedule", "output_code"):
+        assert any(stage in name for name in names), (stage, names)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import logging
+import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, final
 
 from argand.support import events
@@ -114,6 +117,20 @@ def set_logs(text: str) -> Printer:
     if printer.shown:
         events.subscribe(printer)
     return printer
+
+
+@functools.cache
+def write_to(directory: str) -> None:
+    """Write the text of every stage, of all that is compiled from now on, to numbered files."""
+    folder, numbers = Path(directory), itertools.count()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(event: events.Event) -> None:
+        if isinstance(event, events.Artifact):
+            name = re.sub(r"\W+", "_", f"{event.name} {event.detail}").strip("_")[:80]
+            (folder / f"{next(numbers):04d}_{name}.txt").write_text(event.render())
+
+    events.subscribe(write)
 
 
 @functools.cache

@@ -34,6 +34,7 @@ class Options:
     memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
     measure: bool = True  # inference: the first calls take turns with eager, then the faster one runs
     cache: bool = True  # read and write the disk cache
+    debug_dir: str = ""  # a folder for the text of every stage; without the cache, a hit has no stages
     cache_dir: str = ""  # empty: the XDG cache directory of the user
 
 
@@ -137,4 +138,6 @@ def make_options(mode: str | None = None, given: Mapping[str, object] | None = N
             raise _reject(name)
         values[name] = value
     values |= arguments
+    if values.get("debug_dir"):
+        values["cache"] = False
     return Options(**{name: _check(name, value) for name, value in values.items()})  # type: ignore[arg-type]
