@@ -43,9 +43,18 @@ def test_short_calls_are_not_tried():
     graph = traced(lambda x: x + 1)
     graph.forward = slowly(0, record, "eager")
     run = trial.never_slower(graph, lambda *inputs: inputs)
+    assert run.stored_key == ""
     for _ in range(40):
         run(1)
     assert not record or len(record) <= 4  # a pause of the machine may look like a long call
+
+
+def test_the_key_of_the_cache_stays():
+    def stored(*inputs):
+        return inputs
+
+    stored.stored_key = "abc"
+    assert trial.never_slower(traced(lambda x: x), stored).stored_key == "abc"
 
 
 def test_what_takes_part():

@@ -61,4 +61,5 @@ def never_slower(graph: GraphModule, compiled: Callable[..., Any]) -> Callable[.
             chosen = choose()
         return result
 
+    run.stored_key = getattr(compiled, "stored_key", "")  # type: ignore[attr-defined]  # for the capture cache
     return run
