@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import argand as argand_api
 from argand.backends.argand_backend import argand
 from argand.ops.fakes import fake_of
 from argand.ops.sizes import SizeTable
@@ -183,3 +184,18 @@ def test_some_tangents_and_second_order():
             (g,) = torch.autograd.grad(first.sin().sum(), [w], create_graph=True)
             grads[-1] += [g, *torch.autograd.grad(g.square().sum(), [x, w])]
         torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_shrink_to_the_same_numbers_are_told_apart():
+    """After five strides two open image sizes had samples of 11 each, in both traces."""
+    weight = torch.randn(4, 4, 3, 3)
+
+    def shrink(x):
+        for _ in range(5):
+            x = F.conv2d(x, weight, stride=2, padding=1) * 0.5
+        return x, x.flatten(1).sum(1)
+
+    compiled = argand_api.compile(shrink, dynamic=True)
+    for shape in ((2, 4, 40, 70), (3, 4, 64, 33), (2, 4, 96, 50)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), shrink(x), rtol=1e-4, atol=1e-4)

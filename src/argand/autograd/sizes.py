@@ -114,6 +114,7 @@ class OpenSizes:
     def _values(self, one: Any, two: Any) -> None:
         if isinstance(one, torch.Tensor):
             self.same(tuple(one.shape), tuple(two.shape))
+            self.table.learn_strides(one.shape)
             self.same(one.stride(), two.stride())
         elif isinstance(one, tuple | list):
             for item, twin in zip(one, two, strict=True):
@@ -148,6 +149,8 @@ class OpenSizes:
         if known is not None:
             return known
         size = self.table.express(one)
+        if isinstance(size, SizeInt) and (one in self.table.ambiguous or one == two == self.twin.at(size)):
+            self.refuse(f"two sizes look alike: {one}, elsewhere {two}", size.expr.symbols)
         if one == two and one not in self._opened:
             if isinstance(size, SizeInt):
                 self.table.constants.add(one)
@@ -167,7 +170,7 @@ class OpenSizes:
         for shift in (0, 1, 2, -1) if one not in (0, 1) else ():
             size = self.table.express(one + shift)
             if isinstance(size, SizeInt) and self.twin.at(size) == two + shift:
-                return self.table.learn(size - shift)
+                return self.table.learn(size - shift) if shift else size
         return None
 
     # -- at run time --------------------------------------------------------------------------

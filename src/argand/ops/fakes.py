@@ -73,6 +73,9 @@ class FakeMode(TorchDispatchMode):
         result = _handler(func)(self, args, kwargs or _NO_KWARGS)
         if self.sizes is not None:
             explain_sizes(self.sizes, func, args, kwargs or _NO_KWARGS)
+            for value in result if isinstance(result, tuple | list) else (result,):
+                if isinstance(value, torch.Tensor):
+                    self.sizes.learn_strides(value.shape)
         return result
 
 

@@ -108,6 +108,7 @@ class SizeTable:
         self.reals: dict[Symbol, int] = {}
         self.facts: list[Fact] = []  # relied upon by the graph
         self.constants: set[int] = set()  # integers that only look like sizes
+        self.ambiguous: set[int] = set()  # integers that two different sizes are
         self.place = place  # the user's line, while one is traced
         self._wanted = tuple(facts)  # samples have to satisfy them too
         self._wishes = None if wishes is None else tuple(wishes)  # and these where possible; None: none are raised
@@ -116,6 +117,7 @@ class SizeTable:
         # sample == prime * times: sizes that must be divisible have more than a prime
         self._primes: dict[Symbol, tuple[int, int]] = {}
         self._known: dict[int, Expr] = {}  # values that are no products: sums, quotients
+        self._values: dict[Expr, int] = {}  # the same the other way, small ones too
         self._least = 0  # integers below it need no look-up
 
     def symbol(self, name: str, real: int, minimum: int = 2, maximum: int | None = None) -> SizeInt:
@@ -165,9 +167,12 @@ class SizeTable:
         """Remember a value that may be met again in a shape. Gives it back."""
         if isinstance(value, SizeInt):
             number, expr = (int(value), value.expr) if value >= 0 else (-int(value), (-value).expr)
-            if number not in self._known and (
-                len(expr.terms) > 1 or any(type(a) is not Symbol for a in expr.terms[0][0])
-            ):
+            plain = len(expr.terms) == 1 and all(type(a) is Symbol for a in expr.terms[0][0])
+            if self._known.get(number, expr) != expr and not plain:
+                self._wish(Fact("!=", expr, self._known[number]))
+                self.ambiguous.add(number)
+            elif number not in self._known and not plain:
+                self._values[expr] = number
                 if number > _SMALL:
                     self._known[number] = expr
                     self._least = min(self._least, number)
@@ -176,6 +181,12 @@ class SizeTable:
                 elif self.real(expr) > 1:
                     self._wish(Fact(">", expr, Expr.of(_SMALL)))
         return value
+
+    def learn_strides(self, shape: Iterable[int]) -> None:
+        """Products of sizes as a shape makes them: 22 * 21 is not to be taken for 42 * 11."""
+        product = 1
+        for number in reversed(tuple(shape)):
+            product = self.learn(self.express(number) * product)
 
     def meet(self, tensor_sizes: Iterable[int]) -> None:
         """Sizes of an input that are not open: known values should not look like them."""
@@ -243,7 +254,9 @@ class SizeTable:
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
         primes = [prime for prime, _ in self._primes.values()]
-        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place, self._wishes)
+        differ = [Fact("!=", expr, Expr.of(number)) for number, expr in self._known.items()]
+        wishes = (*(self._wishes or ()), *differ)
+        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place, wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
         made._wishes = None
