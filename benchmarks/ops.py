@@ -32,6 +32,7 @@ DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.bfloat16,
+    "complex128": torch.complex128,
     "float16": torch.float16,
     "int64": torch.int64,
     "bool": torch.bool,
