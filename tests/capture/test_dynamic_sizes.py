@@ -254,3 +254,13 @@ def test_what_is_printed() -> None:
     with events.collect() as seen:
         compiles(scaled, rows(4), True)
     assert "s0 = x.shape[0], now 4" in "\n".join(seen.texts("dynamic"))
+
+
+def test_a_quotient_that_is_small_is_no_constant() -> None:
+    def rolled(x: torch.Tensor) -> torch.Tensor:
+        return F.avg_pool1d(x.t()[None], 2, 3).squeeze(0).t().roll(1, 0) * 2
+
+    run = argand.compile(rolled, dynamic=True)
+    for n in (7, 30, 12):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(run(x), rolled(x))

@@ -254,9 +254,9 @@ class SizeTable:
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
         primes = [prime for prime, _ in self._primes.values()]
-        differ = [Fact("!=", expr, Expr.of(number)) for number, expr in self._known.items()]
-        wishes = (*(self._wishes or ()), *differ)
-        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts), self.place, wishes)
+        # a size that is the same number in both would pass for a constant
+        differ = [Fact("!=", expr, Expr.of(number)) for expr, number in self._values.items()]
+        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts, *differ), self.place, self._wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
         made._wishes = None
