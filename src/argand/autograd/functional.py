@@ -183,3 +183,9 @@ def _twin_names(name: str) -> Iterator[str]:
     else:
         yield name
         yield f"{name}_functional"
+
+
+def recurrent_layer(*args: Any) -> Any:
+    """oneDNN's layer with the workspace of its backward, which torch makes only with grad mode on: graphs have it off."""
+    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        return torch.ops.aten.mkldnn_rnn_layer.default(*args)

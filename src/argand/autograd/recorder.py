@@ -25,6 +25,7 @@ from argand.autograd.functional import (
     is_composite,
     is_random,
     recipe_of,
+    recurrent_layer,
     run_composite,
 )
 from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps_of
@@ -252,10 +253,7 @@ class Recorder(FakeMode):
     def placeholder(self, fake: Any, name: str) -> Node:
         """A placeholder after the ones made so far."""
         graph = self.graph
-        if self.last_placeholder is None:
-            before = next(iter(graph.nodes), None)
-        else:
-            before = self.last_placeholder.next
+        before = next(iter(graph.nodes), None) if self.last_placeholder is None else self.last_placeholder.next
         point = graph.inserting_before(before) if before is not None else graph.inserting_after()
         with point:
             node = graph.create_node("placeholder", name, name=name)
@@ -412,10 +410,28 @@ def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
     return tuple(results)
 
 
+def _recurrent_layer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not torch.is_grad_enabled():
+        return recorder.record(func, args, kwargs)
+    result = infer(func, args, kwargs)
+    node = recorder.emit(recurrent_layer, tuple(map(recorder.node_of, args)), _NO_KWARGS, result)
+    return recorder.own(node, result)
+
+
+def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Parts that torch lays over the whole without saying so: as views, whose memory the compilers keep."""
+    twin = aten.split.Tensor if func is aten.unsafe_split.Tensor else aten.split_with_sizes.default
+    result = infer(func, args, kwargs)
+    return recorder.own(recorder.emit(twin, tuple(map(recorder.node_of, args)), kwargs, result), result)
+
+
 _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.copy_.default: _copy,
     aten.zero_.default: _fill,
     aten.fill_.Scalar: _fill,
     aten.lift_fresh.default: _lift,
     aten.native_batch_norm.default: _batch_norm,
+    aten.mkldnn_rnn_layer.default: _recurrent_layer,
+    aten.unsafe_split.Tensor: _unsafe_split,
+    aten.unsafe_split_with_sizes.default: _unsafe_split,
 }

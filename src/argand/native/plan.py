@@ -206,7 +206,9 @@ class _Planner:
                 continue
             item = items[k]
             if not inside:
-                self.ids[item] = self._new(launch.Made(wanted.sizes, wanted.strides, wanted.dtype))
+                # Nothing has no layout to mend; and an empty type stands for a workspace only the kernel can size.
+                made = launch.Made(wanted.sizes, wanted.strides, wanted.dtype) if all(wanted.sizes) else launch.Made()
+                self.ids[item] = self._new(made)
             number = self._touch(self._leaf(item), step)
             outputs.append(dataclasses.replace(wanted, id=number))
         return extern.make_extern(target, args, kwargs, outputs)

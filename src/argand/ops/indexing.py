@@ -243,7 +243,9 @@ def _copy_of(name: str) -> Any:
 
 
 def _unsafe_split(self: Tensor, split: Any, dim: int = 0) -> list[Tensor]:
-    return [part.as_strided(part.size(), part.stride()) for part in self.split(split, dim)]
+    # Memories of their own: torch promises nothing about writes to one of them.
+    parts = self.split(split, dim)
+    return [torch.empty_strided(part.size(), part.stride(), dtype=part.dtype) for part in parts]
 
 
 _COPIED_VIEWS: Final = """expand permute transpose.int t slice.Tensor select.int squeeze
