@@ -264,3 +264,14 @@ def test_a_quotient_that_is_small_is_no_constant() -> None:
     for n in (7, 30, 12):
         x = torch.randn(n, 4)
         torch.testing.assert_close(run(x), rolled(x))
+
+
+def test_a_quotient_nobody_explains_is_no_constant() -> None:
+    def chunked(x: torch.Tensor) -> torch.Tensor:
+        padded = F.pad(x, (0, (64 - x.shape[1] % 64) % 64)).view(x.shape[0], -1, 64)
+        return padded.sum((1, 2), keepdim=True).expand(-1, padded.shape[1], 2)
+
+    run = argand.compile(chunked, backend="eager", dynamic=True)
+    for n in (100, 300, 7):
+        x = torch.randn(3, n)
+        torch.testing.assert_close(run(x), chunked(x))

@@ -256,7 +256,10 @@ class SizeTable:
         primes = [prime for prime, _ in self._primes.values()]
         # a size that is the same number in both would pass for a constant
         differ = [Fact("!=", expr, Expr.of(number)) for expr, number in self._values.items()]
-        made = SizeTable((*self._avoid, *primes), (*self._wanted, *self.facts, *differ), self.place, self._wishes)
+        # far away, so that quotients which no formula explains differ as well
+        far = [Fact(">", Expr.of(symbol), Expr.of(2 * n)) for symbol, n in self.samples.items()]
+        facts, wishes = (*self._wanted, *self.facts, *differ), (*(self._wishes or ()), *far)
+        made = SizeTable((*self._avoid, *primes), facts, self.place, wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
         made._wishes = None
