@@ -525,3 +525,12 @@ def test_the_next_call_is_right(name):
     finally:
         for restore in undo:
             restore()
+
+
+def test_functions_of_torch_with_one_code_are_told_apart():
+    """Operators of torch.Tensor are one wrapper's code over different functions."""
+    box = [torch.Tensor.__rpow__]
+    compiled = argand.compile(lambda x: box[0](x, 5.0), backend="eager")
+    assert compiled(torch.tensor(2.0)) == 25.0
+    box[0] = torch.Tensor.__rsub__
+    assert compiled(torch.tensor(2.0)) == 3.0

@@ -90,16 +90,19 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if function.__dict__:
         mark = marks.mark_of(function)
         if mark is not None:
+            tracer.world.pin(function)
             return _call_marked(tracer, function, mark, args, kwargs)
     module = function.__module__ or ""
     top = module.partition(".")[0]
     if top == "torch":
+        tracer.world.pin(function)
         return _call_torch(tracer, function, module, args, kwargs)
     if top == "argand":
         return _call_own(tracer, function, args, kwargs)
     if top in _DEFERRED:
         return tracer.defer(function, args, kwargs)
     if top in _RUN_FOR_REAL:
+        tracer.world.pin(function)
         if top not in _PURE or function.__name__ == "get_type_hints":
             tracer.world.volatile = f"{module}.{function.__qualname__} asks the process"
         return call_harmless(tracer, function, args, kwargs, trusted=True)

@@ -324,6 +324,12 @@ class World:
             self.guard(GuardKind.ID_IS, code, raw.__code__)
         return self.register(source, raw, raw)
 
+    def pin(self, function: Any) -> None:
+        """The trace calls a function without looking inside: what its closure holds is known by identity only."""
+        if type(function) is types.FunctionType and id(function) not in self.pinned and id(function) in self.known:
+            self.guard(GuardKind.ID_IS, self.known[id(function)].source, function)
+            self.pinned.add(id(function))
+
     def _bound(self, source: Source, raw: Any) -> Any:
         """A C method bound to an object: the same method of what the trace sees of the object."""
         self.guard(GuardKind.TYPE_IS, source, type(raw))
