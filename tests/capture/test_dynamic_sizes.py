@@ -275,3 +275,18 @@ def test_a_quotient_nobody_explains_is_no_constant() -> None:
     for n in (100, 300, 7):
         x = torch.randn(3, n)
         torch.testing.assert_close(run(x), chunked(x))
+
+
+@pytest.mark.parametrize("more", [2, 24, 26])
+def test_sums_of_sizes_look_like_no_other_size(more: int) -> None:
+    """Whatever primes stand for the sizes, some of these sums met another size."""
+
+    def repeat(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, y[:, :1].expand(-1, x.shape[1])]).mean(0, keepdim=True).expand(y.shape[0] + more, -1)
+
+    compiled = argand.compile(repeat, options={"strict": True})
+    for rows, columns in ((14, 4), (9, 6), (30, 5)):
+        x, y = torch.randn(4, columns), torch.randn(rows, columns)
+        argand.mark_dynamic(x, 1)
+        argand.mark_dynamic(y, [0, 1])
+        torch.testing.assert_close(compiled(x, y), repeat(x, y))

@@ -44,3 +44,17 @@ def test_facts_choose_the_samples() -> None:
     with pytest.raises(Specialise, match="false now"):
         again.constrain(">", again.size(size.expr), 50)
     assert isinstance(again.size(size.expr + 1), SizeInt) and again.size(5) == 5
+
+
+def test_a_sum_is_not_taken_for_another_symbol() -> None:
+    table = SizeTable(wishes=())
+    batch, length = table.symbol("s0", 8), table.symbol("s1", 30)
+    alike = batch + (int(length) - int(batch))
+    with pytest.raises(Unfit) as caught:  # s0 + 2, say, is s1 in the fakes
+        table.learn(alike)
+    again = SizeTable(wishes=[caught.value.fact])
+    again.symbol("s0", 8), again.symbol("s1", 30)
+    again.learn(again.size(alike.expr))
+    assert [str(again.express(n)) for n in (again.at(alike.expr), again.at(length.expr))] == [str(alike.expr), "s1"]
+    with pytest.raises(Unfit):
+        table.learn(batch + (2 * int(length) - int(batch)))

@@ -140,7 +140,13 @@ class SizeTable:
         for times in _TIMES if about else (1,):
             for prime in _CANDIDATES:
                 n = prime * times
-                if prime in taken or n == real or n < symbol.minimum or (high is not None and n > high):
+                if (
+                    prime in taken
+                    or n == real
+                    or n in self._known
+                    or n < symbol.minimum
+                    or (high is not None and n > high)
+                ):
                     continue
                 if any(other % prime == 0 for other in self._avoid):
                     continue
@@ -168,10 +174,13 @@ class SizeTable:
         if isinstance(value, SizeInt):
             number, expr = (int(value), value.expr) if value >= 0 else (-int(value), (-value).expr)
             plain = len(expr.terms) == 1 and all(type(a) is Symbol for a in expr.terms[0][0])
-            if self._known.get(number, expr) != expr and not plain:
-                self._wish(Fact("!=", expr, self._known[number]))
+            if plain:
+                return value
+            other = self._look_alike(number)
+            if other is not None and other != expr:
+                self._wish(Fact("!=", expr, other))
                 self.ambiguous.add(number)
-            elif number not in self._known and not plain:
+            elif number not in self._known:
                 self._values[expr] = number
                 if number > _SMALL:
                     self._known[number] = expr
@@ -181,6 +190,14 @@ class SizeTable:
                 elif self.real(expr) > 1:
                     self._wish(Fact(">", expr, Expr.of(_SMALL)))
         return value
+
+    def _look_alike(self, number: int) -> Expr | None:
+        """What a number would be taken for: a known value, or symbols times a constant below all samples."""
+        found = self.express(number)
+        if number in self._known or not isinstance(found, SizeInt):
+            return self._known.get(number)
+        terms = found.expr.terms
+        return found.expr if len(terms) == 1 and terms[0][1] < self._least else None
 
     def learn_strides(self, shape: Iterable[int]) -> None:
         """Products of sizes as a shape makes them: 22 * 21 is not to be taken for 42 * 11."""
