@@ -5,3 +5,13 @@ import tempfile
 
 # Before argand is imported: the environment is read once.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="argand-tests-")
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _no_mode_is_left():
+    """What a trace turns on, it turns off, whatever happens in between."""
+    yield
+    assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0

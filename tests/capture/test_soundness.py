@@ -462,7 +462,7 @@ for _name, (_use, _set, _undo) in {
     "default_device": (
         lambda t: torch.ones(3).device.type,
         lambda: torch.set_default_device("meta"),
-        lambda: torch.set_default_device("cpu"),
+        lambda: torch.set_default_device(None),
     ),
 }.items():
     CASES[f"state_{_name}"] = state_case(_use, _set, _undo)

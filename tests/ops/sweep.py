@@ -57,7 +57,7 @@ class Compare(TorchDispatchMode):
         if row is None:
             self.missing[name] += 1
             return real
-        key = (name, fallback._freeze(args), fallback._freeze(tuple(kwargs.items())))
+        key = (name, fallback.freeze(args), fallback.freeze(tuple(kwargs.items())))
         try:
             if key in self.seen:
                 return real
@@ -66,9 +66,9 @@ class Compare(TorchDispatchMode):
             pass
         if any_special(args):
             return real
-        actual = fallback._freeze(real)
+        actual = fallback.freeze(real)
         try:
-            guess = fallback._freeze(row.infer(*args, **kwargs))
+            guess = fallback.freeze(row.infer(*args, **kwargs))
         except Exception as error:
             self.refused[name].append((key, repr(error)))
             return real

@@ -121,7 +121,12 @@ def _convolution(table: SizeTable, named: Named) -> None:
         if named.get("transposed", False):
             table.learn((size - 1) * stride - 2 * padding + reach + more)
         else:
-            table.learn((size + 2 * padding - reach) // stride + 1)
+            _learn_windows(table, (size + 2 * padding - reach) // stride + 1)
+
+
+def _learn_windows(table: SizeTable, count: int) -> None:
+    table.decide(">=", count, 1)  # none at all is an error in eager
+    table.learn(count)
 
 
 def _pool(table: SizeTable, named: Named) -> None:
@@ -136,7 +141,7 @@ def _pool(table: SizeTable, named: Named) -> None:
         out = (size + 2 * padding - reach + (stride - 1 if ceil else 0)) // stride + 1
         if ceil and table.decide(">=", (out - 1) * stride, size + padding):
             out -= 1
-        table.learn(out)
+        _learn_windows(table, out)
 
 
 def _im2col(table: SizeTable, named: Named) -> None:
