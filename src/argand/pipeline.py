@@ -152,7 +152,9 @@ def _make_region(
         logs.write_to(chosen.debug_dir)
     record = record or getattr(bound.function, "record_frame", None)  # report.explained
     histories = SizeHistories() if dynamic or bound.name in _TAKE_OPEN_SIZES else None
-    compile_frame = functools.partial(_compile_frame, bound, chosen, record, histories)
+    compile_frame: Callable[[FrameView], Any] = functools.partial(_compile_frame, bound, chosen, record, histories)
+    if hasattr(bound.function, "watch"):
+        compile_frame = bound.function.watch(compile_frame)
     return CodeCache(compile_frame, chosen, bound.reset, histories).make_region()
 
 

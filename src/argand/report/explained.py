@@ -6,7 +6,6 @@ what ``argand.explain`` tells, of a program that runs under the backend one real
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -28,11 +27,22 @@ class ExplainWithBackend:
         self.__name__ = f"explained {self.backend.name}"
         self.frames: list[Captured] = []
         self._heard = events.Collector()  # frames that were left to Python are told as events only
-        weakref.finalize(self, events.subscribe(self._heard))
 
     def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one graph with the backend inside."""
         return self.backend(gm, inputs)
+
+    def watch(self, compile_frame: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The same, heard by this object while it runs; ``pipeline`` calls it."""
+
+        def heard(view: Any) -> Any:
+            with events.collect() as seen:
+                try:
+                    return compile_frame(view)
+                finally:
+                    self._heard.events += seen.events
+
+        return heard
 
     def record_frame(self, captured: Captured) -> None:
         """Keep a captured frame; ``pipeline`` calls it."""
