@@ -537,6 +537,8 @@ def test_stance_as_function_and_decorator(backend):
 
 
 def test_threads_compile_and_call_the_same_and_different_functions(backend):
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # threads meet where they rarely do
     shared = argand.compile(plain, backend=backend)
     errors, barrier = [], threading.Barrier(4)
 
@@ -558,6 +560,7 @@ def test_threads_compile_and_call_the_same_and_different_functions(backend):
         thread.start()
     for thread in threads:
         thread.join()
+    sys.setswitchinterval(interval)
     assert not errors
     assert len(backend.graphs) == 1
 

@@ -8,18 +8,17 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.node import map_arg
 
 from argand.autograd.functional import is_random
-from argand.runtime.lifetimes import forget_text_with
+from argand.runtime.lifetimes import LazyGraph
 from argand.support.errors import InternalError
 
 
 def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str, sizes: Any = None) -> GraphModule:
     """A GraphModule that generates its Python code only when somebody calls or prints it."""
     root = {node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"}
-    module = forget_text_with(_LazyGraphModule(root, graph, class_name=name))
+    module = LazyGraph(root, graph, name)
     if sizes is not None:
         module.meta["sizes"] = sizes.table
     return module

@@ -12,7 +12,6 @@ from typing import Any, Final, final
 
 import torch
 import torch.fx
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from argand.capture.effects import write_effects
 from argand.capture.markers import MISSING
@@ -24,7 +23,7 @@ from argand.capture.twin import check_twin
 from argand.capture.world import SENTINEL
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
-from argand.runtime.lifetimes import forget_text_with
+from argand.runtime.lifetimes import LazyGraph
 from argand.support import events
 from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, Location
 from argand.support.symbols import Expr
@@ -179,7 +178,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     if not calls or not (outputs or recorder.calls):
         return None, []
     inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
-    module = forget_text_with(_LazyGraphModule(torch.nn.Module(), graph, "CapturedGraph"))
+    module = LazyGraph(torch.nn.Module(), graph, "CapturedGraph")
     if tracer.world.sizes.active:
         module.meta["sizes"] = tracer.world.sizes.table
     events.count("capture.graphs")

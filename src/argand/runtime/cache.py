@@ -116,7 +116,10 @@ class CodeCache:
                     return None
             elif self._waits(view.code):
                 return None
-            return self._compile(view)
+            made = self._compile(view)
+            if isinstance(made, Entry):
+                region.add(view.code, made)  # before the lock is free: the next thread is to find it
+            return made
 
     def _waits(self, code: types.CodeType) -> bool:
         """Stance eager_then_compile: whether this is the first meeting with the code."""

@@ -7,17 +7,30 @@ many, so the text is forgotten together with the module.
 from __future__ import annotations
 
 import linecache
+import threading
 import weakref
+from typing import Any, ClassVar
 
 import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph_module import _loader
+from typing_extensions import override
 
 
-def forget_text_with(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """When this graph module dies, forget the text of its ``forward``; returns the module."""
-    # Each graph module has a class of its own, which knows the name of the text once it ran.
-    weakref.finalize(module, _forget, type(module)).atexit = False
-    return module
+class LazyGraph(_LazyGraphModule):
+    """A graph module that writes its ``forward`` at the first call, by one thread, and forgets the text when it dies."""
+
+    _writing: ClassVar = threading.RLock()
+
+    def __init__(self, root: Any, graph: torch.fx.Graph, class_name: str) -> None:
+        super().__init__(root, graph, class_name)
+        # Each graph module has a class of its own, which knows the name of the text once it ran.
+        weakref.finalize(self, _forget, type(self)).atexit = False
+
+    @override
+    def real_recompile(self) -> None:
+        with self._writing:
+            super().real_recompile()
 
 
 def _forget(kind: type) -> None:

@@ -299,6 +299,13 @@ static PyObject *region_find(PyObject *self, PyObject *view) {
     return entry == NULL ? Py_NewRef(Py_None) : (PyObject *)entry;
 }
 
+static PyObject *region_add(PyObject *self, PyObject *args) {
+    PyObject *code, *entry;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyCode_Type, &code, &ArgandEntry_Type, &entry)) return NULL;
+    if (argand_region_add((ArgandRegion *)self, (PyCodeObject *)code, (ArgandEntry *)entry) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *region_skip(PyObject *self, PyObject *argument) {
     PyCodeObject *code = as_code(argument);
     if (code == NULL || argand_region_skip((ArgandRegion *)self, code) < 0) return NULL;
@@ -322,6 +329,7 @@ static PyMethodDef region_methods[] = {
     {"entries", region_entries, METH_O, "entries(code) -> list, most recently used first"},
     {"codes", region_codes, METH_NOARGS, "codes() -> code objects with entries or marks"},
     {"find", region_find, METH_O, "find(view) -> the entry whose guards hold, or None"},
+    {"add", region_add, METH_VARARGS, "add(code, entry): the newest entry of a code"},
     {"skip", region_skip, METH_O, "skip(code): never ask the callback about it again"},
     {"close", region_close, METH_O, "close(code): no new entries; a miss runs the frame"},
     {"clear", region_clear, METH_NOARGS, "clear(): forget all entries and marks"},

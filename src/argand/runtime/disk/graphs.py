@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from typing_extensions import override
 
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.values import Reader, Unstorable, Writer, extent
+from argand.runtime.lifetimes import LazyGraph
 
 
 def spec_of(value: Any) -> Any:
@@ -136,4 +136,4 @@ def read_graph(rows: list[Any], tensors: bytes, *, values: bool) -> GraphModule:
         if row[5] is not None:
             node.meta["val" if values else "checkpoint"] = read_spec(row[5])
         reader.nodes.append(node)
-    return _LazyGraphModule(constants, graph, class_name="Stored")
+    return LazyGraph(constants, graph, "Stored")
