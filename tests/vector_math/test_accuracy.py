@@ -37,19 +37,20 @@ def test_every_width_gives_the_same_bits(name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("name", sorted(set(TABLE) - {"pow", "atan2"}))
 def test_special_values_are_eagers(name, kind):
     tiny = np.finfo(kind).smallest_subnormal
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, tiny, -tiny, 1e30, -1e30], kind)
     eager = speed.EAGER.get(name) or getattr(torch, name)
-    expected = eager(torch.from_numpy(x)).numpy()
+    # oneDNN's gelu differs by machine (AVX2: +0 for -0; AVX-512: NaN for inf): torch's own kernel is the oracle
+    with torch.backends.mkldnn.flags(enabled=False):
+        expected = eager(torch.from_numpy(x)).numpy()
     actual = harness.run(name, x)
     close = np.isclose(actual, expected, rtol=1e-5, atol=0, equal_nan=True)
     denormal = np.abs(expected) < np.finfo(kind).tiny
     signs = (np.signbit(actual) == np.signbit(expected)) | np.isnan(expected)
     assert np.all(close | denormal), (x, actual, expected)
-    if name == "gelu":  # eager's oneDNN kernel returns +0 for all zeros
-        return
     assert np.all(signs | (expected != 0) | (np.abs(x) == tiny)), (x, actual, expected)
 
 
