@@ -737,3 +737,25 @@ def test_shape_errors_are_eager_errors():
 
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         argand.compile(f, backend="eager", fullgraph=True)(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "argand"])
+def test_changes_in_place_in_inference_mode(backend):
+    def inside(x):
+        with torch.inference_mode():
+            y = x * 2
+            y.add_(1)
+            y[0] = 5.0
+            torch.mul(y, 2, out=y)
+            return y * 2
+
+    def around(x):
+        x.add_(1)
+        x.view(-1)[1:].mul_(3)
+        return x * 2
+
+    same(argand.compile(inside, backend=backend, fullgraph=True)(torch.ones(3)), inside(torch.ones(3)))
+    with torch.inference_mode():
+        x, y = torch.ones(3), torch.ones(3)
+        same(argand.compile(around, backend=backend, fullgraph=True)(x), around(y))
+        same(x, y)

@@ -163,7 +163,7 @@ class Recorder:
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
-        versions = [_version(tensor) for tensor in tensors]
+        versions = [self._version(tensor) for tensor in tensors]
         sizes = self.world.sizes
         if sizes.active:
             args, kwargs = sizes.lower((args, kwargs))
@@ -181,7 +181,7 @@ class Recorder:
             raise
         mutated = False
         for tensor, version in zip(tensors, versions, strict=True):
-            if _version(tensor) != version:
+            if self._version(tensor) != version:
                 mutated = True
                 self.mutated_inputs |= id(tensor) in self.world.inputs
         self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
@@ -190,6 +190,12 @@ class Recorder:
                 sizes.fix_all(tensors, str(target))
             return sizes.wrap(result)
         return result
+
+    def _version(self, tensor: torch.Tensor) -> tuple[int, bool]:
+        """What changes when an operator changes a tensor in place; those of inference mode have no counter."""
+        if tensor.is_inference():
+            return (0 if self.world.sizes.mode is None else self.world.sizes.mode.writes), False
+        return int(tensor._version), tensor.requires_grad
 
     def _note(
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
@@ -248,11 +254,6 @@ class Recorder:
                 if key in node.meta:
                     part.meta[key] = node.meta[key]
             self._bind(item, part)
-
-
-def _version(tensor: torch.Tensor) -> tuple[int, bool]:
-    """What changes when an operator changes a tensor in place."""
-    return -1 if tensor.is_inference() else int(tensor._version), tensor.requires_grad
 
 
 def _tensors(values: Any) -> Any:

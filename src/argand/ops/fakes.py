@@ -62,6 +62,7 @@ class FakeMode(TorchDispatchMode):
     def __init__(self, sizes: SizeTable | None = None) -> None:
         super().__init__()
         self.sizes = sizes
+        self.writes = 0  # operators so far that change an argument
 
     @classmethod
     @override
@@ -70,6 +71,7 @@ class FakeMode(TorchDispatchMode):
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.writes += func._schema.is_mutable
         result = _handler(func)(self, args, kwargs or _NO_KWARGS)
         if self.sizes is not None:
             explain_sizes(self.sizes, func, args, kwargs or _NO_KWARGS)
