@@ -3,6 +3,7 @@
 import logging
 import math
 import random
+import traceback
 import warnings
 
 import numpy as np
@@ -294,21 +295,58 @@ def test_a_number_nobody_looks_at_breaks_nothing():
     assert heard.total("capture.graphs") == 1
 
 
-def test_asserts_of_a_full_graph_are_checked_after_it():
-    text = """def f(x):
-        assert x.sum().item() < 100
-        assert (x >= 0).all(), "negative"
-        return x + 1"""
-    names = {}
-    exec(compile(text, "asserting.py", "exec"), names)  # pytest rewrites asserts of this file
-    f = names["f"]
+CHECKED = """
+def pure(x, log, *more, key=3, **other):
+    log.append(1)
+    assert x.sum().item() < 100, f"large {x.sum()} {key} {more} {other}"
+    log.append(2)
+    assert (x >= 0).all(), "negative"
+    return torch.arange(60.0)[x.long()], torch.rand(2)
 
-    run = argand.compile(f, backend="eager", fullgraph=True)
-    assert run(torch.ones(1)).item() == 2
-    with pytest.raises(AssertionError, match="negative"):
-        run(-torch.ones(1))
-    with pytest.raises(AssertionError):
-        run(torch.full((1,), 1000.0))
+def changing(x, log, *more, **other):
+    x.add_(1)
+    log.append(1)
+    assert x.sum().item() < 100
+    x.mul_(2)
+    if x.max() > 50:
+        log.append(3)
+        raise ValueError("large")
+    with torch.no_grad():
+        x.view(-1)[0].zero_()
+        assert not (x < 0).any()
+    return x + torch.rand(2)
+
+def caught(x, log, *more, **other):
+    try:
+        if x.sum() < 0:
+            raise KeyError("k")
+        y = x * 2
+    except KeyError:
+        log.append("caught")
+        y = x * 3
+    return y
+"""  # pytest rewrites asserts of this file
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["pure", "changing", "caught"])
+def test_checks_of_a_full_graph_leave_the_state_of_eager(name, backend):
+    names = {"torch": torch}
+    exec(compile(CHECKED, "checked.py", "exec"), names)
+    run = argand.compile(names[name], backend=backend, fullgraph=True)
+
+    def outcome(function, value):
+        torch.manual_seed(1)
+        x, log = torch.full((2,), value), []
+        try:
+            result = function(x, log, 7, key=5, z=1)
+        except Exception as error:
+            entries = traceback.extract_tb(error.__traceback__)[1:]
+            result = repr((error, error.__context__, [(entry.name, entry.lineno) for entry in entries]))
+        return repr((result, x, log, torch.rand(1), torch.is_grad_enabled()))
+
+    for value in (1.0, -1.0, 1000.0, 30.0, -60.0, 2.0):
+        assert outcome(run, value) == outcome(names[name], value)
 
 
 def test_the_rest_is_captured():

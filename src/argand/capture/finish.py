@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 import torch.fx
 
+from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
 from argand.capture.markers import MISSING
 from argand.capture.rebuild import Rebuilder
+from argand.capture.recorder import remove_dead
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
+from argand.capture.torch_state import STATE, read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.capture.twin import check_twin
 from argand.capture.world import SENTINEL
@@ -30,33 +33,6 @@ from argand.support.symbols import Expr
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
-
-
-def _nesting() -> int:
-    """How many autocast contexts are open: torch tells it only when it changes."""
-    torch.autocast_increment_nesting()
-    return int(torch.autocast_decrement_nesting())
-
-
-def _set_nesting(depth: int) -> None:
-    while _nesting() < depth:
-        torch.autocast_increment_nesting()
-    while _nesting() > depth:
-        torch.autocast_decrement_nesting()
-
-
-# torch state a trace may change: how to read it, and how to set it
-_STATE: Final[tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...]] = (
-    (torch.is_grad_enabled, torch._C._set_grad_enabled),
-    (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
-    (lambda: torch.get_autocast_dtype("cpu"), lambda dtype: torch.set_autocast_dtype("cpu", dtype)),
-    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
-    (_nesting, _set_nesting),
-    (torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash),
-    (torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient),
-    (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
-    (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
-)
 
 
 @final
@@ -76,18 +52,6 @@ class Captured:
     program: None = None
 
 
-def read_state() -> tuple[Any, ...]:
-    """torch's state, as far as code can change it inside of a trace."""
-    return tuple(read() for read, _ in _STATE)
-
-
-def restore_state(saved: tuple[Any, ...]) -> None:
-    """Put torch's state back."""
-    for (read, write), value in zip(_STATE, saved, strict=True):
-        if read() != value:
-            write(value)
-
-
 def finish(
     tracer: Tracer,
     where: Location,
@@ -104,7 +68,7 @@ def finish(
         write_effects(rebuilder)
         for i, (now, before) in enumerate(zip(left, saved, strict=True)):
             if now != before:
-                rebuilder.emit(f"{rebuilder.constant(_STATE[i][1])}({rebuilder.constant(now)})")
+                rebuilder.emit(f"{rebuilder.constant(STATE[i][1])}({rebuilder.constant(now)})")
 
     ending(rebuilder, effects)
     restore_state(saved)
@@ -123,7 +87,8 @@ def finish(
         rebuilder.namespace["graph"] = _native.disabled(compiled)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
-        head = [f"{outs.rstrip()} = graph({names})" if outs else f"graph({names})"]
+        head, call = write_checks(rebuilder, inputs, f"graph({names})")
+        head.append(f"{outs.rstrip()} = {call}" if outs else call)
     text = _text(rebuilder, head)
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
     guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
@@ -167,14 +132,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     graph = recorder.graph
     output = graph.output(tuple(outputs))
     output.meta["example_value"] = tuple(node.meta["example_value"] for node in outputs)
-    calls = 0
-    for node in reversed(list(graph.nodes)):
-        if node.op == "output":
-            continue
-        if node.users or node in recorder.keep:
-            calls += node.op != "placeholder"
-        else:
-            graph.erase_node(node)
+    calls = remove_dead(graph, recorder.keep)
     if not calls or not (outputs or recorder.calls):
         return None, []
     inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]

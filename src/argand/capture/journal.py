@@ -66,7 +66,7 @@ class Journal:
         self.attributes: dict[int, Attributes] = {}
         self.cells: dict[int, CellWrite] = {}
         self.globals: dict[int, Globals] = {}
-        self.checks: list[tuple[Any, tuple[Any, ...]]] = []  # asserted values, and what to raise
+        self.checks: list[tuple[Any, bool]] = []  # pending numbers, and the truth the trace relies on
         self.deferred: list[Deferred] = []
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:

@@ -2,8 +2,7 @@
 
 `tensor.item()` needs no break as long as nobody looks at the number: it is handed around as a `Pending` and
 made after the graph ran (`return loss, loss.item()` is one graph). The first operation that looks at it
-is where the graph breaks. Under `fullgraph` two numbers may be compared for an `assert`: it is checked
-after the graph.
+is where the graph breaks. Under `fullgraph` two numbers may be compared, for an `assert` (see `checks`).
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from typing_extensions import override
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
-    from argand.capture.bytecode import Instruction
-    from argand.capture.frame import Frame
     from argand.capture.tracer import Tracer
 
 _KINDS: Final[tuple[tuple[Callable[[torch.dtype], bool], type], ...]] = (
@@ -90,20 +87,3 @@ def _as(tracer: Tracer, side: Any, dtype: torch.dtype) -> Any:
     if type(side) is Pending:
         return tracer.recorder.call_method("to", (side.tensor, dtype), {})
     return side
-
-
-def is_checked_later(frame: Frame, ins: Instruction, value: Any) -> bool:
-    """`assert` on a tensor or pending number under `fullgraph`: noted, to be checked after the graph."""
-    if not frame.tracer.options.fullgraph or type(value) not in (Pending, torch.Tensor):
-        return False
-    then = [frame.program[ins.index + i][1] for i in (1, 2)]
-    if then[0].op != "LOAD_ASSERTION_ERROR":
-        return False
-    if then[1].op == "RAISE_VARARGS":
-        args: tuple[Any, ...] = ()
-    elif then[1].op == "LOAD_CONST" and frame.program[ins.index + 3][1].op in ("PRECALL", "CALL"):
-        args = (then[1].argval,)
-    else:
-        return False
-    frame.tracer.journal.checks.append((value, args))
-    return True

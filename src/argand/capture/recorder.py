@@ -197,6 +197,12 @@ class Recorder:
             return (0 if self.world.sizes.mode is None else self.world.sizes.mode.writes), False
         return int(tensor._version), tensor.requires_grad
 
+    def changes_inputs(self) -> bool:
+        """Whether the graph changes an input, or a view of one."""
+        return self.mutated_inputs or any(
+            not fake.is_inference() and fake._version for fake in _tensors([known.value for _, known in self.inputs])
+        )
+
     def _note(
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
     ) -> None:
@@ -264,3 +270,14 @@ def _tensors(values: Any) -> Any:
             yield from _tensors(value)
         elif isinstance(value, dict):
             yield from _tensors(value.values())
+
+
+def remove_dead(graph: torch.fx.Graph, keep: set[torch.fx.Node]) -> int:
+    """Take nodes without users out of a graph; the number of those left that compute something."""
+    calls = 0
+    for node in reversed(list(graph.nodes)):
+        if node.users or node in keep or node.op == "output":
+            calls += node.op not in ("placeholder", "output")
+        else:
+            graph.erase_node(node)
+    return calls

@@ -16,12 +16,13 @@ import torch
 
 from argand.capture.breaks import is_entered, write_break
 from argand.capture.bytecode import append_only, used_names
-from argand.capture.finish import Backend, Captured, Ending, finish, read_state, restore_state
+from argand.capture.finish import Backend, Captured, Ending, finish
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.size_plan import Plan
 from argand.capture.sizes import Again
+from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode

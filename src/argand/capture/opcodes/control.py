@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 from typing import TYPE_CHECKING, Any, Final
 
-from argand.capture import attributes, native, operate, pending
+from argand.capture import attributes, checks, native, operate
 from argand.capture.bytecode import Instruction
 from argand.capture.markers import END, MISSING, NULL
 
@@ -45,17 +45,14 @@ def jump(frame: Frame, ins: Instruction) -> int | None:
 
 def pop_jump_if_false(frame: Frame, ins: Instruction) -> int | None:
     """`if`: skip the body."""
-    taken = not operate.truth(frame.tracer, frame.stack[-1])
+    taken = not checks.branch(frame, ins, jumps=False)
     frame.stack.pop()
     return ins.target if taken else None
 
 
 def pop_jump_if_true(frame: Frame, ins: Instruction) -> int | None:
     """`if not`: skip the body."""
-    if pending.is_checked_later(frame, ins, frame.stack[-1]):
-        frame.stack.pop()
-        return ins.target
-    taken = operate.truth(frame.tracer, frame.stack[-1])
+    taken = checks.branch(frame, ins, jumps=True)
     frame.stack.pop()
     return ins.target if taken else None
 

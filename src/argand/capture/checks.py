@@ -1,0 +1,111 @@
+"""capture.checks: `assert` and `if ...: raise` on what only the graph computes.
+
+In: a branch on a tensor or a pending number where one of the two ways raises. The trace takes the other one and
+notes what it relied on. Out: a compiled function that looks before anything is changed, and runs its frame in
+Python from the beginning when a check fails or the graph raises: so state and exception are those of eager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from argand.capture import operate, pending
+from argand.capture.pending import Pending
+from argand.capture.recorder import Recorder, remove_dead
+from argand.capture.torch_state import read_state, restore_state
+from argand.runtime import _native
+from argand.runtime.guards import FrameFunction, Local
+
+if TYPE_CHECKING:
+    from argand.capture.bytecode import Instruction
+    from argand.capture.frame import Frame
+    from argand.capture.rebuild import Rebuilder
+
+
+def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
+    """The truth of the top of the stack, for an instruction that jumps when it is `jumps`."""
+    tracer, value = frame.tracer, frame.stack[-1]
+    if tracer.options.fullgraph and type(value) in (Pending, torch.Tensor) and not tracer.entered:
+        on, off = _raises(frame, ins.target or 0), _raises(frame, ins.index + 1)
+        if on != off:
+            number = value if type(value) is Pending else pending.item(tracer, value)
+            tracer.journal.checks.append((number, jumps == off))
+            return jumps == off
+    return operate.truth(tracer, value)
+
+
+def _raises(frame: Frame, index: int) -> bool:
+    """Whether the program, once there, can only raise."""
+    for _, ins in frame.program[index:]:
+        if ins.op == "RAISE_VARARGS":
+            return True
+        if ins.target is not None or ins.op in ("RETURN_VALUE", "YIELD_VALUE", "RERAISE"):
+            return False
+    return False
+
+
+def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[list[str], str]:
+    """Statements that look whether all checks hold, and how to call the graph after them."""
+    recorder, checks = rebuilder.tracer.recorder, rebuilder.tracer.journal.checks
+    if not checks:
+        return [], call
+    nodes = [recorder.node_of(number.tensor) for number, _ in checks]
+    name, places = "graph", [rebuilder.outputs.index(node) for node in nodes]
+    if recorder.changes_inputs():
+        name, places = "part", list(range(len(nodes)))
+        rebuilder.namespace[name], inputs = _part(recorder, nodes)
+    wanted = tuple((place, expected) for place, (_, expected) in zip(places, checks, strict=True))
+    given = "".join(f"{rebuilder.source(known.source)}, " for _, known in inputs)
+    again = f"{rebuilder.constant(_native.disabled)}({rebuilder.source(FrameFunction())})({_arguments(rebuilder)})"
+    look = f"outputs = {rebuilder.constant(checked)}({name}, ({given}), {wanted}, {name == 'graph'})"
+    return [look, f"if outputs is None: return {again}"], "outputs" if name == "graph" else call
+
+
+def checked(graph: Callable[..., Any], inputs: tuple[Any, ...], wanted: Any, keep: bool) -> Any:
+    """Outputs of a graph, or None if it raised or a check failed; then, or without `keep`, it leaves no trace."""
+    state, random, outputs = read_state(), torch.get_rng_state(), None
+    with contextlib.suppress(Exception):
+        found = graph(*inputs)
+        if all(bool(found[place]) is expected for place, expected in wanted):
+            outputs = found
+    if outputs is None or not keep:
+        restore_state(state)
+        torch.set_rng_state(random)
+    return outputs
+
+
+def _arguments(rebuilder: Rebuilder) -> str:
+    """The arguments of the frame, as a call has them."""
+    tracer: Any = rebuilder.tracer
+    code = tracer.root.code
+    names, star, stars = inspect.getargs(code)
+    rows = [("", name) for name in names[: code.co_argcount]] + [("*", star)] * bool(star)
+    rows += [(f"{name}=", name) for name in names[code.co_argcount :]] + [("**", stars)] * bool(stars)
+    return ", ".join(form + rebuilder.source(tracer.world.child(Local, None, name)) for form, name in rows)
+
+
+def _part(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[Callable[..., Any], list[Any]]:
+    """What some nodes need, as a graph of its own over copies of the inputs."""
+    graph, copies, kept = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node](), set()
+    places = {}
+    for node in recorder.graph.nodes:
+        copies[node] = made = graph.node_copy(node, copies.__getitem__)
+        if node.op == "placeholder":
+            places[node] = made
+            if isinstance(node.meta["example_value"], torch.Tensor):
+                copies[node] = graph.call_method("clone", (made,))
+        elif node in recorder.keep:
+            kept.add(made)
+        if copies.keys() >= set(outputs):
+            break
+    graph.output(tuple(copies[node] for node in outputs))
+    remove_dead(graph, kept)
+    left = set(graph.nodes)
+    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    return _native.disabled(module), [row for row in recorder.inputs if places.get(row[0]) in left]
