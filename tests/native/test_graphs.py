@@ -246,3 +246,8 @@ def test_sums_of_many_rows(columns, dtype):
     half = dtype is torch.bfloat16
     tolerance = {"rtol": 2e-2, "atol": 6.0} if half else {"rtol": 1e-4, "atol": 2e-3}
     check(program, x, y, R(columns, dtype=dtype), **tolerance)
+
+
+def test_a_view_of_complex_numbers_may_be_broadcast():
+    x = torch.randn(3, 1, dtype=torch.complex128)
+    check(lambda x: (x.expand(2, 3, 4).clone(), x.expand(3, 4), x.expand(3, 4).t() * 2), x)

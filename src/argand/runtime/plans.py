@@ -41,9 +41,15 @@ class Detached:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it and copy what it returns."""
         result = self.target(*args, **kwargs)
-        if isinstance(result, torch.Tensor):
-            return result.clone()
-        return tuple(r.clone() if isinstance(r, torch.Tensor) else r for r in result)
+        return _copied(result) if isinstance(result, torch.Tensor) else tuple(map(_copied, result))
+
+
+def _copied(value: Any) -> Any:
+    """A copy that is broadcast along the same dimensions."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    narrow = value[tuple(slice(0, None if stride else 1) for stride in value.stride())]
+    return narrow.clone().expand(value.shape)
 
 
 def check_flag(flag: torch.Tensor) -> None:

@@ -44,7 +44,8 @@ def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 @one_rounding
 def rsub(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
-    # Not `other - self`: with a number on the left that is rsub again. Negation is exact.
+    # Not `other - self`: with a number on the left that is rsub again. In the type of the result negation is exact.
+    self = self.to(torch.result_type(self, other))
     return torch.neg(self if alpha == 1 else self * alpha) + other
 
 
