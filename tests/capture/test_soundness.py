@@ -511,6 +511,67 @@ def tensor_data_only():
     return lambda t: t * weight, lambda: (x(),), lambda: weight.fill_(9.0)
 
 
+@case
+def what_the_body_of_a_class_reads():
+    thing = Options(value=2)
+
+    def f(t):
+        class Made:
+            factor = thing.value
+
+            def scale(self, t):
+                return t * self.factor
+
+        return Made().scale(t)
+
+    return f, lambda: (x(),), lambda: setattr(thing, "value", 3)
+
+
+def autograd_function_case(changed):
+    def make():
+        things = {"forward": Options(value=2), "backward": Options(value=2)}
+
+        class Scaled(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, t):
+                return t * things["forward"].value
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad * things["backward"].value
+
+        def f(t):
+            (grad,) = torch.autograd.grad(Scaled.apply(t).sum(), t)
+            return Scaled.apply(t), grad
+
+        return f, lambda: (x().requires_grad_(),), lambda: setattr(things[changed], "value", 3)
+
+    return make
+
+
+for _name in ("forward", "backward"):
+    CASES[f"what_the_{_name}_of_an_autograd_function_reads"] = autograd_function_case(_name)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_autograd_function_that_writes_is_left_to_python(backend):
+    log = []
+
+    class Logged(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            log.append(len(log))
+            return t * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    compiled = argand.compile(lambda t: Logged.apply(t + 1) * 3, backend=backend)
+    assert [compiled(x()).sum().item() for _ in range(3)] == [((x() + 1) * 6).sum().item()] * 3
+    assert log == [0, 1, 2]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_next_call_is_right(name):
     function, arguments, change, *undo = CASES[name]()

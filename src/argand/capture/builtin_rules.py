@@ -330,16 +330,28 @@ def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    """`class`: the body runs for real; its functions count as made inside."""
+    """`class`: the body is interpreted, the class is made for real if that calls no Python code of users."""
+    body, name, *bases = args
+    known = all(isinstance(base, type) and _makes_quietly(tracer, base) for base in bases)
+    if not known or kwargs:
+        raise CaptureBreak(Break.B013, None, what=f"class {name} with a metaclass or __init_subclass__")
     tracer.world.volatile = "a class is made in the trace"
-    made = tracer.mark_made(native.call(__build_class__, args, kwargs))
-    for value in vars(made).values():
-        parts = [value, getattr(value, "__func__", None)]
-        parts += [getattr(value, name, None) for name in ("fget", "fset", "fdel", "func")]
-        for part in parts:
-            if isinstance(part, types.FunctionType):
-                tracer.mark_made(part)
-    return made
+    namespace = tracer.class_body(body)
+    for value in namespace.values():
+        found = operate.python_method(tracer, value, "__set_name__")
+        if found is not None and not attributes.is_trusted_module(found.__module__):
+            broken = CaptureBreak(Break.B013, None, what=f"class {name} with __set_name__")
+            broken.native = True  # the body has been run
+            raise broken
+    kind, _, _ = types.prepare_class(name, tuple(bases))
+    return tracer.mark_made(native.call(kind, (name, tuple(bases), namespace), {}))
+
+
+def _makes_quietly(tracer: Tracer, base: type) -> bool:
+    if type(lookup(tracer, type(base), "__prepare__")) is not types.ClassMethodDescriptorType:
+        return False
+    start = lookup(tracer, base, "__init_subclass__")
+    return all(attributes.is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
 
 
 def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:

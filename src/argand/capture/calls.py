@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, marks, native, torch_rules
+from argand.capture import attributes, autograd_functions, marks, native, torch_rules
 from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
@@ -160,18 +160,11 @@ def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
 def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """A bound method of Python."""
     inner, owner = function.__func__, function.__self__
-    if inner is _APPLY:
-        return _call_autograd_function(tracer, function, args, kwargs)
+    if inner is autograd_functions.APPLY:
+        return autograd_functions.call(tracer, owner, args, kwargs)
     if type(inner) is types.FunctionType:
         return call_function(tracer, inner, (owner, *args), kwargs)
     return call(tracer, inner, (owner, *args), kwargs)
-
-
-_APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
-
-
-def _call_autograd_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.recorder.call_function(torch_rules.apply_of(function.__self__), args, kwargs)
 
 
 def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -132,18 +132,6 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
     return tracer.recorder.call_method(name, args, kwargs)
 
 
-@functools.lru_cache(maxsize=256)
-def apply_of(kind: Any) -> Any:
-    """`kind.apply` of an autograd.Function under a name that generated graph code can print."""
-
-    def apply(*args: Any) -> Any:
-        return kind.apply(*args)
-
-    apply.__name__ = apply.__qualname__ = f"{kind.__name__}_apply"
-    apply.__module__ = "autograd_functions"
-    return apply
-
-
 def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
     if _is_hook_free(tracer, module):

@@ -82,6 +82,14 @@ class Tracer:
             return known.raw is value
         return isinstance(value, type | types.ModuleType | types.FunctionType) and id(value) not in self.world.made
 
+    def written(self) -> Any:
+        """A mark of what the trace has changed outside so far: equal marks, no change between them."""
+        journal = self.journal
+        values = [*journal.attributes.values(), *journal.globals.values()]
+        noted = [(name, id(value)) for entry in values for name, value in entry.values.items()]
+        cells = [id(write.value) for write in journal.cells.values()]
+        return noted, cells, self.world.changed(), len(journal.deferred)
+
     # -- calls -----------------------------------------------------------------------------------
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -122,6 +130,12 @@ class Tracer:
         if known is not None and known.partial:  # the caller may read what this frame only appended to
             raise ReadWhole
         return frame.result
+
+    def class_body(self, function: types.FunctionType) -> dict[str, Any]:
+        """The namespace that the body of a class fills."""
+        frame = self._frame(function, function.__code__)
+        frame.run()
+        return frame.locals
 
     def _frame(self, function: types.FunctionType, code: types.CodeType) -> Frame:
         frame = Frame(self, function, code, function.__globals__, function.__builtins__)  # type: ignore[attr-defined, unused-ignore]

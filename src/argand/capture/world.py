@@ -90,6 +90,11 @@ def _contents(container: Any) -> tuple[Any, ...]:
     return tuple(container.items() if isinstance(container, dict) else container)
 
 
+def _parts(container: Any) -> list[int]:
+    rows = dict.items(container) if isinstance(container, dict) else [(item,) for item in container]
+    return [id(part) for row in rows for part in row]
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Known:
@@ -151,6 +156,11 @@ class World:
     def hold(self, value: Any) -> None:
         """Keep an object alive, so that its id stays its own."""
         self._keep.append(value)
+
+    def changed(self) -> list[list[int]]:
+        """What containers from outside hold that the trace has changed."""
+        parts = [(_parts(shadow.known.value), _parts(shadow.before or ())) for shadow in self.shadows]
+        return [now for now, before in parts if now != before]
 
     # -- sources ---------------------------------------------------------------------------------
 

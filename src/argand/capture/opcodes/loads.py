@@ -142,6 +142,23 @@ def read_global(frame: Frame, name: str) -> Any:
     return native.raise_(NameError(f"name '{name}' is not defined", name=name))
 
 
+def load_name(frame: Frame, ins: Instruction) -> None:
+    """In the body of a class: what it has set, or a global."""
+    name = str(ins.argval)
+    frame.stack.append(frame.locals[name] if name in frame.locals else read_global(frame, name))
+
+
+def load_classderef(frame: Frame, ins: Instruction) -> None:
+    """In the body of a class: what it has set, or a variable of the function around it."""
+    name = str(ins.argval)
+    frame.stack.append(frame.locals[name] if name in frame.locals else read_cell(frame, name))
+
+
+def setup_annotations(frame: Frame, ins: Instruction) -> None:
+    """In the body of a class: it has annotations."""
+    frame.locals.setdefault("__annotations__", {})
+
+
 def store_global(frame: Frame, ins: Instruction) -> None:
     """Pop into a global, at the end of the trace."""
     frame.tracer.journal.write_global(frame.globals, str(ins.argval), frame.stack.pop())
@@ -198,9 +215,13 @@ def import_from(frame: Frame, ins: Instruction) -> None:
 
 _NAMED: Final = (
     load_const, load_fast, store_fast, delete_fast, make_cell, load_closure, load_deref, store_deref, delete_deref,
-    load_global, store_global, delete_global, load_attr, load_method, store_attr, delete_attr, import_name,
+    load_global, load_name, load_classderef, setup_annotations, store_global, delete_global, load_attr, load_method, store_attr, delete_attr, import_name,
     import_from,
 )  # fmt: skip
-TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}
-# Only class bodies, modules and the interactive prompt use these; such code is never a captured frame.
-REFUSED: Final = "LOAD_NAME STORE_NAME DELETE_NAME LOAD_CLASSDEREF IMPORT_STAR PRINT_EXPR SETUP_ANNOTATIONS"
+TABLE: Final = {
+    "STORE_NAME": store_fast,
+    "DELETE_NAME": delete_fast,
+    **{handler.__name__.upper(): handler for handler in _NAMED},
+}
+# Only modules and the interactive prompt use these; such code is never a captured frame.
+REFUSED: Final = "IMPORT_STAR PRINT_EXPR"
