@@ -171,6 +171,8 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., An
     if in_graph:
         keep_writes(traced)
     module = make_module(traced.graph, traced.constants, "Inference", compilers.sizes)
+    if not in_graph:
+        module.meta["writes"] = tuple(-1 if m.differentiable else m.index for m in traced.effects.mutations)
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = boxed(compilers.inference(module, traced.inputs))
     run = run_inference(traced, compiled, written_in_graph=in_graph)

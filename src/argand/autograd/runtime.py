@@ -88,7 +88,7 @@ def _write_back(mutations: Sequence[Mutation], inputs: Sequence[Any], values: Se
             versions.append(target._version + mutation.bump)
         if mutation.differentiable:
             target.copy_(value)
-        else:
+        elif value is not target:  # else a kernel has written it there
             targets.append(target)
             news.append(value)
     if targets:

@@ -71,10 +71,10 @@ def build(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: 
         graph = run_passes(graph, options.verify)
     with events.stage("native.fuse"):
         schedule = fuse(find_demand(graph), options)
-    events.artifact("fusion", lambda: "\n".join(schedule.decisions))
     with events.stage("native.emit"):
         target = host_target()
         text, functions, work = _emit(schedule, target, options)
+    events.artifact("fusion", lambda: "\n".join(schedule.decisions))
     events.artifact("output_code", lambda: text)
     with events.stage("native.llvm"):
         code, key = object_code(text, target, options) if functions else (b"", "")

@@ -220,6 +220,8 @@ class _Planner:
         place_ = self._strided(output)
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
+        if wanted.into >= 0 and output.op == "input":  # written in place: the tensor itself
+            return base
         number = self._view(base, output, place_)
         strides = wanted.spec.strides
         if not same_layout(output.shape, place_.strides, strides):

@@ -156,7 +156,7 @@ def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) 
     inputs = [spec_of(x) for x in example_inputs]
     tensors = b"".join(writer.blobs)
     parts = {
-        "graph": hexdigest(json.dumps([rows, inputs]).encode(), tensors),
+        "graph": hexdigest(json.dumps([rows, inputs, module.meta.get("writes")]).encode(), tensors),
         "options": options_part(options),
         "state": state_part(),
         "llvmlite": llvmlite.__version__,

@@ -166,6 +166,7 @@ class Output:
     node: Node
     spec: TensorSpec
     memory: int = 0  # equal numbers: views of one tensor in eager; inputs count -1, -2, ...
+    into: int = -1  # the input whose new value this is: its memory may take it
 
 
 @final

@@ -39,9 +39,13 @@ def print_graph(graph: Graph) -> str:
         arguments = ", ".join(names[i] for i in node.inputs)
         kind = print_type(node.shape, node.dtype)
         lines.append(f"{names[node]} = {node.op}{attribute}({arguments}) : {kind}")
-    results = [names[o.node] if isinstance(o, Output) else repr(o) for o in graph.outputs]
+    results = [_print_output(o, names[o.node]) if isinstance(o, Output) else repr(o) for o in graph.outputs]
     lines.append(f"return {', '.join(results)}")
     return "\n".join(lines)
+
+
+def _print_output(output: Output, name: str) -> str:
+    return name if output.into < 0 else f"{name} into {output.into}"
 
 
 def print_attribute(node: Node) -> str:
@@ -71,8 +75,9 @@ def parse_graph(text: str) -> Graph:
             inputs = tuple(None if k == "none" else _spec(k) for k in kinds)
         elif line.startswith("return"):
             for name in filter(None, line[6:].replace(" ", "").split(",")):
+                name, _, into = name.partition("into")
                 node = nodes[name.lstrip("%")]
-                outputs.append(Output(node, _node_spec(node)))
+                outputs.append(Output(node, _node_spec(node), into=int(into or -1)))
         else:
             name, node = _parse_line(line, nodes)
             nodes[name] = node

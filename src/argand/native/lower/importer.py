@@ -108,12 +108,14 @@ class _Importer:
     def _outputs(self, results: Any) -> tuple[Any, ...]:
         listed = results if isinstance(results, list | tuple) else (results,)
         outputs: list[Any] = []
-        for result in listed:
+        into: tuple[int, ...] = self.module.meta.get("writes", ())
+        for position, result in enumerate(listed):
             value = self.values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, Node):
                 spec = spec_of(result.meta["val"], self.express)
                 assert spec is not None
-                outputs.append(Output(value, spec, self.memory[result]))
+                target = into[position] if position < len(into) else -1
+                outputs.append(Output(value, spec, self.memory[result], target))
             else:
                 outputs.append(value)
         return tuple(outputs)

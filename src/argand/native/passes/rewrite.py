@@ -6,6 +6,7 @@ Equal nodes become one on the way (the builder sees to it), and what nobody need
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node, Output
@@ -20,6 +21,6 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     for node in graph.nodes:
         same = build.rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = rule(build, same) or same
-    outputs = tuple(Output(done[o.node], o.spec, o.memory) if isinstance(o, Output) else o for o in graph.outputs)
+    outputs = tuple(replace(o, node=done[o.node]) if isinstance(o, Output) else o for o in graph.outputs)
     layouts = {done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done}
     return Graph.of(graph.inputs, outputs, tuple(done[e] for e in graph.effects), layouts)

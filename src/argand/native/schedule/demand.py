@@ -7,7 +7,7 @@ concatenations, sources of gathers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -17,7 +17,7 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
-from argand.native.schedule.strides import dense, same_layout, strided
+from argand.native.schedule.strides import apart, dense, same_layout, strided
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS
@@ -43,6 +43,7 @@ class Demand:
     operands: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     after: dict[Node, Node] = field(default_factory=dict)  # writes that must follow another write
     regions: dict[Node, Region] = field(default_factory=dict)
+    writes: dict[Node, int] = field(default_factory=dict)  # copies into inputs, and which result each is
     outputs: tuple[Any, ...] = ()
     required: set[Node] = field(default_factory=set)  # computed nodes that need memory
     nodes: tuple[Node, ...] = ()  # topological over ``inputs``
@@ -56,6 +57,14 @@ class Demand:
         if node.op in ("constant", "iota", "size"):
             return None
         return self.layouts.get(node) or contiguous_strides(node.shape)
+
+    def write_aside(self, copy: Node, reason: str) -> str:
+        """Give the new value of an input memory of its own: the caller copies it."""
+        position, target = self.writes.pop(copy), self.regions.pop(copy).owner
+        strides = self.layouts[target]
+        self.layouts[copy] = strides if dense(copy.shape, strides) else contiguous_strides(copy.shape)
+        self.outputs = (*self.outputs[:position], copy, *self.outputs[position + 1 :])
+        return f"write input {target.attribute} aside: {reason}"
 
 
 def find_demand(graph: Graph) -> Demand:
@@ -81,7 +90,7 @@ def find_demand(graph: Graph) -> Demand:
         elif node.kind is Kind.REGION:
             _pieces(demand, node)
     demand.outputs = _outputs(demand, build)
-    demand.nodes = _order(demand, roots_of(graph.effects, demand.outputs))
+    demand.nodes = _order(demand, [*roots_of(graph.effects, demand.outputs), *demand.writes])
     return demand
 
 
@@ -135,27 +144,50 @@ def _prefer_layouts(demand: Demand) -> None:
 def _outputs(demand: Demand, build: Builder) -> tuple[Any, ...]:
     """Results in memory; two that eager keeps apart, or an input and a result, share none."""
     graph = demand.graph
-    owners: dict[Node, int] = {
-        node: -1 - int(node.attribute)  # type: ignore[arg-type]
-        for node in graph.nodes
-        if node.op == "input"
-    }
+    inputs: dict[Any, Node] = {node.attribute: node for node in graph.nodes if node.op == "input"}
+    owners: dict[Node, int] = {node: -1 - position for position, node in inputs.items()}
+    fails = any(node.op == "gather" for node in graph.nodes)  # an index out of range: inputs stay as they are
     results: list[Any] = []
     for output in graph.outputs:
         if not isinstance(output, Output):
             results.append(output)
             continue
-        node = _in_memory(demand, build, output.node, output.spec.strides)
+        if not fails and _takes(graph, output):
+            results.append(_write(demand, inputs, output, len(results)))
+            continue
+        node = _in_memory(demand, build, output.node, output.spec.strides, apart)
         place = strided(node, demand.strides)
         if place is None or owners.setdefault(place.leaf, output.memory) != output.memory:
-            apart = Node("copy", (output.node,), output.node.shape, output.node.dtype)
-            node = _in_memory(demand, build, apart, output.spec.strides)
+            other = Node("copy", (output.node,), output.node.shape, output.node.dtype)
+            node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)
     return tuple(results)
 
 
-def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None) -> Node:
-    """The node if its memory serves, else a copy of it."""
+def _takes(graph: Graph, output: Output) -> bool:
+    """Whether a result may be written into the input whose new value it is."""
+    spec, node = graph.inputs[output.into] if output.into >= 0 else None, output.node
+    if not isinstance(spec, TensorSpec) or node.dtype is None:
+        return False
+    return (spec.shape, spec.dtype) == (node.shape, node.dtype) and apart(spec.shape, spec.strides)
+
+
+def _write(demand: Demand, inputs: dict[Any, Node], output: Output, position: int) -> Node:
+    """The input, which a copy writes; fuse takes it back where that would be too early."""
+    node, number = output.node, output.into
+    target = inputs.setdefault(number, Node("input", (), node.shape, node.dtype, number))
+    _leaf_layout(demand, target)
+    copy = Node("copy", (node,), node.shape, node.dtype)
+    demand.regions[copy] = Region(target, tuple(Affine.of(d) for d in range(len(node.shape))))
+    demand.writes[copy] = position
+    demand.required.add(copy)
+    return target
+
+
+def _in_memory(
+    demand: Demand, build: Builder, node: Node, strides: Shape | None, fits: Callable[[Shape, Shape], bool] = dense
+) -> Node:
+    """The node if its memory serves, else a copy of it, with these strides where they are fit for a copy."""
     place = strided(node, demand.strides)
     if place is not None and (strides is None or same_layout(node.shape, place.strides, strides)):
         if place.leaf.kind in COMPUTED:
@@ -163,7 +195,7 @@ def _in_memory(demand: Demand, build: Builder, node: Node, strides: Shape | None
         return node
     wanted = contiguous_strides(node.shape)
     if strides is not None:
-        if dense(node.shape, strides):
+        if fits(node.shape, strides):
             wanted = strides
         elif _expanded(node.shape, strides):
             narrow = tuple(1 if s == 0 else n for n, s in zip(node.shape, strides, strict=True))

@@ -59,6 +59,7 @@ def fuse(demand: Demand, options: Options) -> Schedule:
     for node in demand.nodes:
         fuser.visit(node)
     fuser.choose_memory()
+    fuser.settle_writes()
     fuser.schedule.order = fuser.running_order()
     return fuser.schedule
 
@@ -79,6 +80,7 @@ class _Fuser:
         self.extents = self.schedule.extents
         self.group_of = self.schedule.group_of
         self.groups: list[Group] = []
+        self.waits: dict[Group, list[Group]] = {}  # what must run before a group for another reason than its reads
         self.made = 0  # groups ever made: each has a bit of its own
         self.pinned: set[Node] = set()  # must be in memory: read through a reshape of no affine form
 
@@ -312,6 +314,50 @@ class _Fuser:
             stack.extend(source_of(i) for i in self.demand.inputs(current))
         return wide <= 1
 
+    def settle_writes(self) -> None:
+        """Let kernels write into inputs where nothing reads the old value, or may fail, later on."""
+        demand, decisions = self.demand, self.schedule.decisions
+        users: dict[Node, list[Node]] = {}
+        for node in self.group_of:
+            for source in self.sources(node):
+                users.setdefault(source, []).append(node)
+        calls = {group for node, group in self.group_of.items() if node.op == "extern"}
+        kept = set(demand.writes.values())
+        returned = {source_of(r) for k, r in enumerate(demand.outputs) if isinstance(r, Node) and k not in kept}
+        for copy in list(demand.writes):
+            target = demand.regions[copy].owner
+            first = self._readers(target, users) | calls
+            first.discard(self.group_of[copy])
+            reason = "a result is its old value" if target in returned else self._wait(self.group_of[copy], first)
+            if reason:
+                decisions.append(demand.write_aside(copy, reason))
+            else:
+                decisions.append(f"write input {target.attribute} in place")
+
+    def _readers(self, target: Node, users: dict[Node, list[Node]]) -> set[Group]:
+        """The groups that read an input, also where they compute again what another group reads it for."""
+        found: set[Group] = set()
+        seen, stack = set(), [target]
+        while stack:
+            for user in users.get(stack.pop(), ()):
+                found.add(self.group_of[user])
+                if user.kind in COMPUTED and user not in self.schedule.in_memory and user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+        return found
+
+    def _wait(self, group: Group, first: set[Group]) -> str:
+        """Make a group run after others; the reason when that cannot be."""
+        if any(other.before & group.bit for other in first):
+            return "a later kernel reads the old value, or calls torch and may fail"
+        for other in first:
+            group.before |= other.bit | other.before
+        for other in self.groups:
+            if other.before & group.bit:
+                other.before |= group.before
+        self.waits.setdefault(group, []).extend(sorted(first, key=lambda other: other.bit))
+        return ""
+
     def running_order(self) -> tuple[Group, ...]:
         """Groups so that each runs after what it reads; ties in program order."""
         order: list[Group] = []
@@ -325,6 +371,8 @@ class _Fuser:
                 other = self.group_of.get(source)
                 if other is not None and other is not group:
                     needs[group].append(other)
+        for group, earlier in self.waits.items():
+            needs[group].extend(earlier)
         stack = [(self.group_of[node], False) for node in reversed(self.demand.nodes) if node in self.group_of]
         while stack:
             group, ready = stack.pop()

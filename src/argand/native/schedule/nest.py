@@ -12,7 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 from argand.native.ir.affine import Affine, NotAffine
-from argand.native.ir.loops import Accumulate, Compute, Constant, Coordinate, Kernel, Load, Statement, Store, ValueId
+from argand.native.ir.loops import (
+    Accumulate,
+    Compute,
+    Constant,
+    Coordinate,
+    Kernel,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    ValueId,
+    walk,
+)
 from argand.native.ir.tensor import OPS, Kind, Node
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
@@ -50,7 +62,7 @@ class _Nest:
         self.schedule, self.demand = schedule, schedule.demand
         # Numbering the variables from 0 makes kernels of equal layers equal.
         order = sorted(group.variables)
-        self.group = group.copy()
+        self.whole, self.group = group, group.copy()
         self.group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
         self.extents = {k: schedule.extents[var] for k, var in enumerate(order)}
         self.outer = self.group.outer or frozenset()
@@ -88,7 +100,15 @@ class _Nest:
             [(s.depth, s.inner, tuple(s.statements)) for s in loops],
             tuple(self.scratch),
         )
-        return kernel, tuple(self.buffers)
+        late = [
+            n
+            for n in stored
+            if n in self.demand.writes and _read_late(kernel, self.buffers[self.demand.regions[n].owner])
+        ]
+        for node in late:
+            reason = "another element of this kernel reads the old value"
+            self.schedule.decisions.append(self.demand.write_aside(node, reason))
+        return _Nest(self.schedule, self.whole).run() if late else (kernel, tuple(self.buffers))
 
     # --- where things go ---------------------------------------------------------------------
 
@@ -338,6 +358,29 @@ class _Nest:
         buffer = self._buffer(place.leaf)
         index = Affine(place.offset)
         return self._emit(stage, Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
+
+
+def _read_late(kernel: Kernel, buffer: int) -> bool:
+    """Whether an element may be read after it was written: in a later loop, or as another element of the same."""
+    written: object = None
+    early: list[object] = []
+    for top in kernel.body:
+        found = [s for s in walk((top,)) if isinstance(s, Load | Store) and s.buffer == buffer]
+        if found and isinstance(found[-1], Store):
+            if any(s.index != found[-1].index for s in found):
+                return True
+            written = _span(found[-1], top)
+        elif found and written:
+            return True
+        early += [_span(s, top) for s in found]
+    return any(span != written for span in early)
+
+
+def _span(access: Load | Store, top: Statement) -> object:
+    """The elements that a statement walks over, whatever its loops are called."""
+    extents = {s.var: s.extent for s in walk((top,)) if isinstance(s, Loop)}
+    steps = sorted((step, extents.get(var, var), var in extents) for var, step in access.index.terms)
+    return access.index.constant, steps, isinstance(access, Load) and bool(access.indirect)
 
 
 def _known(node: Node) -> DType:

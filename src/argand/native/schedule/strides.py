@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from argand.native.ir.tensor import Kind, Node
-from argand.native.ir.types import Shape, contiguous_strides, divides
+from argand.native.ir.types import Shape, at_least, contiguous_strides, divides
 
 
 @final
@@ -83,6 +83,16 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
 def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     """Whether two stride tuples address the same elements; sizes 0 and 1 do not matter."""
     return 0 in shape or all(a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1)
+
+
+def apart(shape: Shape, strides: Shape) -> bool:
+    """Whether no two elements share memory."""
+    step = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
+        if not at_least(stride, step):
+            return False
+        step = stride * size
+    return True
 
 
 def dense(shape: Shape, strides: Shape) -> bool:
