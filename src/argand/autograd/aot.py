@@ -79,9 +79,7 @@ def compile_with_autograd(
 def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> Callable[..., Any]:
     """The same, with everything the caller wants in one object."""
     program, rebuild = _flatten(run_graph(gm))
-    table = gm.meta.get("sizes")
-    if table is not None:
-        compilers = dataclasses.replace(compilers, sizes=OpenSizes(gm, table), remember=None)
+    compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
     traced = _try_trace(program, example_inputs, compilers)
     if traced is None:
         return gm.forward
@@ -149,13 +147,14 @@ def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | 
     if place is None or not key:
         return run
     text = backward and compilers.backward.text(backward, _examples(backward))  # type: ignore[attr-defined]
-    if (backward is None or text) and stored.save(place, traced, key, text or None):
-        run.stored_key = place.key
+    if backward is None or text:
+        run.stored_key = stored.save(place, traced, key, text or None)
     return run
 
 
 def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
     """What a program restored from disk needs beyond its forward."""
+    compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
     return _halves(_flatten(run_graph(gm))[0], traced, backward, compilers)
 
 

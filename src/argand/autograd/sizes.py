@@ -8,6 +8,7 @@ no graph can show: ``Specialise``. In: two traces of one program. Out: its graph
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +45,8 @@ class Ratio:
 class OpenSizes:
     """The open sizes of one program: their table, its twin, and the inputs they come from."""
 
-    def __init__(self, module: GraphModule, table: SizeTable) -> None:
-        self.table, self.twin = table, table.twin()
-        nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-        self.shown = [node.meta.get("example_value") for node in nodes]
+    def __init__(self, shown: Sequence[Any], table: SizeTable) -> None:
+        self.table, self.shown = table, shown  # what stands for each input
         self.places: dict[Symbol, int] = {}  # inputs that are sizes
         for place, value in enumerate(self.shown):
             if isinstance(value, SizeInt) and value.expr.terms[0][0]:
@@ -56,6 +55,18 @@ class OpenSizes:
                 self.places[symbol] = place
         self._pairs: dict[tuple[int, int], int] = {}
         self._opened: set[int] = set()  # integers that were found to be sizes
+
+    @functools.cached_property
+    def twin(self) -> SizeTable:
+        """Other samples, for a second trace."""
+        return self.table.twin()
+
+    @staticmethod
+    def of(module: GraphModule) -> OpenSizes | None:
+        """The open sizes of a captured graph."""
+        table = module.meta.get("sizes")
+        shown = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"]
+        return None if table is None else OpenSizes(shown, table)
 
     def fakes(self, examples: Sequence[Any], table: SizeTable) -> list[Any]:
         """Inputs for a trace at the samples of a table."""

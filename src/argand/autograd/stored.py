@@ -3,7 +3,9 @@
 In: a torch-level graph, example inputs, options. Out: a ``Place`` (key and data of the program) to look
 under and to store to. An entry holds what run-time glue needs of the trace, the keys of the compiled
 halves, and, for the rare roads (a backward of some results only, ``create_graph``, a half that was
-evicted), the program and its backward as graphs, decoded when first asked for.
+evicted), the program and its backward as graphs, decoded when first asked for. Where sizes are open the key has
+their names and what capture knows of them. What the trace found out besides is part of a second key, under
+which the entry lies; the first leads there when it holds for the sizes at hand.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.support import events
 from argand.support.options import Options
+from argand.support.symbols import SizeInt
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view)
 _PLAIN_FIELDS: Final = (
@@ -44,17 +47,22 @@ class Place(NamedTuple):
     parts: dict[str, str]
     program: bytes
     options: Options
+    table: Any = None  # of open sizes
+    facts: tuple[Any, ...] = ()  # known of them before the trace
 
 
 def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str) -> Place | None:
     """Where the entry of a program belongs; None, with a count of why, when it cannot have one."""
     if not options.cache:
         return None
+    table = gm.meta.get("sizes")
+    facts = () if table is None else tuple(table.relied)
     try:
         program = _program(gm)
         parts = {
             "program": hexdigest(program),
-            "inputs": json.dumps(_inputs(inputs)),
+            "inputs": json.dumps(_inputs(gm, inputs)),
+            **({} if table is None else {"sizes": _signature(table)}),
             "state": json.dumps(_state()),
             "options": options_part(options),
             "joint pass": joint_pass,
@@ -63,7 +71,7 @@ def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pas
     except Unstorable as reason:
         bypass(str(reason))
         return None
-    return Place(make_key("autograd", parts), parts, program, options)
+    return Place(make_key("autograd", parts), parts, program, options, table, facts)
 
 
 def bypass(reason: str) -> None:
@@ -72,21 +80,37 @@ def bypass(reason: str) -> None:
 
 
 def _program(gm: GraphModule) -> bytes:
-    if gm.meta.get("sizes") is not None:
-        raise Unstorable("a graph with symbolic sizes")
     # the tensor of a get_attr is the caller's, who may change it: a copy of it would be wrong
     if any(node.op == "get_attr" for node in gm.graph.nodes):
         raise Unstorable("a tensor of the caller inside of the graph")
     return json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
 
 
-def _inputs(inputs: Sequence[Any]) -> list[Any]:
+def _signature(table: Any) -> str:
+    """The open sizes, and all that is known of them."""
+    limits = [f"{s} in {s.minimum}..{s.maximum or ''}" for s in table.samples]
+    return "; ".join([*limits, *map(str, table.relied)])
+
+
+def _named(shown: Any, value: Any, table: Any) -> Any:
+    """The data of an input, open sizes by their expressions."""
+    if isinstance(shown, SizeInt):
+        return str(shown)
+    data = spec_of(value)
+    if isinstance(value, torch.Tensor) and table is not None:
+        for place, reals, fakes in ((1, value.shape, shown.shape), (2, value.stride(), shown.stride())):
+            data[place] = [r if r == n else str(table.express(n)) for r, n in zip(reals, fakes, strict=True)]
+    return data
+
+
+def _inputs(gm: GraphModule, inputs: Sequence[Any]) -> list[Any]:
     """Everything a trace reads of its inputs."""
     objects: dict[int, int] = {}
     storages: dict[int, int] = {}
     rows: list[Any] = []
-    for index, value in enumerate(inputs):
-        row = [spec_of(value)]
+    nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for index, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
+        row = [_named(node.meta.get("example_value"), value, gm.meta.get("sizes"))]
         if isinstance(value, torch.Tensor):
             same = objects.setdefault(id(value), index)
             first = storages.setdefault(value.untyped_storage()._cdata, index)
@@ -111,22 +135,24 @@ def _state() -> list[Any]:
 # --- storing -------------------------------------------------------------------------------------
 
 
-def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> bool:
-    """Store a traced program whose forward (and backward) graphs have these keys."""
+def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> str:
+    """Store a traced program whose forward (and backward) graphs have these keys; its own key, "" if it cannot be."""
     writer = Writer(_RECORDS)
     rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations)
+    table, shown = place.table, traced.inputs if place.table is None else traced.sizes.shown
     try:
         data = [
             writer.write(plain),
-            [isinstance(value, torch.Tensor) for value in traced.inputs],
-            [spec_of(fake) for fake in traced.tangent_fakes],
+            [isinstance(x, torch.Tensor) or (writer.write(x) if isinstance(x, SizeInt) else None) for x in shown],
+            [spec_of(fake, table) for fake in traced.tangent_fakes],
             [forward, backward.key if backward else ""],
+            None if table is None else writer.write(table.state()),
         ]
     except Unstorable as reason:
         bypass(str(reason))
-        return False
+        return ""
     sections = {
         "about": about("autograd", place.parts),
         "data": json.dumps(data).encode(),
@@ -136,19 +162,36 @@ def save(place: Place, traced: Traced, forward: str, backward: GraphText | None)
         "backward.tensors": backward.tensors if backward else b"",
     }
     store = open_store(place.options)
-    return store is not None and store.put(place.key, sections)
+    if store is None:
+        return ""
+    key, more = place.key, [] if table is None else [fact for fact in table.relied if fact not in place.facts]
+    if more:
+        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in more]).encode()
+        key = hexdigest(place.key.encode(), facts)
+        store.put(place.key, {"about": sections["about"], "facts": facts, "key": key.encode()})
+    return key if store.put(key, sections) else ""
 
 
 # --- restoring -----------------------------------------------------------------------------------
 
 
-def restore(key: str, options: Options, compilers: Callable[[], Any]) -> Callable[..., Any] | None:
-    """The callable of a stored program; ``compilers`` are made only for what the entry lacks."""
+def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any = None) -> Callable[..., Any] | None:
+    """The callable of a stored program; ``compilers`` are made only for what the entry lacks.
+
+    ``table`` are the open sizes of this call, when it is not known yet whether the program is for them.
+    """
     store = open_store(options)
     sections = store and store.get(key, kind="autograd")
     if store is None or not sections:
         return None
+    run: Any
     try:
+        if "facts" in sections:
+            facts = guarded(lambda: _facts(sections, table))
+            run = restore(sections["key"].decode(), options, compilers) if facts else None
+            if run is not None:
+                table.facts.extend(facts)
+            return run
         traced, keys = guarded(lambda: _read(sections))
     except Damaged as error:
         store.set_aside(key, error)
@@ -157,7 +200,6 @@ def restore(key: str, options: Options, compilers: Callable[[], Any]) -> Callabl
     forward = compiler.load(keys[0])
     if forward is None:
         return None
-    run: Any
     if traced.training:
         late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
         run = run_training(traced, forward, late.backward, late.again)
@@ -167,16 +209,32 @@ def restore(key: str, options: Options, compilers: Callable[[], Any]) -> Callabl
     return run
 
 
+def _facts(sections: Mapping[str, bytes], table: Any) -> list[Any]:
+    """What a program relies on besides what its first key says; nothing when that is not so for these sizes."""
+    from argand.ops.sizes import Fact  # noqa: PLC0415  # only where sizes are open
+
+    facts = [Fact(*Reader().read(row)) for row in json.loads(sections["facts"])]
+    return facts if table is not None and all(fact.holds(table.reals) for fact in facts) else []
+
+
 def _read(sections: Mapping[str, bytes]) -> tuple[Traced, list[str]]:
-    plain, inputs, tangents, keys = json.loads(sections["data"])
-    fields = Reader(sections["tensors"], _RECORDS).read(plain)
+    plain, inputs, tangents, keys, state = json.loads(sections["data"])
+    table = sizes = None
+    if state is not None:
+        from argand.autograd.sizes import OpenSizes  # noqa: PLC0415  # only where sizes are open
+        from argand.ops.sizes import SizeTable  # noqa: PLC0415
+
+        table = SizeTable.restored(*Reader().read(state))
+        sizes = OpenSizes([read_spec(row, table) for row in inputs], table)
+    fields = Reader(sections["tensors"], _RECORDS, table).read(plain)
     nothing = torch.empty(0)
     traced = Traced(
         graph=torch.fx.Graph(),
         constants={},
-        inputs=[nothing if is_tensor else None for is_tensor in inputs],
-        tangent_fakes=[read_spec(spec) for spec in tangents],
+        inputs=[nothing if row is True else None for row in inputs],
+        tangent_fakes=[read_spec(spec, table) for spec in tangents],
         **{name: fields[name] for name in _PLAIN_FIELDS},
+        sizes=sizes,
     )
     if type(traced.effects) is not Effects or not all(type(key) is str for key in keys):
         raise Damaged("no traced program")
@@ -218,7 +276,8 @@ class _Late:
         """The same from the graphs in the entry, as a cold compile has them."""
         from argand.autograd.aot import late_halves  # noqa: PLC0415  # the tracer: rarely needed
 
-        program = read_graph(json.loads(self.sections["program"]), b"", values=False)
+        table = self.traced.sizes and self.traced.sizes.table
+        program = read_graph(json.loads(self.sections["program"]), b"", table, values=False)
         rows, tensors = json.loads(self.sections["backward"]), self.sections["backward.tensors"]
-        module = read_graph(rows, tensors, values=True)
+        module = read_graph(rows, tensors, table, values=True)
         return late_halves(program, self.traced, module, self.compilers())

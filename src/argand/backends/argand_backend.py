@@ -62,7 +62,7 @@ def compile_fx(
         bypass("a joint pass without a cache_id")
     else:
         place = place_of(graph, example_inputs, chosen, name)
-    run = restore(place.key, chosen, make) if place else None
+    run = restore(place.key, chosen, make, place.table) if place else None
     if run is None:
         from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 

@@ -149,11 +149,9 @@ class GraphCompiler:
 
 
 def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) -> GraphText:
-    if module.meta.get("sizes") is not None:
-        raise values.Unstorable("a graph with symbolic sizes")
     writer = GraphWriter()
     rows = write_graph(module, writer, values=True)
-    inputs = [spec_of(x) for x in example_inputs]
+    inputs = [spec_of(x, module.meta.get("sizes")) for x in example_inputs]
     tensors = b"".join(writer.blobs)
     parts = {
         "graph": hexdigest(json.dumps([rows, inputs, module.meta.get("writes")]).encode(), tensors),

@@ -7,6 +7,7 @@ a constant. In: symbols with their real sizes. Out: expressions of integers, and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
@@ -38,11 +39,11 @@ def _primes(low: int, high: int) -> list[int]:
     return [n for n in range(low, high) if all(n % k for k in range(2, int(n**0.5) + 1))]
 
 
-# The first ones at uneven distances: with 101, 103 and then 107, 109 no twin would tell a - 2 from b.
-_CANDIDATES: Final = (
-    *(101, 113, 137, 109, 163, 127, 191, 149),
-    *(*_primes(_FIRST, 400), *reversed(_primes(11, _FIRST)), *_primes(400, 5000)),
-)
+@functools.cache
+def _candidates() -> tuple[int, ...]:
+    # The first ones at uneven distances: with 101, 103 and then 107, 109 no twin would tell a - 2 from b.
+    first = (101, 113, 137, 109, 163, 127, 191, 149)
+    return (*first, *_primes(_FIRST, 400), *reversed(_primes(11, _FIRST)), *_primes(400, 5000))
 
 
 class Specialise(BaseException):
@@ -138,7 +139,7 @@ class SizeTable:
         taken = {prime for prime, _ in self._primes.values()}
         high = symbol.maximum
         for times in _TIMES if about else (1,):
-            for prime in _CANDIDATES:
+            for prime in _candidates():
                 n = prime * times
                 if (
                     prime in taken
@@ -267,6 +268,32 @@ class SizeTable:
         if not fact.holds(self.samples):
             raise Unfit(fact)
         self.facts.append(fact)
+
+    @property
+    def relied(self) -> list[Fact]:
+        """The facts about its symbols that hold in each call."""
+        facts = dict.fromkeys((*self._wanted, *self.facts))
+        return [fact for fact in facts if fact.symbols <= self.samples.keys()]
+
+    def state(self) -> tuple[Any, ...]:
+        """All that another process needs to read integers as this table does, for ``restored``."""
+        symbols = [(symbol, real, *self._primes[symbol]) for symbol, real in self.reals.items()]
+        facts = [(fact.operator, fact.left, fact.right) for fact in self.relied]
+        return symbols, [*self._values.items()], [*self.constants], [*self.ambiguous], facts
+
+    @classmethod
+    def restored(cls, symbols: Any, values: Any, constants: Any, ambiguous: Any, facts: Any) -> SizeTable:
+        """The table of a state."""
+        made = cls(facts=[Fact(*row) for row in facts])
+        for symbol, real, prime, times in symbols:
+            made.samples[symbol], made.reals[symbol], made._primes[symbol] = prime * times, real, (prime, times)
+        for expr, number in values:
+            made._values[expr] = number
+            if number > _SMALL:
+                made._known.setdefault(number, expr)
+        made.constants, made.ambiguous = set(constants), set(ambiguous)
+        made._least = min((*(row[2] for row in symbols), *made._known), default=0)
+        return made
 
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""

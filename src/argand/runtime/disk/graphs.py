@@ -2,7 +2,8 @@
 
 In: a GraphModule, at torch or aten level. Out: nodes as rows (a stable text for keys), and the module
 back from them. Kept: structure, names, constants, the region of a checkpoint, and for aten graphs the
-metadata of each value. Not kept: the user's lines, which move without changing anything.
+metadata of each value. Sizes that are open are expressions: their samples differ from process to process. Not
+kept: the user's lines, which move without changing anything.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from argand.runtime.disk.values import Reader, Unstorable, Writer, extent
 from argand.runtime.lifetimes import LazyGraph
 
 
-def spec_of(value: Any) -> Any:
-    """The data of a fake: what compiled code may rely on."""
+def spec_of(value: Any, table: Any = None) -> Any:
+    """The data of a fake: what compiled code may rely on. ``table``: what its sizes stand for."""
     if isinstance(value, torch.Tensor):
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise Unstorable(f"a tensor of type {type(value).__name__}")
@@ -27,25 +28,26 @@ def spec_of(value: Any) -> Any:
         kind = [str(value.dtype), str(value.device), str(value.layout), *flags]
         if value.layout is not torch.strided:
             raise Unstorable(f"a tensor of layout {value.layout}")
-        return ["~", *map(_sizes, (value.shape, value.stride())), *kind]
+        return ["~", *(_sizes(row, table) for row in (value.shape, value.stride())), *kind]
     if isinstance(value, tuple | list):
-        return ["(", *map(spec_of, value)]
+        return ["(", *(spec_of(item, table) for item in value)]
     return Writer().write(value)
 
 
-def _sizes(sizes: Any) -> list[int]:
-    if any(type(size) is not int for size in sizes):
-        raise Unstorable("a symbolic size")
-    return list(sizes)
+def _sizes(sizes: Any, table: Any) -> list[Any]:
+    found = sizes if table is None else map(table.express, sizes)
+    return [size if type(size) is int else Writer().write(size) for size in found]
 
 
-def read_spec(data: Any) -> Any:
+def read_spec(data: Any, table: Any = None) -> Any:
     """A fake from its data."""
+    read = Reader(sizes=table).read
     if type(data) is not list or data[0] not in ("~", "("):
-        return Reader().read(data)
+        return read(data)
     if data[0] == "(":
-        return tuple(read_spec(item) for item in data[1:])
+        return tuple(read_spec(item, table) for item in data[1:])
     _, shape, strides, dtype, device, _, conj, neg = data
+    shape, strides = ([int(read(size)) for size in row] for row in (shape, strides))
     kind = getattr(torch, dtype.removeprefix("torch."))
     if device != "cpu" or extent(tuple(shape), tuple(strides)) < 0:
         return torch.empty_strided(shape, strides, dtype=kind, device="meta")
@@ -72,11 +74,14 @@ class GraphWriter(Writer):
 def write_graph(module: GraphModule, writer: GraphWriter, *, values: bool) -> list[Any]:
     """One row per node; ``values`` for aten graphs: the metadata of results belongs to them."""
     rows: list[Any] = []
+    table = module.meta.get("sizes")
     for node in module.graph.nodes:
         row = [node.op, node.name, _target(module, node, writer)]
         row += [writer.write(node.args), writer.write(node.kwargs)]
         known = node.meta.get("val" if values else "checkpoint")
-        row.append(None if node.op == "output" else spec_of(known))
+        row.append(None if node.op == "output" else spec_of(known, table))
+        if table is not None and node.op == "placeholder" and not values:
+            row.append(spec_of(node.meta["example_value"], table))
         writer.numbers[node] = len(rows)
         rows.append(row)
     return rows
@@ -108,8 +113,8 @@ def _target(module: GraphModule, node: Node, writer: Writer) -> Any:
 
 
 class _GraphReader(Reader):
-    def __init__(self, tensors: bytes) -> None:
-        super().__init__(tensors)
+    def __init__(self, tensors: bytes, table: Any) -> None:
+        super().__init__(tensors, sizes=table)
         self.nodes: list[Node] = []
 
     @override
@@ -119,9 +124,9 @@ class _GraphReader(Reader):
         return super().read(item)
 
 
-def read_graph(rows: list[Any], tensors: bytes, *, values: bool) -> GraphModule:
+def read_graph(rows: list[Any], tensors: bytes, table: Any = None, *, values: bool) -> GraphModule:
     """The module of rows that ``write_graph`` made."""
-    graph, constants, reader = Graph(), {}, _GraphReader(tensors)
+    graph, constants, reader = Graph(), {}, _GraphReader(tensors, table)
     for row in rows:
         op, name, target, args, kwargs = row[:5]
         if op == "get_attr":
@@ -134,6 +139,11 @@ def read_graph(rows: list[Any], tensors: bytes, *, values: bool) -> GraphModule:
         read_args, read_kwargs = reader.read(args), reader.read(kwargs)
         node = graph.create_node(op, target, read_args, read_kwargs, name)
         if row[5] is not None:
-            node.meta["val" if values else "checkpoint"] = read_spec(row[5])
+            node.meta["val" if values else "checkpoint"] = read_spec(row[5], table)
+        if len(row) > 6:
+            node.meta["example_value"] = read_spec(row[6], table)
         reader.nodes.append(node)
-    return LazyGraph(constants, graph, "Stored")
+    module = LazyGraph(constants, graph, "Stored")
+    if table is not None:
+        module.meta["sizes"] = table
+    return module

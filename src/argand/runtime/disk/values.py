@@ -23,6 +23,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from argand.customops.registry import version_of
 from argand.runtime.disk.format import Damaged
+from argand.support.symbols import Apply, Expr, SizeInt, Symbol
 
 # Operators of these namespaces come with torch and change only with its version.
 TORCH_NAMESPACES: Final = frozenset(
@@ -33,12 +34,23 @@ MAX_CONSTANTS: Final = 256 << 20  # bytes of tensors in one entry: more belongs 
 _PLAIN: Final = frozenset((type(None), bool, int, float, str))
 _SEQUENCES: Final[Mapping[type, str]] = {tuple: "(", list: "[", immutable_list: "["}
 _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format)
+_RARE: Final[Mapping[type, tuple[str, Callable[[Any], tuple[Any, ...]]]]] = {  # name, what is written of it
+    torch.device: ("device", lambda value: (str(value),)),
+    torch.Size: ("size", tuple),
+    type(...): ("...", lambda _: ()),
+    complex: ("complex", lambda value: (value.real, value.imag)),
+    bytes: ("bytes", lambda value: (value.hex(),)),
+    slice: ("slice", lambda value: (value.start, value.stop, value.step)),
+    range: ("range", lambda value: (value.start, value.stop, value.step)),
+    SizeInt: ("open", lambda value: (value.expr,)),  # its sample is of this process
+}
 # Where functions without a true module live.
 _HOMES: Final = (
     *("torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor"),
     *("torch._C._linalg", "torch._C._fft", "torch._C._special"),
 )
 Records = tuple[Callable[..., Any], ...]  # classes and functions that data may name
+_ATOMS: Final = (Symbol, Apply)
 # What reading wrong data can raise.
 _WRONG_DATA: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
 
@@ -55,7 +67,7 @@ class Writer:
     def __init__(self, records: Records = ()) -> None:
         self.blobs: list[bytes] = []
         self.size = 0
-        self._records = records
+        self._records = (*records, *_ATOMS)
         self._functions: dict[Any, list[Any]] = {}
 
     def write(self, value: Any) -> Any:
@@ -79,20 +91,13 @@ class Writer:
     def _rare(self, value: Any, kind: type) -> Any:
         if isinstance(value, _NAMED):
             return ["torch", str(value).removeprefix("torch.")]
-        if kind is torch.device:
-            return ["device", str(value)]
-        if kind is torch.Size:
-            return ["size", *value]
-        if value is ...:
-            return ["..."]
-        if kind is complex:
-            return ["complex", value.real, value.imag]
-        if kind is bytes:
-            return ["bytes", value.hex()]
+        if kind in _RARE:
+            name, parts = _RARE[kind]
+            return [name, *map(self.write, parts(value))]
+        if kind is Expr:
+            return ["sum", *([times, *map(self.write, product)] for product, times in value.terms)]
         if kind in (set, frozenset):
             return [kind.__name__, *sorted(map(self.write, value), key=json.dumps)]
-        if kind in (slice, range):
-            return [kind.__name__, *map(self.write, (value.start, value.stop, value.step))]
         if callable(value):
             if value in self._records:
                 return ["known", value.__name__]
@@ -176,11 +181,11 @@ def find_function(module: str, path: str) -> Any:
 
 
 class Reader:
-    """Data back to values."""
+    """Data back to values; ``sizes`` is the table of symbols in them."""
 
-    def __init__(self, tensors: bytes = b"", records: Records = ()) -> None:
+    def __init__(self, tensors: bytes = b"", records: Records = (), sizes: Any = None) -> None:
         self._tensors = tensors
-        self._records = {kind.__name__: kind for kind in records}
+        self._records = {kind.__name__: kind for kind in (*records, *_ATOMS)}
         self._read: Mapping[str, Callable[[list[Any]], Any]] = {
             "(": lambda item: tuple([self.read(x) for x in item[1:]]),
             "[": lambda item: [self.read(x) for x in item[1:]],
@@ -193,6 +198,8 @@ class Reader:
             "torch": lambda item: _of_kind(getattr(torch, item[1], None), _NAMED),
             "device": lambda item: torch.device(item[1]),
             "size": lambda item: torch.Size(item[1:]),
+            "sum": lambda item: Expr({tuple(map(self.read, product)): int(times) for times, *product in item[1:]}),
+            "open": lambda item: sizes.size(self.read(item[1])),
             "...": lambda _: ...,
             "complex": lambda item: complex(item[1], item[2]),
             "bytes": lambda item: bytes.fromhex(item[1]),
