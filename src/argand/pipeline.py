@@ -151,7 +151,8 @@ def _make_region(
     if chosen.debug_dir:
         logs.write_to(chosen.debug_dir)
     record = record or getattr(bound.function, "record_frame", None)  # report.explained
-    histories = SizeHistories() if dynamic or bound.name in _TAKE_OPEN_SIZES else None
+    open_sizes = bound.name in _TAKE_OPEN_SIZES or hasattr(bound.function, "open_sizes")  # the latter: packages
+    histories = SizeHistories() if dynamic or open_sizes else None
     compile_frame: Callable[[FrameView], Any] = functools.partial(_compile_frame, bound, chosen, record, histories)
     if hasattr(bound.function, "watch"):
         compile_frame = bound.function.watch(compile_frame)
@@ -175,7 +176,7 @@ def _compile_frame(
         if restored is not None:
             return restored
     # the interpreter takes longer to import than a restored frame to run
-    from argand.capture.finish import Captured  # noqa: PLC0415
+    from argand.capture.finish import Captured, Skipped  # noqa: PLC0415
     from argand.capture.size_plan import Plan  # noqa: PLC0415
     from argand.capture.trace import capture_frame  # noqa: PLC0415
 
@@ -195,10 +196,10 @@ def _compile_frame(
     )
     if history is not None:
         history.fixed.update(plan.pinned)
+    if shelf is not None and isinstance(captured, Captured | Skipped):
+        shelf.keep(captured)
     if not isinstance(captured, Captured):
         return None if captured is None else _native.SKIP
     if record is not None:
         record(captured)
-    if shelf is not None:
-        shelf.keep(captured)
     return captured

@@ -243,6 +243,147 @@ def test_effects_are_replayed(tmp_path):
     assert heard.total("restores") == 1, reasons(heard)
 
 
+BROKEN = """
+import functools
+import torch
+from torch import nn
+
+LOG = []
+SHIFT = 2.0
+
+def note(value):
+    LOG.append(type(value).__name__)
+    return 3.0
+
+class Guarded(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        try:
+            y = y + int(y.sum().item() * 0 + 1)
+            self.check(y)
+        except ValueError as error:
+            y = y * len(str(error))
+        return y.cos() + SHIFT
+    def check(self, y):
+        if y.sum() > -1e9:
+            raise ValueError("four")
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(4, 4), Guarded()])
+    def forward(self, x):
+        total = torch.zeros(())
+        def add(value):
+            nonlocal total
+            total = total + value.mean()
+            return total
+        for name, part in zip("ab", self.parts):
+            x = part(x)
+            if add(x) > 1e9:
+                x = x * 2
+            print(name, end="")
+        scale = note(x)
+        return {"out": x * scale + add(x) * 5}
+
+def make():
+    torch.manual_seed(0)
+    return Model()
+"""
+
+BROKEN_EDITS = {
+    "before the break": ("y = x.sin()", "y = x.tan()"),
+    "after the break": ("add(x) * 5", "add(x) * 7"),
+    "in the handler": ("y * len", "y - len"),
+    "in the inlined frame": ("y.cos() + SHIFT", "y.cos() - SHIFT"),
+    "the operation": ("return 3.0", "return 9.0"),
+    "a global read after it": ("SHIFT = 2.0", "SHIFT = 4.0"),
+    "the nested function": ("total + value.mean()", "total - value.mean()"),
+    "the exception": ('"four"', '"fourteen"'),
+}
+
+
+def test_graph_breaks_are_restored(tmp_path):
+    first = run(load(BROKEN).make, tmp_path)
+    assert first.total("compiles") > 5
+    assert not first.total("cache.bypass"), reasons(first)
+    for text in (BROKEN, "# moved\n" + BROKEN):
+        heard = run(load(text).make, tmp_path)
+        assert heard.total("compiles") == 0, reasons(heard)
+        assert heard.total("restores") >= first.total("compiles")
+
+
+@pytest.mark.parametrize("edit", BROKEN_EDITS)
+def test_edits_around_graph_breaks_are_noticed(tmp_path, edit):
+    run(load(BROKEN).make, tmp_path)
+    old, new = BROKEN_EDITS[edit]
+    assert BROKEN.count(old) == 1
+    run(load(BROKEN.replace(old, new)).make, tmp_path)  # the results are compared
+    assert run(load(BROKEN).make, tmp_path).total("compiles") == 0
+
+
+def test_frames_without_a_graph_are_restored_where_they_are_the_same(tmp_path):
+    text = """
+LIMIT = 3
+def settle(a, b):
+    return {"out": a + b if a < LIMIT else a - b}
+"""
+    for change in ("LIMIT = 3", "LIMIT = 1"):
+        for expected in (0, 1):
+            argand.reset()
+            settle = load(text.replace("LIMIT = 3", change)).settle
+            compiled = argand.compile(settle, options={"cache_dir": str(tmp_path), "strict": True})
+            with events.collect() as heard:
+                assert compiled(2, 5) == settle(2, 5)
+            assert heard.total("restores") == expected, reasons(heard)
+    argand.reset()
+    with events.collect() as heard:  # with tensors there is one
+        assert torch.equal(compiled(torch.ones(()), torch.ones(3))["out"], torch.zeros(3))
+    assert heard.total("compiles")
+
+
+def test_restored_guards_tell_the_users_lines(filled):
+    lines = {}
+    for name, head in (("traced", ""), ("restored", "\n\n# moved\n")):
+        argand.reset()
+        module = load(head + PROGRAM)
+        model = module.make()
+        directory = filled if name == "restored" else filled / "other"
+        compiled = argand.compile(model, options={"cache_dir": str(directory), "strict": True})
+        with events.collect() as heard:
+            compiled(torch.ones(2, 4))
+            module.SCALE = 7.0
+            compiled(torch.ones(2, 4))
+            model.mode = "hard"
+            compiled(torch.ones(2, 4))
+        assert heard.total("restores") == (name == "restored"), reasons(heard)
+        rows = [e for e in heard.events if isinstance(e, events.Count) and e.counter == "recompiles"]
+        lines[name] = [e.detail for e in rows]
+    at = 1 + PROGRAM.split("\n").index('        x = helper(self.linear(x)) * SCALE + TABLE["shift"]')
+    assert lines["traced"][0] == f"`SCALE` was 2.0, is 7.0 [stored_program.py:{at} in forward]"
+    assert lines["restored"][0] == f"`SCALE` was 2.0, is 7.0 [stored_program.py:{at + 3} in forward]"
+    assert "`self.mode` was 'soft', is 'hard' [stored_program.py:" in lines["restored"][1]
+
+
+SAME = """
+import torch
+def outer(scale):
+    def inner(x):
+        return x * scale
+    return inner
+one = outer(2.0)
+two = one
+def make():
+    return lambda x: {"out": one(x) + (1 if one is two else 5)}
+"""
+
+
+def test_objects_that_were_one_stay_one(tmp_path):
+    run(load(SAME).make, tmp_path)
+    assert run(load(SAME).make, tmp_path).total("restores") == 1
+    run(load(SAME.replace("two = one", "two = outer(2.0)")).make, tmp_path)  # the results are compared
+
+
 @pytest.mark.parametrize(
     "question",
     ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", "torch.get_num_threads()", 'hash("a") % 7', "constant()"],

@@ -3,9 +3,6 @@
 In: the frames a break went through, innermost first. Out: statements that run the one operation in Python and
 go on in resume functions. Outer frames call the inner one through a thunk, so that all of them are one
 frame again for the next capture.
-
-A loop with breaks would nest one call per break. So a resume function that is entered from here returns
-its continuation as a `Tail` instead of calling it, and the first compiled function runs the chain.
 """
 
 from __future__ import annotations
@@ -20,31 +17,11 @@ from typing import Any, Final, final
 from argand.capture import operate
 from argand.capture.bytecode import Instruction, handled_slots, live_locals, make_resume
 from argand.capture.frame import Frame, Restart
-from argand.capture.markers import END, NULL
+from argand.capture.markers import NULL
 from argand.capture.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.rebuild import Rebuilder
-from argand.capture.tracebacks import raise_at
+from argand.capture.tails import NAMES, entered_code
 from argand.support.errors import Break, CaptureBreak
-
-TAIL: Final = "argand: entered by a compiled function"  # in co_consts of such resume code
-
-
-@final
-class Tail:
-    """What to call next, instead of having called it."""
-
-    __slots__ = ("args", "function")
-
-    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
-        self.function, self.args = function, args
-
-
-def run_tails(function: Callable[..., Any], *args: Any) -> Any:
-    """Run a resume function and all its continuations."""
-    result = function(*args)
-    while type(result) is Tail:
-        result = result.function(*result.args)
-    return result
 
 
 @final
@@ -82,7 +59,7 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     for line in operation.prepare:
         rebuilder.emit(line)
     go = "return tail" if tail else "return run_tails"
-    rebuilder.namespace.update({"tail": Tail, "run_tails": run_tails, "END": END})
+    rebuilder.namespace.update(NAMES)
     rebuilder.emit("try:")
     rebuilder.emit(f"    result = {operation.text}")
     rebuilder.emit("except BaseException as error:")
@@ -118,7 +95,7 @@ def _write_caught(rebuilder: Rebuilder, inner: Frame, chained: list[tuple[Frame,
         call, handled = _resume(rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True)
     else:
         code = rebuilder.constant(inner.code, "code")
-        call = f"{rebuilder.constant(raise_at)}, {code}, {inner.index}, error"
+        call = f"raise_at, {code}, {inner.index}, error"
         slots = handled_slots(inner.code, inner.index)
         handled = inner.stack[slots[0]] if slots else handled
     return _wrap(rebuilder, call, chained, handled)
@@ -156,7 +133,7 @@ def _resume(
         code, index, stack=tuple([value is not NULL for value in stack]), bound=tuple(names), thunk=thunk, raises=raises
     )
     if entered:
-        made = _entered(made)
+        made = entered_code(made)
     args = [first] if first else []
     for value in stack:
         if value is not NULL:
@@ -165,17 +142,6 @@ def _resume(
         held = frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents
         args.append(rebuilder.value(held))
     return ", ".join([_function(rebuilder, frame, made), *args]), outer
-
-
-@functools.lru_cache(maxsize=4096)
-def _entered(code: types.CodeType) -> types.CodeType:
-    *others, origin = code.co_consts  # `bytecode` finds its origin in the last constant
-    return code.replace(co_consts=(*others, TAIL, origin))
-
-
-def is_entered(code: types.CodeType) -> bool:
-    """Whether code is a resume function that compiled functions enter."""
-    return len(code.co_consts) > 1 and code.co_consts[-2] == TAIL
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:

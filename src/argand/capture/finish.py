@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 import torch.fx
@@ -52,6 +52,25 @@ class Captured:
     program: None = None
 
 
+@final
+class Skipped(NamedTuple):
+    """A frame that was traced and has nothing to compile: why, for `stored`."""
+
+    guards: tuple[Guard, ...]
+    facts: Facts
+    collect: tuple[Source, ...] = ()
+    source: str = ""
+
+
+def skipped(tracer: Tracer) -> Skipped:
+    """The answer for a frame that is to run in Python, with what the trace had read until then."""
+    sizes = tracer.world.sizes
+    if sizes.active:
+        tracer.world.volatile = "open sizes"
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
+    return Skipped(guards, _facts(tracer, {}, None))
+
+
 def finish(
     tracer: Tracer,
     where: Location,
@@ -80,7 +99,7 @@ def finish(
         _close_sizes(tracer, saved)
     module, inputs = _graph_module(tracer, rebuilder.outputs)
     head: list[str] = []
-    key = ""
+    key = None
     if module is not None:
         compiled = _call_backend(backend, module, [known.raw for _, known in inputs])
         key = getattr(compiled, "stored_key", "")
@@ -98,7 +117,7 @@ def finish(
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
 
 
-def _facts(tracer: Tracer, namespace: dict[str, Any], key: str) -> Facts:
+def _facts(tracer: Tracer, namespace: dict[str, Any], key: str | None) -> Facts:
     world = tracer.world
     absent = (SENTINEL, MISSING)
     made = {kind for kind, _ in tracer.lookups if id(kind) in world.made}

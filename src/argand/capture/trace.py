@@ -1,7 +1,7 @@
 """capture.trace: the entry of the room: one frame in, one captured frame out.
 
 In: a frame that is about to run, as runtime's hook shows it. Out: `Captured`; or None: run this call in Python;
-or SKIP: never ask again for this code. A trace that fails leaves no trace: nothing of it was applied.
+or SKIP or `Skipped`: never ask again for this code. A trace that fails leaves no trace: nothing of it was applied.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture.breaks import is_entered, write_break
+from argand.capture.breaks import write_break
 from argand.capture.bytecode import append_only, used_names
-from argand.capture.finish import Backend, Captured, Ending, finish
+from argand.capture.finish import Backend, Captured, Ending, Skipped, finish, skipped
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.size_plan import Plan
 from argand.capture.sizes import Again
+from argand.capture.tails import is_entered
 from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.capture.world import ReadWhole
@@ -48,7 +49,7 @@ def capture_frame(
     backend: Backend,
     options: Options,
     plan: Plan | None = None,
-) -> Captured | Marker | None:
+) -> Captured | Skipped | Marker | None:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
     if code.co_flags & _NEVER:
@@ -122,7 +123,7 @@ class _Attempt:
             frame.cells[name] = cell
             frame.cell_sources[name] = world.child(Cell, None, name)
 
-    def run(self, where: Location, backend: Backend) -> Captured | Marker | None:
+    def run(self, where: Location, backend: Backend) -> Captured | Skipped | Marker | None:
         """Trace and finish; Restart comes out."""
         saved, limit = read_state(), sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 20_000))
@@ -157,10 +158,10 @@ class _Attempt:
 
     def _finish(
         self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any
-    ) -> Captured | Marker | None:
+    ) -> Captured | Skipped | Marker | None:
         recorder = self.tracer.recorder
         if broken is None and not (recorder.calls or recorder.keep or self.tail):
-            return SKIP
+            return skipped(self.tracer)
         try:
             return finish(self.tracer, where, saved, backend, ending, broken)
         except CannotRebuild as cause:
@@ -182,13 +183,13 @@ class _Attempt:
         cause.frames.clear()  # the reason outlives the trace, its frames must not
         return lambda rebuilder, effects: write_break(rebuilder, frames, effects, self.tail)
 
-    def give_up(self, error: ArgandError) -> Marker:
+    def give_up(self, error: ArgandError) -> Skipped | Marker:
         """The frame cannot be captured at all."""
         if isinstance(error, CaptureBreak):
             if self.options.fullgraph:
                 raise CaptureError(error, error.stack)
             events.artifact("graph_breaks", lambda: f"{error} (the frame runs in Python)")
-            return SKIP
+            return skipped(self.tracer)
         if self.options.strict or self.options.fullgraph:
             raise error
         text = f"argand fell back to eager for {self.frame.code.co_name}: {error}"

@@ -98,9 +98,7 @@ class Decoded:
         return "\n".join(map(str, self.instructions))
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Origin:
+class Origin(NamedTuple):
     """Where a resume function's code was copied from; the last of its constants.
 
     A loop that breaks in its body resumes in a copy of itself, which breaks there again: by going back to the first
@@ -109,6 +107,7 @@ class Origin:
 
     code: CodeType
     places: tuple[int, ...]  # index -> index in `code`, -1 in the prologue
+    request: tuple[object, ...]  # index, stack, bound, thunk, raises: `make_resume` makes it again of them
 
     @staticmethod
     def of(code: CodeType, index: int) -> tuple[CodeType, int]:

@@ -103,7 +103,7 @@ def _make(
         builder.call_first(keep_result=len(after) > len(stack))
     else:
         builder.continue_call()
-    return builder.finish(None if raises else entries[0])
+    return builder.finish(None if raises else entries[0], (index, stack, bound, thunk, raises))
 
 
 def _drops_top(code: CodeType, place: Instruction) -> bool:
@@ -245,7 +245,7 @@ class _Builder:
             if earlier.op == "KW_NAMES" and self.place.op in ("PRECALL", "CALL"):
                 self.emit("KW_NAMES", earlier.arg)
 
-    def finish(self, entry: int | None) -> CodeType:
+    def finish(self, entry: int | None, request: tuple[object, ...]) -> CodeType:
         """Copy the kept code behind the prologue, which jumps to `entry`."""
         if entry is not None:
             self.emit("JUMP")
@@ -261,7 +261,7 @@ class _Builder:
                 instruction.handler = instruction.handler._replace(target=moved[instruction.handler.target])
         # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
         own = [self.place.index if i.op == "CALL" else -1 for i in self.prologue]
-        self.constants.append(Origin(self.code, (*own, *self.kept)))
+        self.constants.append(Origin(self.code, (*own, *self.kept), request))
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
         function = self.code.co_qualname.rpartition(".")[2]
         return assemble(

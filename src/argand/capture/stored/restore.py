@@ -1,16 +1,18 @@
 """capture.stored.restore: a captured frame from disk, checked against the frame that is about to run (decision 0011).
 
 In: the data of `save` and the view of a frame. Out: `Restored`: guard program and target, with every fact of the
-trace found to hold. Anything else is `Miss`, with the reason; nothing of the program runs before.
+trace found to hold; SKIP for a frame without a graph. Anything else is `Miss`, with the reason; nothing of the
+program runs before.
 """
 
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
 
-from argand.capture.stored.save import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
 from argand.runtime import _native
@@ -19,6 +21,7 @@ from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guards import Const, Guard, GuardKind, Source, TensorSpec
 from argand.runtime.programs import GuardProgram, compile_guards
+from argand.support.errors import Location
 
 _GUARD_KINDS: Final = tuple(GuardKind)
 
@@ -45,9 +48,28 @@ class Restorer:
         self.reader, self.tokens = Reader(), Tokens()
         self.sources: list[Source] = []
         self.values: list[Any] = []
+        self.codes: dict[int, types.CodeType] = {}
+        self.lines: dict[int, list[Any]] = {}
+        self.places: list[Location | None] = []
+        self.objects: dict[int, Any] = {}
 
-    def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Restored:
+    def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Restored | str:
         """The restored frame; the graph is loaded when everything else holds."""
+        found = self.check()
+        if not self.data["text"]:
+            return _native.SKIP
+        namespace = self.namespace()
+        if self.data["graph"] is not None:
+            graph = load_graph(self.data["graph"])
+            if graph is None:
+                raise Miss("its compiled graph is gone")
+            namespace["graph"] = _native.disabled(graph)
+        code = self.view.code
+        target = make_target(self.data["text"], namespace, f"{code.co_name}:{code.co_firstlineno}")
+        return Restored(*found, target)
+
+    def check(self) -> tuple[GuardProgram, tuple[Guard, ...], tuple[Source, ...]]:
+        """All of it but the target, if it fits the frame."""
         data = self.data
         self._check_state()
         self._check_names()
@@ -57,24 +79,27 @@ class Restorer:
             self._check_lookups(self._object(reference), names)
         for module, path, token in data["inlined"]:
             self._same(find(module, path), token, f"{module}.{path}")
+        self.places = [self._place(*row) for row in data["places"]]
         rows = tuple([self._guard(*row) for row in data["guards"]])
+        if len({id(found) for found in self.objects.values()}) < len(self.objects):
+            raise Miss("objects that were two are one")
         collect = tuple([self.sources[number] for number in data["collect"]])
         program = compile_guards(rows, collect, self.view.code)
         refused = explain(program, self.view)
         if refused is not None:
             raise Miss(str(refused))
-        return Restored(program, rows, collect, self._target(load_graph))
+        return program, rows, collect
 
-    def _target(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Callable[..., Any]:
+    def namespace(self) -> dict[str, Any]:
+        """The objects that the names of the target mean."""
         namespace: dict[str, Any] = {}
         for name, data, reference in self.data["namespace"]:
             namespace[name] = self.reader.read(data) if reference is None else self._object(reference)
-        graph = load_graph(self.data["graph"])
-        if graph is None:
-            raise Miss("its compiled graph is gone")
-        namespace["graph"] = _native.disabled(graph)
-        code = self.view.code
-        return make_target(self.data["text"], namespace, f"{code.co_name}:{code.co_firstlineno}")
+        if self.data["breaks"]:
+            from argand.capture.tails import NAMES  # noqa: PLC0415  # only after graph breaks
+
+            namespace.update(NAMES)
+        return namespace
 
     # -- facts -------------------------------------------------------------------------------------
 
@@ -83,7 +108,7 @@ class Restorer:
             raise Miss(f"{what} is another")
 
     def _check_state(self) -> None:
-        for kind, _, expected in self.data["guards"]:
+        for kind, _, expected, _ in self.data["guards"]:
             if kind == GuardKind.GLOBAL_STATE and expected != state_text():
                 raise Miss("torch's global state is another")
 
@@ -109,6 +134,10 @@ class Restorer:
     def _object(self, reference: list[Any]) -> Any:
         """An object by its place, if it is the same."""
         how, where, path, token = reference
+        if how in ("code", "resume"):
+            code = self._code(where)
+            self._same(code, token, code.co_qualname)
+            return types.FunctionType(code, self._object(path), code.co_name) if how == "resume" else code
         if how == "module":
             found: Any = sys.modules.get(where)
         elif how == "namespace":
@@ -124,6 +153,42 @@ class Restorer:
         if token is not None:
             self._same(found, token, f"{where} {path}")
         return found
+
+    def _code(self, number: int) -> types.CodeType:
+        """A code object: of a function that is the same, a constant in it, or a resume function made of it."""
+        code = self.codes.get(number)
+        if code is None:
+            code = self._find_code(*self.data["codes"][number])
+            if type(code) is not types.CodeType:
+                raise Miss("no code")
+            self.codes[number] = code
+        return code
+
+    def _find_code(self, how: str, where: Any = None, *rest: Any) -> Any:
+        match how:
+            case "own":
+                return self.view.code
+            case "at":
+                return self.values[where]
+            case "of":
+                return self._object(where).__code__
+            case "origin":
+                return self._code(where).co_consts[-1].code
+            case "inside":
+                return self._code(where).co_consts[rest[0]]
+            case _:
+                from argand.capture.tails import resume_again  # noqa: PLC0415  # only after graph breaks
+
+                return resume_again(self._code(where), *rest)
+
+    def _place(self, number: int, offset: int) -> Location:
+        """The user's line of an instruction."""
+        code = self._code(number)
+        lines = self.lines.get(number)
+        if lines is None:
+            lines = self.lines[number] = list(code.co_lines())
+        line = next((line for start, end, line in lines if start <= offset < end), None)
+        return Location(code.co_filename, line or code.co_firstlineno, code.co_name)
 
     # -- sources and guards --------------------------------------------------------------------------
 
@@ -142,22 +207,29 @@ class Restorer:
         self.sources.append(source)
         self.values.append(value)
 
-    def _guard(self, number: int, place: int, expected: Any) -> Guard:
+    def _guard(self, number: int, at: int, expected: Any, place: int) -> Guard:
         kind = _GUARD_KINDS[number]
         if kind is GuardKind.GLOBAL_STATE:
             return Guard(kind, None)
-        source = self.sources[place]
+        source = self.sources[at]
+        return Guard(
+            kind, source, self._expected(kind, source, at, expected), self.places[place] if place >= 0 else None
+        )
+
+    def _expected(self, kind: GuardKind, source: Source, at: int, expected: Any) -> Any:
         if kind in BY_TOKEN:
-            found = self.values[place]
-            found = type(found) if kind is GuardKind.TYPE_IS else found
-            self._same(found, expected, str(source))
-            return Guard(kind, source, found)
+            found = type(self.values[at]) if kind is GuardKind.TYPE_IS else self.values[at]
+            if expected not in self.objects:
+                self._same(found, self.data["objects"][expected], str(source))
+                self.objects[expected] = found
+            if self.objects[expected] is not found:
+                raise Miss(f"{source} is not the same object as before")
+            return found
         if kind is GuardKind.TENSOR:
             which, *fields = expected
-            spec = TensorSpec(TENSORS[which], *map(self.reader.read, fields))
-            return Guard(kind, source, spec)
+            return TensorSpec(TENSORS[which], *map(self.reader.read, fields))
         if kind is GuardKind.SAME_OBJECT:
-            return Guard(kind, source, self.sources[expected])
+            return self.sources[expected]
         if kind in OF_SOURCES:
-            return Guard(kind, source, tuple([self.sources[other] for other in expected]))
-        return Guard(kind, source, self.reader.read(expected))
+            return tuple([self.sources[other] for other in expected])
+        return self.reader.read(expected)

@@ -1,29 +1,31 @@
 """capture.stored.save: a captured frame as data (decision 0011).
 
-In: `Captured` with the facts of its trace. Out: one JSON value: sources, guards, facts, the text of the target and
-the names it uses, and the key of the compiled graph. `Unstorable` says what has no data form.
+In: `Captured` (or `Skipped`) with the facts of its trace. Out: one JSON value: sources, guards and their places, facts, the
+text of the target and the names it uses, and the key of the compiled graph. `Unstorable` says what has no data form.
+
+Code objects are found by their function, or as constants of one that is found; a resume function is how it was made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import types
 from typing import Any, Final, NamedTuple, final
 
-import torch
-
+from argand.capture.bytecode import is_resume
+from argand.capture.stored.rows import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
-from argand.runtime import guards, state
+from argand.capture.tails import NAMES, is_entered
+from argand.runtime import guards
 from argand.runtime.disk.values import Unstorable, Writer
-from argand.runtime.guards import Const, Guard, GuardKind, Source
+from argand.runtime.guards import Const, Guard, GuardKind
+from argand.support.errors import Location
 
-KINDS: Final[tuple[type, ...]] = Source.__args__  # by number, in this Argand
-TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
-BY_TOKEN: Final = frozenset((GuardKind.TYPE_IS, GuardKind.ID_IS))
-OF_SOURCES: Final = frozenset((GuardKind.NOT_ALIASED, GuardKind.NO_OVERLAP))
 _PLAIN: Final = frozenset(
     {GuardKind.EQUALS, GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.HAS_ATTR}
     | {GuardKind.NO_ATTR, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING, GuardKind.MISSING}
 )
+_NOT_DATA: Final = frozenset(("graph", "__builtins__", *NAMES))
 
 
 @final
@@ -36,32 +38,33 @@ class Facts(NamedTuple):
     absent: tuple[Any, ...]  # SENTINEL and MISSING
     volatile: str
     namespace: dict[str, Any]
-    graph: str  # the key of the compiled graph
-
-
-def state_text() -> list[str]:
-    """torch's global state as text: what guards ask for, and what decides how torch takes operators apart."""
-    c = torch._C
-    more = (c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_mkldnn_enabled())
-    rest = (c._get_math_sdp_enabled(), torch.get_float32_matmul_precision())
-    return [repr(value) for value in (*state.snapshot()[1::2], *more, *rest)]
+    graph: str | None  # the key of the compiled graph; empty: it has none, None: there is no graph
 
 
 class Saver:
     """Writes one captured frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
         self.writer, self.tokens = Writer(), Tokens()
         self.sources: list[Any] = []
+        self.objects: list[Any] = []  # tokens of what guards know by identity
+        self.codes: list[Any] = []
+        self.places: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._types: dict[type, int] = {}  # a class -> a source whose value is of it
         self._held: dict[int, int] = {}  # id of an object -> a source it is found at
+        self._guarded: dict[int, int] = {}  # id of an object -> its token's number
+        self._known: dict[types.CodeType, tuple[str, Any]] = {}  # how to find it
+        self._code_numbers: dict[types.CodeType, int] = {}
+        self._wheres: dict[Location | None, int] = {None: -1}
 
-    def save(self, captured: Any, facts: Facts, code: types.CodeType) -> dict[str, Any]:
+    def save(self, captured: Any) -> dict[str, Any]:
         """The data of a captured frame."""
+        facts = captured.facts
         if facts.volatile:
             raise Unstorable(facts.volatile)
-        if not facts.graph:
+        if facts.graph == "":
             raise Unstorable("the compiled graph is not stored")
         for row in captured.guards:
             if row.kind is GuardKind.TYPE_IS:
@@ -69,18 +72,22 @@ class Saver:
         for row in captured.guards:
             if row.kind is GuardKind.ID_IS:
                 self._held.setdefault(id(row.expected), self.source(row.source))
-        rows = [self._guard(row) for row in captured.guards]
-        self.tokens.seen.add(id(code))
+        self._meet_codes(facts)
+        self.tokens.seen.add(id(self.code))
         return {
-            "guards": rows,
+            "guards": [self._guard(row) for row in captured.guards],
             "collect": [self.source(source) for source in captured.collect],
             "names": self._names(facts),
             "lookups": self._lookups(facts),
-            "inlined": self._inlined(facts),
             "text": captured.source,
             "namespace": self._namespace(facts.namespace),
+            "breaks": "run_tails" in facts.namespace,
             "graph": facts.graph,
+            "inlined": self._inlined(facts),  # after all that tells of code
             "sources": self.sources,
+            "objects": self.objects,
+            "codes": self.codes,
+            "places": self.places,
         }
 
     def source(self, source: Any) -> int:
@@ -102,28 +109,91 @@ class Saver:
 
     def object(self, value: Any) -> list[Any]:
         """How to find an object, and its token."""
-        try:
-            place: list[Any] = [*name_of(value)]
-        except Unstorable:
-            if isinstance(value, type) and value in self._types:
-                place = ["type", self._types[value], ""]
-            elif id(value) in self._held:
-                place = ["at", self._held[id(value)], ""]
-            else:
-                raise
+        if id(value) in self._held:
+            place: list[Any] = ["at", self._held[id(value)], ""]
+        elif isinstance(value, type) and value in self._types:
+            place = ["type", self._types[value], ""]
+        elif type(value) is types.CodeType:
+            place = ["code", self._code(value), ""]
+        elif type(value) is types.FunctionType and is_resume(value.__code__):
+            place = ["resume", self._code(value.__code__), self.object(value.__globals__)]
+            value = value.__code__
+        else:
+            place = [*name_of(value)]
         return [*place, None if type(value) is dict else self.tokens.of(value, exact=True)]
+
+    # -- code and places ---------------------------------------------------------------------------
+
+    def _meet_codes(self, facts: Facts) -> None:
+        found: list[tuple[types.CodeType, str, Any]] = [(self.code, "own", None)]
+        found += [(function.__code__, "of", function) for function in facts.inlined.values()]
+        for code, how, where in found:  # grows
+            if code not in self._known:
+                self._known[code] = (how, where)
+                if is_resume(code) and (how == "own" or id(code) in self._held):
+                    found.append((code.co_consts[-1].code, "origin", code))
+                inside = [(i, item) for i, item in enumerate(code.co_consts) if type(item) is types.CodeType]
+                found += [(item, "inside", (code, i)) for i, item in inside]
+
+    def _code(self, code: types.CodeType) -> int:
+        """The number of a code object."""
+        number = self._code_numbers.get(code)
+        if number is None:
+            row = self._code_row(code, *self._known.get(code, ("", None)))
+            number = self._code_numbers[code] = len(self.codes)
+            self.codes.append(row)
+        return number
+
+    def _code_row(self, code: types.CodeType, how: str, where: Any) -> list[Any]:
+        if id(code) in self._held:
+            return ["at", self._held[id(code)]]
+        if is_resume(code) and how != "own":
+            origin = code.co_consts[-1]
+            return ["resume", self._code(origin.code), origin.request, is_entered(code)]
+        match how:
+            case "own":
+                return [how]
+            case "origin":
+                return [how, self._code(where)]
+            case "of":
+                return [how, self.object(where)]
+            case "inside":
+                return [how, self._code(where[0]), where[1]]
+            case _:
+                raise Unstorable(f"the code of {code.co_qualname}, which is not found by a name")
+
+    def _place(self, where: Location | None) -> int:
+        """The number of a user's line: the code, and the first instruction of the line; -1: not known."""
+        number = self._wheres.get(where)
+        if number is None and where is not None:
+            number = -1
+            for code in self._known:
+                if code.co_filename == where.file and code.co_name == where.function:
+                    starts = [start for start, _, line in code.co_lines() if line == where.line]
+                    with contextlib.suppress(Unstorable):
+                        if starts:
+                            self.places.append([self._code(code), starts[0]])
+                            number = len(self.places) - 1
+                            break
+            self._wheres[where] = number
+        return -1 if number is None else number
+
+    # -- guards and facts --------------------------------------------------------------------------
 
     def _guard(self, row: Guard) -> list[Any]:
         kind, expected = row.kind, row.expected
         if kind is GuardKind.GLOBAL_STATE:
-            return [int(kind), -1, state_text()]
+            return [int(kind), -1, state_text(), -1]
         if row.source is None:
             raise Unstorable(f"a guard {kind.name}")
-        return [int(kind), self.source(row.source), self._expected(kind, expected)]
+        return [int(kind), self.source(row.source), self._expected(kind, expected), self._place(row.where)]
 
     def _expected(self, kind: GuardKind, expected: Any) -> Any:
         if kind in BY_TOKEN:
-            return self.tokens.of(expected, exact=True)
+            number = self._guarded.setdefault(id(expected), len(self.objects))
+            if number == len(self.objects):
+                self.objects.append(self.tokens.of(expected, exact=True))
+            return number
         if kind in _PLAIN:
             return self.writer.write(expected)
         if kind is GuardKind.SAME_OBJECT:
@@ -171,7 +241,7 @@ class Saver:
     def _namespace(self, namespace: dict[str, Any]) -> list[Any]:
         rows: list[Any] = []
         for name, value in namespace.items():
-            if name in ("graph", "__builtins__"):
+            if name in _NOT_DATA:
                 continue
             try:
                 rows.append([name, self.writer.write(value), None])

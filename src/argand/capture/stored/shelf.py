@@ -1,7 +1,7 @@
 """capture.stored.shelf: the captures of one frame's code in the disk cache.
 
-In: the view of a frame and the options. Out: a restored frame, or None, and a new capture is kept for the next
-process. One file holds the captures of one code object, the newest first: which of them fits is found by trying.
+In: the view of a frame and the options. Out: a restored frame (SKIP: it has no graph), or None, and a new capture is kept
+for the next process. One file holds the captures of one code object, the newest first: which of them fits is found by trying.
 Every miss and bypass is counted with its reason.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, Final, final
 
 from argand.backends.stored import restore as load_graph
 from argand.capture.stored.restore import Miss, Restored, Restorer
-from argand.capture.stored.save import Saver
 from argand.capture.stored.tokens import code_hash
+from argand.runtime import _native
 from argand.runtime._native import FrameView
 from argand.runtime.disk.keys import about, environment, make_key, options_part
 from argand.runtime.disk.store import open_store
@@ -37,7 +37,7 @@ class Shelf:
         self.key = ""
         self.kept: list[bytes] = []
 
-    def restore(self) -> Restored | None:
+    def restore(self) -> Restored | str | None:
         """The stored capture that fits the frame."""
         if self.store is None:
             return None
@@ -52,28 +52,31 @@ class Shelf:
         sections = self.store.get(self.key, kind="capture") or {}
         self.kept = [data for name, data in sorted(sections.items()) if name.isdigit()]
         for data in self.kept:
-            found = self._try(data)
-            if isinstance(found, Restored):
-                return found
+            try:
+                with events.stage("capture.restore", code.co_qualname):
+                    return self._try(data)
+            except Miss as reason:
+                found = str(reason)
+            except Exception as error:  # data of another making: a miss like any other
+                found = f"{type(error).__name__}: {error}"
             events.count("cache.miss", detail=f"capture: {self.parts['function']}: {found}")
         return None
 
     def _try(self, data: bytes) -> Restored | str:
         load: Callable[[str], Any] = functools.partial(load_graph, options=self.options)
-        try:
-            with events.stage("capture.restore", self.view.code.co_qualname):
-                return Restorer(guarded(lambda: json.loads(data)), self.view).run(load)
-        except Miss as reason:
-            return str(reason)
-        except Exception as error:  # data of another making: a miss like any other
-            return f"{type(error).__name__}: {error}"
+        found = Restorer(guarded(lambda: json.loads(data)), self.view).run(load)
+        if found is _native.SKIP:
+            events.count("restores", detail=f"{self.parts['function']} has no graph")
+        return found
 
     def keep(self, captured: Any) -> None:
         """Store a capture, before older ones of the same code."""
-        if self.store is None or captured.facts is None:
+        if self.store is None:
             return
+        from argand.capture.stored.save import Saver  # noqa: PLC0415  # nothing that was traced, nothing to keep
+
         try:
-            data = Saver().save(captured, captured.facts, self.view.code)
+            data = Saver(self.view.code).save(captured)
         except Exception as reason:  # Unstorable, or objects of users that do not like to be asked
             detail = f"capture: {self.parts['function']}: {reason}"
             events.count("cache.bypass", detail=detail)

@@ -32,6 +32,7 @@ _OF_CLASSES: Final = (
     types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
 )
+_TYPES: Final = {kind: name for name, kind in reversed(vars(types).items()) if isinstance(kind, type)}
 IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of C code
 
 
@@ -167,6 +168,8 @@ def name_of(value: Any) -> list[str]:
         path = str(getattr(value, "__qualname__", ""))
         if find(own, path) is value:
             return ["named", own, path]
+        if value in _TYPES:
+            return ["named", "types", _TYPES[value]]
         if callable(value):
             return ["torch", *name_of_function(value)]
     raise Unstorable(f"{type(value).__name__} {getattr(value, '__qualname__', '')} without a name")
