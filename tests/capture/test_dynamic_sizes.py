@@ -128,6 +128,23 @@ def test_views_that_need_a_divisor() -> None:
     assert compiles(heads, rows(8, 12, 40, 64), True) == 1
 
 
+def test_a_pyramid_needs_multiples() -> None:
+    def pyramid(x: torch.Tensor) -> torch.Tensor:
+        steps = [x]
+        for _ in range(3):
+            steps.append(F.max_pool2d(steps[-1], 2))
+        x = steps.pop()
+        while steps:
+            x = torch.cat([steps.pop(), F.interpolate(x, scale_factor=2.0)], 1)
+        return x
+
+    calls = [(torch.randn(2, 3, 16 * n, 16 * n + 24),) for n in (2, 3, 4, 7)]
+    assert compiles(pyramid, calls) == 2
+    marked = torch.randn(2, 3, 32, 40)
+    argand.mark_dynamic(marked, (2, 3))
+    assert compiles(pyramid, [(marked,), (torch.randn(2, 3, 48, 80),)]) == 1
+
+
 def test_loops_fix_the_size() -> None:
     def unrolled(x: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(8)

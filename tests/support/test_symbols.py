@@ -98,6 +98,7 @@ def test_replacing_is_evaluating(pair: Pair, other: Pair) -> None:
         (lambda s, t: (s * 4 + 3) // 4, "s"),
         (lambda s, t: (s * 4 + 3) % 4, "3"),
         (lambda s, t: (s - 1) // 2 + 1, "((s + 1) // 2)"),
+        (lambda s, t: (s // 2) // 3, "(s // 6)"),
         (lambda s, t: s * t - t * s, "0"),
         (lambda s, t: s.smaller(s + 1), "s"),
         (lambda s, t: (s // 2).larger(0), "(s // 2)"),

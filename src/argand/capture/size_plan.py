@@ -14,14 +14,15 @@ from typing import Any, Final, final
 import torch
 
 from argand.ops.sizes import Fact, Specialise, Unfit
-from argand.runtime.guards import DictAttr, Item, SizeOf, Source
+from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
 from argand.support import events
 from argand.support.errors import Location, UserError
-from argand.support.symbols import Expr, Symbol
+from argand.support.symbols import Expr, Symbol, compare
 
 MARK: Final = "_argand_sizes"  # attribute of a tensor: what its user said about its sizes
 _STATE: Final = frozenset({"_parameters", "_buffers"})
 _MANY: Final = 24  # restarts after which nothing stays open
+_DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 56, 64)
 
 
 @final
@@ -134,10 +135,28 @@ class Plan:
                 if solved is not None:
                     self._give(symbol, solved, fact.where)
                     return True
+            if self._divide(fact):
+                return True
         if fact in self.facts:
             return False
         self.facts.append(fact)
         return True
+
+    def _divide(self, fact: Fact) -> bool:
+        """Where a size must be a multiple of a number (`s == 2 * (s // 2)`), that many times a symbol takes its place."""
+        symbol, *others = fact.symbols
+        place = self.places[symbol]
+        for by in () if others else _DIVISORS:
+            multiple = {symbol: Expr.of(symbol) * by}
+            if place.real % by or place.real < 2 * by or fact.left.replace(multiple) != fact.right.replace(multiple):
+                continue
+            source, low, high = Quotient(place.source, by), -(-place.minimum // by), place.maximum
+            part = Place(str(source), source, place.real // by, max(low, 2), high and high // by)
+            if place.name in self.required:
+                self.required.add(part.name)
+            self._give(symbol, Expr.of(self.symbol(part)) * by, fact.where)
+            return True
+        return False
 
     def _give(self, symbol: Symbol, value: Expr, where: Location | None) -> None:
         name = self.places[symbol].name
@@ -147,9 +166,13 @@ class Plan:
         swap = {symbol: value}
         self.given = {n: (e.replace(swap), w) for n, (e, w) in self.given.items()}
         self.given[name] = value, where
-        changed = [Fact(f.operator, f.left.replace(swap), f.right.replace(swap), f.where)
-                   for f in self.facts]  # fmt: skip
-        self.facts = [f for f in changed if f.symbols]
+        self._swap(swap)
+
+    def _swap(self, values: dict[Symbol, Expr]) -> None:
+        """Facts and wishes with other expressions in the place of symbols, without those that go without saying."""
+        for facts in self.facts, self.wishes:
+            changed = [Fact(f.operator, f.left.replace(values), f.right.replace(values), f.where) for f in facts]
+            facts[:] = [f for f in changed if f.symbols and compare(f.operator, f.left, f.right) is None]
 
     def pin(self, name: str, reason: str, where: Location | None) -> None:
         """Take the size of a place for good."""
@@ -165,9 +188,9 @@ class Plan:
         swap = {symbol: constant for symbol, known in self.places.items() if known.name == name}
         # what was given by it is given by a number now, and so is fixed as well
         self.given = {n: (e.replace(swap), w) for n, (e, w) in self.given.items()}
-        changed = [Fact(f.operator, f.left.replace(swap), f.right.replace(swap), f.where)
-                   for f in self.facts]  # fmt: skip
-        self.facts = [f for f in changed if f.symbols]
+        for given in [n for n, (e, _) in self.given.items() if e.constant is not None]:
+            self.pinned.setdefault(given, (reason, where))
+        self._swap(swap)
         events.count("dynamic.fixed", detail=name)
         events.artifact("dynamic", lambda: note(name, place.real, reason, where))
 
@@ -191,13 +214,9 @@ def _solve(difference: Expr, symbol: Symbol) -> Expr | None:
     """What a symbol must be for the difference to be zero, where it stands alone in it."""
     factor = dict(difference.terms).get((symbol,), 0)
     rest = difference - Expr.of(symbol) * factor
-    if not factor or symbol in rest.symbols:
+    if not factor or symbol in rest.symbols or any(times % factor for _, times in rest.terms):
         return None
-    solved = rest * -1 if factor == 1 else rest
-    if factor in (1, -1):
-        return solved
-    constant = rest.constant
-    return Expr.of(-constant // factor) if constant is not None and constant % factor == 0 else None
+    return Expr({product: -times // factor for product, times in rest.terms})
 
 
 def marks_of(tensor: torch.Tensor, dims: int | Iterable[int] | None) -> list[int]:

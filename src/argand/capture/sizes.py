@@ -337,9 +337,9 @@ class Sizes:
         by_name = {place.name: symbol for symbol, place in plan.places.items()}
         given = {by_name[name]: expr for name, (expr, _) in plan.given.items()}
         try:
-            for symbol, real in self.table.reals.items():
-                if symbol not in given and plan.places[symbol].name not in plan.pinned:
-                    table.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
+            for symbol, place in plan.places.items():
+                if symbol not in given and place.name not in plan.pinned:
+                    table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
         except Specialise:
             return None
         values = dict(table.samples)

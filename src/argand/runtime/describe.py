@@ -94,8 +94,8 @@ def _step(source: Any, base: Any) -> Any:
             return found[0] if found else NULL
         case guards.SizeOf(_, dim):
             return base.shape[dim]
-        case _:
-            return NULL
+        case _:  # a quotient; whatever else has none, and leads nowhere
+            return base // source.divisor
 
 
 def show(value: object) -> str:

@@ -94,6 +94,8 @@ static PyObject *step_value(const Node *node, PyObject *base, State *state) {
     case OP_TYPE_ATTR:
         return PyType_Check(base) ? _PyType_Lookup((PyTypeObject *)base, node->operand) : NULL;
     case OP_SIZE_OF: return own(state, argand_tensor_size(base, node->index));
+    case OP_QUOTIENT:
+        return PyLong_CheckExact(base) ? own(state, PyNumber_FloorDivide(base, node->operand)) : NULL;
     default: return NULL;
     }
 }

@@ -259,6 +259,18 @@ class SizeOf(_Place):
         self.base, self.dim = base, dim
 
 
+@final
+class Quotient(_Place):
+    """``base // divisor`` of an int."""
+
+    __slots__ = ("base", "divisor")
+    __match_args__ = ("base", "divisor")
+    text = "({self.base} // {self.divisor})"
+
+    def __init__(self, base: Source, divisor: int) -> None:
+        self.base, self.divisor = base, divisor
+
+
 Source: TypeAlias = (
     Local
     | Cell
@@ -277,6 +289,7 @@ Source: TypeAlias = (
     | TypeAttr
     | DictOf
     | SizeOf
+    | Quotient
 )
 
 

@@ -40,6 +40,7 @@ class Op:
     TYPE_OF: Final = 12
     TYPE_ATTR: Final = 13
     SIZE_OF: Final = 14
+    QUOTIENT: Final = 15
 
 
 # The steps from the base of a source (or from the frame) to it, each with the field it takes.
@@ -59,6 +60,7 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.TypeOf: ((Op.TYPE_OF, ""),),
     guards.TypeAttr: ((Op.TYPE_ATTR, "name"),),
     guards.SizeOf: ((Op.SIZE_OF, "dim"),),
+    guards.Quotient: ((Op.QUOTIENT, "divisor"),),
 }
 _SCALARS: Final = frozenset(
     {type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)}
@@ -169,7 +171,7 @@ class _Builder:
             node = parent.children[key] = _Node(op, operand, parent)
             self.nodes.append(node)
             exotic = op == Op.ITEM and type(operand) not in _PLAIN_KEYS
-            self.owning |= exotic or op == Op.ATTR or op == Op.SIZE_OF
+            self.owning |= exotic or op in (Op.ATTR, Op.SIZE_OF, Op.QUOTIENT)
         return node
 
     def node(self, source: Source) -> _Node:

@@ -230,6 +230,9 @@ def _apply(name: str, left: Expr, right: Expr) -> Expr:
         shared = math.gcd(b, *[factor for _, factor in left.terms])
         left = Expr({product: factor // shared for product, factor in left.terms})
         right = Expr({(): b // shared})
+        atom = left.terms[0][0][0] if left.is_simple and left.terms[0][1] == 1 else None
+        if isinstance(atom, Apply) and atom.name == "//" and atom.right.bounds()[0] > 0 and b > 0:
+            return atom.left // (atom.right * right)  # (x // a) // b == x // (a * b)
     return Expr.of(Apply(name, left, right))
 
 
