@@ -13,7 +13,13 @@ def test_random_programs(seed, kind):
         assert reason is None, f"seed {seed + offset}: {reason}"
 
 
-@pytest.mark.parametrize("seed", [5016])  # a short row kept for a loop over a longer one
+@pytest.mark.parametrize(
+    "seed",
+    [
+        5016,  # a short row kept for a loop over a longer one
+        1966,  # a result with the holes of a view of a value that is not kept
+    ],
+)
 def test_programs_that_failed_once(seed):
     reason = check(seed)
     assert reason is None, reason
@@ -23,6 +29,7 @@ def test_programs_that_failed_once(seed):
     "seed",
     [
         961,  # one value returned twice, with other strides of a dimension of size 1
+        756,  # a float minus unsigned bytes
         307,  # select_scatter of a view with holes keeps them
     ],
 )
