@@ -10,8 +10,9 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from argand.native.codegen import math as library
+from argand.native.codegen.target import host_target
 
-LANES = {"float": 8, "double": 4}
+LANES = {"float": host_target().vector_bytes // 4, "double": host_target().vector_bytes // 8}
 NUMPY = {"float": np.float32, "double": np.float64}
 
 

@@ -121,8 +121,12 @@ def expm1(body: Body, x: Value) -> Value:
 
 
 def sigmoid(body: Body, x: Value) -> Value:
-    """1 / (1 + e^-x)."""
-    return 1.0 / (exp_clamped(body, -x) + 1.0)
+    """1 / (1 + e^-x), with what the sum lost in rounding."""
+    power = exp_clamped(body, -x)
+    total = power + 1.0
+    lost = 1.0 - (total - power)
+    result = 1.0 / total
+    return body.select(total < math.inf, body.fma(-result, result * lost, result), result)
 
 
 def silu(body: Body, x: Value) -> Value:
