@@ -55,29 +55,19 @@ def _bind_keywords(function: Any, code: Any, names: Any, at: int, values: Any, a
 
 
 def _fill_defaults(
-    world: World,
-    function: types.FunctionType,
-    names: tuple[str, ...],
-    count: int,
-    total: int,
-    values: dict[str, Any],
-    args: Any,
-    kwargs: Any,
+    world: World, function: types.FunctionType, names: Any, count: int, total: int, values: Any, args: Any, kwargs: Any
 ) -> None:
-    if len(values) < total or any(name not in values for name in names[:total]):
-        defaults = function.__defaults__ or ()
-        first = count - len(defaults)
-        for i in range(total):
-            name = names[i]
-            if name in values:
-                continue
-            if first <= i < count:
-                values[name] = _default(world, function, Defaults, i - first, defaults[i - first])
-            elif i >= count and name in (keywords := function.__kwdefaults__ or {}):
-                raw = keywords[name]
-                values[name] = _default(world, function, KwDefaults, name, raw)
-            else:
-                _fail(function, args, kwargs)
+    defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
+    first = count - len(defaults)
+    for i, name in enumerate(names[:total]):
+        if name in values:
+            continue
+        if first <= i < count:
+            values[name] = _default(world, function, Defaults, i - first, defaults[i - first])
+        elif i >= count and name in keywords:
+            values[name] = _default(world, function, KwDefaults, name, keywords[name])
+        else:
+            _fail(function, args, kwargs)
 
 
 def _default(world: World, function: Any, road: type, key: Any, raw: Any) -> Any:

@@ -195,22 +195,26 @@ def iterable(tracer: Tracer, value: Any) -> Any:
 # -- rules -------------------------------------------------------------------------------------
 
 
+def polyfilled(name: str) -> Callable[..., Any]:
+    """The rule that interprets a function of `polyfills` instead."""
+    return lambda tracer, args, kwargs: tracer.call(tracer.polyfill(name), args, kwargs)
+
+
+def _breaks(row: Break, **details: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        raise CaptureBreak(row, None, **details)
+
+    return rule
+
+
+def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
+    return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
+
+
 def _getattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 3:
         return attributes.load_or(tracer, *args)
     return attributes.load(tracer, *args)
-
-
-def _hasattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    return attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING
-
-
-def _setattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    attributes.store(tracer, *args)
-
-
-def _delattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
-    attributes.delete(tracer, *args)
 
 
 def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -220,10 +224,6 @@ def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if type(check) is types.FunctionType and not attributes.is_trusted_module(check.__module__):
             return operate.truth(tracer, tracer.call(check, (kind, value), {}))
     return native.apply(isinstance, value, kind)
-
-
-def _len(tracer: Tracer, args: Args, kwargs: Kwargs) -> int:
-    return operate.length(tracer, *args)
 
 
 def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -239,20 +239,12 @@ def _next(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return args[1] if item is END else item
 
 
-def _print(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    raise CaptureBreak(Break.B007, None, function="print")
-
-
 def _sum(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     items = list(operate.iterate(tracer, args[0]))
     start = args[1] if len(args) > 1 else kwargs.get("start", 0)
     if all(type(item) in PLAIN for item in (*items, start)):
         return native.apply(sum, items, start)
     return tracer.call(tracer.polyfill("add_up"), (items, start), {})
-
-
-def _reduce(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.call(tracer.polyfill("reduce"), args, kwargs)
 
 
 def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -273,10 +265,6 @@ def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., 
         return call_harmless(tracer, function, args, kwargs)
 
     return rule
-
-
-def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
-    return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
 
 
 def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -316,14 +304,6 @@ def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return attributes.load(tracer, args[0], "__dict__")
 
 
-def _locals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return dict(tracer.frames[-1].locals)
-
-
-def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    raise CaptureBreak(Break.B013, None, what="globals()")
-
-
 def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     error = tracer.handled
     return (None, None, None) if error is None else (type(error), error, None)
@@ -354,10 +334,6 @@ def _makes_quietly(tracer: Tracer, base: type) -> bool:
     return all(attributes.is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
 
 
-def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return native.call(dict.get, args, kwargs)
-
-
 def _str(kind: str) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if len(args) != 1 or kwargs:
@@ -373,16 +349,16 @@ def _format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 RULES: Final[dict[Any, Any]] = {
     getattr: _getattr,
-    hasattr: _hasattr,
-    setattr: _setattr,
-    delattr: _delattr,
+    hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
+    setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
+    delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
     isinstance: _isinstance,
-    len: _len,
+    len: lambda tracer, args, kwargs: operate.length(tracer, *args),
     iter: _iter,
     next: _next,
-    print: _print,
+    print: _breaks(Break.B007, function="print"),
     sum: _sum,
-    functools.reduce: _reduce,
+    functools.reduce: polyfilled("reduce"),
     hash: _hash,
     abs: _math_sqrt_like(abs, "__abs__"),
     round: _math_sqrt_like(round, "__round__"),
@@ -392,11 +368,11 @@ RULES: Final[dict[Any, Any]] = {
     torch._C._nn.one_hot: _one_hot,
     object.__reduce_ex__: _reduce_ex,
     vars: _vars,
-    locals: _locals,
-    globals: _globals,
+    locals: _vars,
+    globals: _breaks(Break.B013, what="globals()"),
     sys.exc_info: _exc_info,
     __build_class__: _build_class,
-    dict.get: _dict_get,
+    dict.get: lambda tracer, args, kwargs: native.call(dict.get, args, kwargs),
     warnings.warn: lambda tracer, args, kwargs: tracer.defer(warnings.warn, args, kwargs),
     operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
     operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),

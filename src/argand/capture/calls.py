@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, autograd_functions, marks, native, torch_rules
-from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless
+from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless, polyfilled
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import lookup
@@ -78,8 +78,7 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     if type(found) is types.FunctionType and not isinstance(function, torch.jit.ScriptModule):
         return call_function(tracer, found, (function, *args), kwargs)
     if isinstance(function, functools.partial):
-        merged = {**function.keywords, **kwargs}
-        return call(tracer, function.func, (*function.args, *args), merged)
+        return call_partial(tracer, function, args, kwargs)
     if found is MISSING:
         return native.call(function, args, kwargs)  # raises TypeError
     return call_harmless(tracer, function, args, kwargs)
@@ -278,11 +277,6 @@ def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) ->
     return None if known is None else known.value
 
 
-def call_native_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """An object of the interpreter itself."""
-    return native.call(function, args, kwargs)
-
-
 def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     options = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state"}
     kept = {key: value for key, value in kwargs.items() if key not in options | {"early_stop"}}
@@ -294,18 +288,6 @@ def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
-def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.call(tracer.polyfill("check"), args, kwargs)
-
-
-def _associative_scan(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.call(tracer.polyfill("associative_scan"), args, kwargs)
-
-
-def _grad(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.recorder.call_function(torch.autograd.grad, args, kwargs)
-
-
 def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
     wrapper: Any = torch.nn.Module.__init__
@@ -315,11 +297,13 @@ def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
     f"{_TAGGING}.patched_init": _module_init,
-    "torch.autograd.grad": _grad,
+    "torch.autograd.grad": lambda tracer, args, kwargs: tracer.recorder.call_function(
+        torch.autograd.grad, args, kwargs
+    ),
     "torch.utils.checkpoint.checkpoint": _checkpoint,
-    "torch._higher_order_ops.associative_scan.associative_scan": _associative_scan,
+    "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
-    "torch._check": _check,
+    "torch._check": polyfilled("check"),
 }
 
 _BY_TYPE: Final[dict[type, Any]] = {
@@ -334,6 +318,5 @@ _BY_TYPE: Final[dict[type, Any]] = {
     functools.partial: call_partial,
     functools._lru_cache_wrapper: call_cached,
     weakref.ref: call_reference,
-    Callback: call_native_object,
-    Generator: call_native_object,
+    **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: native.call(function, args, kwargs)),
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from argand.capture.journal import DELETED, Attributes
+from argand.capture.journal import DELETED, Writes
 from argand.capture.markers import MISSING
 from argand.capture.rebuild import Rebuilder, native_base
 from argand.capture.world import Shadow
@@ -33,7 +33,7 @@ def write_effects(rebuilder: Rebuilder) -> None:
         else:
             rebuilder.emit(f"{target} = {rebuilder.value(write.value)}")
     for module in list(tracer.journal.globals.values()):
-        name = rebuilder.constant(module.namespace, "globals")
+        name = rebuilder.constant(module.owner, "globals")
         for key, value in module.values.items():
             if value is DELETED:
                 rebuilder.emit(f"del {name}[{key!r}]")
@@ -45,7 +45,7 @@ def write_effects(rebuilder: Rebuilder) -> None:
         rebuilder.emit(f"{function}({rebuilder.items(call.args)}{keywords})")
 
 
-def _write_attributes(rebuilder: Rebuilder, entry: Attributes) -> None:
+def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
     owner = rebuilder.value(entry.owner)
     plain = isinstance(entry.owner, torch.nn.Module | torch.Tensor | type)
     store = "setattr" if plain else rebuilder.constant(object.__setattr__)

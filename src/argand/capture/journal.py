@@ -7,32 +7,23 @@ everything that changed, in the order of first writes. Reads of the trace look h
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import CellType
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
+from argand.capture.markers import Marker
 from argand.runtime.guards import Source
 
-
-class _Deleted:
-    """Marks an attribute, cell or global that the trace deleted."""
+DELETED: Final = Marker("DELETED")  # an attribute, cell or global that the trace deleted
 
 
-DELETED: Final = _Deleted()
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Attributes:
-    """Attribute writes on one object: outside, or a tensor."""
+class Writes(NamedTuple):
+    """Writes to the attributes of one object (outside, or a tensor), or to the globals of one module."""
 
     owner: Any
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any]
 
 
-@final
-@dataclass(slots=True, eq=False)
-class CellWrite:
+class CellWrite(NamedTuple):
     """The new contents of an outside cell."""
 
     cell: CellType
@@ -40,18 +31,7 @@ class CellWrite:
     value: Any
 
 
-@final
-@dataclass(slots=True, eq=False)
-class Globals:
-    """Global writes in one module."""
-
-    namespace: dict[str, Any]
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Deferred:
+class Deferred(NamedTuple):
     """A call moved behind the graph: a warning or a log line without tensors."""
 
     function: Callable[..., Any]
@@ -63,15 +43,15 @@ class Journal:
     """All writes of a trace."""
 
     def __init__(self) -> None:
-        self.attributes: dict[int, Attributes] = {}
+        self.attributes: dict[int, Writes] = {}
         self.cells: dict[int, CellWrite] = {}
-        self.globals: dict[int, Globals] = {}
+        self.globals: dict[int, Writes] = {}
         self.checks: list[tuple[Any, bool]] = []  # pending numbers, and the truth the trace relies on
         self.deferred: list[Deferred] = []
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note `owner.name = value`."""
-        self.attributes.setdefault(id(owner), Attributes(owner)).values[name] = value
+        self.attributes.setdefault(id(owner), Writes(owner, {})).values[name] = value
 
     def write_cell(self, cell: CellType, source: Source, value: Any) -> None:
         """Note a new value of an outside cell."""
@@ -79,4 +59,10 @@ class Journal:
 
     def write_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """Note a new value of a global."""
-        self.globals.setdefault(id(namespace), Globals(namespace)).values[name] = value
+        self.globals.setdefault(id(namespace), Writes(namespace, {})).values[name] = value
+
+    def mark(self) -> list[Any]:
+        """Equal marks: nothing was noted between them."""
+        writes = [*self.attributes.values(), *self.globals.values()]
+        noted: list[Any] = [(name, id(value)) for write in writes for name, value in write.values.items()]
+        return [*noted, *(id(cell.value) for cell in self.cells.values()), len(self.deferred)]

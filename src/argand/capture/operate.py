@@ -44,12 +44,15 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-BINARY: Final[dict[str, tuple[Callable[..., Any], str, str, str]]] = {
+Row = tuple[Callable[..., Any], str, str, str]  # function, method, reflected method, in-place method
+BINARY: Final[dict[str, Row]] = {
     **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
     **{f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__") for s, n in _SYMBOLS.items()},
 }
 PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
-COMPARE: Final = {s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()}
+COMPARE: Final[dict[str, Row]] = {
+    s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
+}
 
 
 def lookup(tracer: Tracer, kind: type, name: str) -> Any:
@@ -81,7 +84,7 @@ def check_readable(tracer: Tracer, value: Any) -> None:
         raise CaptureBreak(Break.B011, None, type=type(value).__name__)
 
 
-def binary(tracer: Tracer, row: tuple[Callable[..., Any], str, str, str], a: Any, b: Any) -> Any:
+def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
     """`a op b`, by a row of BINARY or COMPARE."""
     function, method, reflected, inplace = row
     if type(a) in PLAIN and type(b) in PLAIN:

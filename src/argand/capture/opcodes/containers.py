@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from argand.capture import native, operate
@@ -10,21 +11,26 @@ from argand.capture.bytecode import Instruction
 from argand.capture.markers import END
 
 if TYPE_CHECKING:
-    from argand.capture.frame import Frame
+    from argand.capture.frame import Frame, Handler
 
 
-def binary_op(frame: Frame, ins: Instruction) -> None:
-    """`a + b` and its family, in-place forms included."""
-    stack = frame.stack
-    row = operate.BINARY[str(ins.argval)]
-    stack[-2:] = (operate.binary(frame.tracer, row, stack[-2], stack[-1]),)
+def _binary(rows: dict[str, operate.Row]) -> Handler:
+    """`a + b` with its in-place forms, `a < b`."""
+
+    def handler(frame: Frame, ins: Instruction) -> None:
+        stack = frame.stack
+        stack[-2:] = (operate.binary(frame.tracer, rows[str(ins.argval)], stack[-2], stack[-1]),)
+
+    return handler
 
 
-def compare_op(frame: Frame, ins: Instruction) -> None:
-    """`a < b` and its family."""
-    stack = frame.stack
-    row = operate.COMPARE[str(ins.argval)]
-    stack[-2:] = (operate.binary(frame.tracer, row, stack[-2], stack[-1]),)
+def _unary(function: Callable[[Any], Any], method: str) -> Handler:
+    """`-a`, `+a`, `~a`."""
+
+    def handler(frame: Frame, ins: Instruction) -> None:
+        frame.stack[-1] = operate.unary(frame.tracer, function, method, frame.stack[-1])
+
+    return handler
 
 
 def is_op(frame: Frame, ins: Instruction) -> None:
@@ -37,21 +43,6 @@ def contains_op(frame: Frame, ins: Instruction) -> None:
     """`a in b`, `a not in b`."""
     stack = frame.stack
     stack[-2:] = (operate.contains(frame.tracer, stack[-2], stack[-1]) != bool(ins.arg),)
-
-
-def unary_negative(frame: Frame, ins: Instruction) -> None:
-    """`-a`."""
-    frame.stack[-1] = operate.unary(frame.tracer, operator.neg, "__neg__", frame.stack[-1])
-
-
-def unary_positive(frame: Frame, ins: Instruction) -> None:
-    """`+a`."""
-    frame.stack[-1] = operate.unary(frame.tracer, operator.pos, "__pos__", frame.stack[-1])
-
-
-def unary_invert(frame: Frame, ins: Instruction) -> None:
-    """`~a`."""
-    frame.stack[-1] = operate.unary(frame.tracer, operator.invert, "__invert__", frame.stack[-1])
 
 
 def unary_not(frame: Frame, ins: Instruction) -> None:
@@ -231,9 +222,16 @@ def format_value(frame: Frame, ins: Instruction) -> None:
 
 
 _NAMED: Final = (
-    binary_op, compare_op, is_op, contains_op, unary_negative, unary_positive, unary_invert, unary_not, binary_subscr,
+    is_op, contains_op, unary_not, binary_subscr,
     store_subscr, delete_subscr, build_tuple, build_list, build_set, build_map, build_const_key_map, build_string,
     build_slice, list_append, set_add, map_add, list_extend, set_update, dict_update, dict_merge, list_to_tuple,
     unpack_sequence, unpack_ex, format_value,
 )  # fmt: skip
-TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}
+TABLE: Final = {
+    "BINARY_OP": _binary(operate.BINARY),
+    "COMPARE_OP": _binary(operate.COMPARE),
+    "UNARY_NEGATIVE": _unary(operator.neg, "__neg__"),
+    "UNARY_POSITIVE": _unary(operator.pos, "__pos__"),
+    "UNARY_INVERT": _unary(operator.invert, "__invert__"),
+    **{handler.__name__.upper(): handler for handler in _NAMED},
+}

@@ -10,7 +10,7 @@ from argand.capture.bytecode import Instruction
 from argand.capture.markers import END, MISSING, NULL
 
 if TYPE_CHECKING:
-    from argand.capture.frame import Frame
+    from argand.capture.frame import Frame, Handler
 
 
 def nothing(frame: Frame, ins: Instruction) -> None:
@@ -43,44 +43,32 @@ def jump(frame: Frame, ins: Instruction) -> int | None:
     return ins.target
 
 
-def pop_jump_if_false(frame: Frame, ins: Instruction) -> int | None:
-    """`if`: skip the body."""
-    taken = not checks.branch(frame, ins, jumps=False)
-    frame.stack.pop()
-    return ins.target if taken else None
+def _pop_jump(when: bool) -> Handler:
+    """`if`: skip the body when the top is false, or true."""
+
+    def handler(frame: Frame, ins: Instruction) -> int | None:
+        taken = checks.branch(frame, ins, when) == when
+        frame.stack.pop()
+        return ins.target if taken else None
+
+    return handler
 
 
-def pop_jump_if_true(frame: Frame, ins: Instruction) -> int | None:
-    """`if not`: skip the body."""
-    taken = checks.branch(frame, ins, jumps=True)
-    frame.stack.pop()
-    return ins.target if taken else None
+def _pop_jump_none(when: bool) -> Handler:
+    """`if x is None`, `if x is not None`."""
+    return lambda frame, ins: ins.target if (frame.stack.pop() is None) == when else None
 
 
-def pop_jump_if_none(frame: Frame, ins: Instruction) -> int | None:
-    """`if x is not None`."""
-    return ins.target if frame.stack.pop() is None else None
+def _jump_or_pop(when: bool) -> Handler:
+    """`a and b`, `a or b`: keep the first when it decides."""
 
+    def handler(frame: Frame, ins: Instruction) -> int | None:
+        if operate.truth(frame.tracer, frame.stack[-1]) == when:
+            return ins.target
+        frame.stack.pop()
+        return None
 
-def pop_jump_if_not_none(frame: Frame, ins: Instruction) -> int | None:
-    """`if x is None`."""
-    return ins.target if frame.stack.pop() is not None else None
-
-
-def jump_if_false_or_pop(frame: Frame, ins: Instruction) -> int | None:
-    """`a and b`."""
-    if not operate.truth(frame.tracer, frame.stack[-1]):
-        return ins.target
-    frame.stack.pop()
-    return None
-
-
-def jump_if_true_or_pop(frame: Frame, ins: Instruction) -> int | None:
-    """`a or b`."""
-    if operate.truth(frame.tracer, frame.stack[-1]):
-        return ins.target
-    frame.stack.pop()
-    return None
+    return handler
 
 
 def get_iter(frame: Frame, ins: Instruction) -> None:
@@ -155,13 +143,18 @@ def _matched(frame: Frame, subject: Any, kind: Any, names: Any, count: int) -> A
 
 
 _NAMED: Final = (
-    pop_top, push_null, copy, swap, jump, pop_jump_if_false, pop_jump_if_true, pop_jump_if_none, pop_jump_if_not_none,
-    jump_if_false_or_pop, jump_if_true_or_pop, get_iter, for_iter, return_value, get_len, match_mapping,
+    pop_top, push_null, copy, swap, jump, get_iter, for_iter, return_value, get_len, match_mapping,
     match_sequence, match_keys, match_class,
 )  # fmt: skip
 TABLE: Final = {
     **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
     "COPY_FREE_VARS": nothing,
     "JUMP_NO_INTERRUPT": jump,
+    "POP_JUMP_IF_FALSE": _pop_jump(when=False),
+    "POP_JUMP_IF_TRUE": _pop_jump(when=True),
+    "POP_JUMP_IF_NONE": _pop_jump_none(when=True),
+    "POP_JUMP_IF_NOT_NONE": _pop_jump_none(when=False),
+    "JUMP_IF_FALSE_OR_POP": _jump_or_pop(when=False),
+    "JUMP_IF_TRUE_OR_POP": _jump_or_pop(when=True),
     **{handler.__name__.upper(): handler for handler in _NAMED},
 }
