@@ -26,6 +26,11 @@ def _slots(frame) -> list[object]:
     return [ctypes.cast(p, ctypes.py_object).value if p else NULL for p in pointers]
 
 
+def place_of(frame) -> int:
+    """The instruction a traced frame is at; it stops at the EXTENDED_ARG."""
+    return next(i.index for i in decode(frame.f_code).instructions if i.offset >= frame.f_lasti)
+
+
 @dataclass
 class State:
     code: CodeType
@@ -40,7 +45,7 @@ class State:
     @classmethod
     def of(cls, frame) -> "State":
         code = frame.f_code
-        index = decode(code).index_at[frame.f_lasti]
+        index = place_of(frame)
         slots = _slots(frame)
         own = [name for name in code.co_cellvars if name not in code.co_varnames]
         names = [*code.co_varnames, *own, *code.co_freevars]

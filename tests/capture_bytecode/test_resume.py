@@ -12,7 +12,7 @@ from argand.capture.bytecode import decode, live_locals, make_resume, stack_befo
 from argand.support.errors import CaptureBreak
 
 from . import samples
-from .frame_state import NULL, State, trace_opcodes
+from .frame_state import NULL, State, place_of, trace_opcodes
 
 VISITS = 2  # how often each instruction is resumed at: first and second time through a loop
 
@@ -62,7 +62,7 @@ def run_with_stop(sample, at, visit_number, stop):
 
     def visit(frame):
         nonlocal seen
-        if decode(frame.f_code).index_at[frame.f_lasti] != at or results:
+        if place_of(frame) != at or results:
             return
         seen += 1
         if seen == visit_number:
@@ -163,7 +163,7 @@ def raise_natively(sample, at):
     done = []
 
     def visit(frame):
-        if decode(frame.f_code).index_at[frame.f_lasti] == at and not done:
+        if place_of(frame) == at and not done:
             done.append(True)
             raise Injected("injected")
 

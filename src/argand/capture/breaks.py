@@ -241,26 +241,15 @@ def _load_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
     return Operation(text, below, ins.index + 1)
 
 
-def _store_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    value, owner = frame.stack[-2:]
-    text = f"setattr({rebuilder.value(owner)}, {ins.argval!r}, {rebuilder.value(value)})"
-    return Operation(text, frame.stack[:-2], ins.index + 1, pushes=())
+def _statement(text: str, count: int) -> Callable[..., Operation]:
+    """An instruction that gives nothing: its operands and its name put into a text."""
 
+    def make(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+        operands = map(rebuilder.value, frame.stack[-count:])
+        filled = text.format(*operands, name=repr(ins.argval))
+        return Operation(filled, frame.stack[:-count], ins.index + 1, pushes=())
 
-def _delete_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    text = f"delattr({rebuilder.value(frame.stack[-1])}, {ins.argval!r})"
-    return Operation(text, frame.stack[:-1], ins.index + 1, pushes=())
-
-
-def _store_subscr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    value, owner, key = map(rebuilder.value, frame.stack[-3:])
-    text = f"{owner}.__setitem__({key}, {value})"
-    return Operation(text, frame.stack[:-3], ins.index + 1, pushes=())
-
-
-def _delete_subscr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    owner, key = map(rebuilder.value, frame.stack[-2:])
-    return Operation(f"{owner}.__delitem__({key})", frame.stack[:-2], ins.index + 1, pushes=())
+    return make
 
 
 def _for_iter(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
@@ -300,10 +289,10 @@ _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
     "BINARY_SUBSCR": _applied(operator.getitem, 2),
     "LOAD_ATTR": _load_attr,
     "LOAD_METHOD": _load_attr,
-    "STORE_ATTR": _store_attr,
-    "DELETE_ATTR": _delete_attr,
-    "STORE_SUBSCR": _store_subscr,
-    "DELETE_SUBSCR": _delete_subscr,
+    "STORE_ATTR": _statement("setattr({1}, {name}, {0})", 2),
+    "DELETE_ATTR": _statement("delattr({0}, {name})", 1),
+    "STORE_SUBSCR": _statement("{1}.__setitem__({2}, {0})", 3),
+    "DELETE_SUBSCR": _statement("{0}.__delitem__({1})", 2),
     "GET_ITER": _applied(iter, 1),
     "FOR_ITER": _for_iter,
     "BEFORE_WITH": _before_with,

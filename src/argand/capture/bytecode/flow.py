@@ -1,6 +1,6 @@
 """capture.bytecode.flow: what is on the stack before each instruction, and which variables are still read.
 
-In: instructions in normal form.  Out: `stack_before` (kinds of the stack's slots), `reachable`, `live_locals`.
+In: instructions in normal form.  Out: `stack_before` (kinds of the stack's slots), `live_locals`.
 Exceptions are edges too: from an instruction to its handler, with the stack cut to the handler's depth.
 """
 
@@ -116,22 +116,6 @@ def stack_size(instructions: Sequence[Instruction]) -> int:
     """The deepest the stack gets: what an instruction pushes is there before the next one or before a handler."""
     stacks = compute_stacks(instructions)
     return max((len(stack) for stack in stacks if stack is not None), default=0)
-
-
-def reachable(instructions: Sequence[Instruction], start: int) -> set[int]:
-    """Indices of the instructions control can come to from `start`, through handlers too."""
-    found: set[int] = set()
-    todo = [start]
-    while todo:
-        index = todo.pop()
-        if index in found:
-            continue
-        found.add(index)
-        instruction = instructions[index]
-        todo.extend(successors(instruction))
-        if instruction.handler is not None:
-            todo.append(instruction.handler.target)
-    return found
 
 
 def reads_own_frame(code: CodeType) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import CodeType
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from typing_extensions import override
 
@@ -63,11 +63,6 @@ class Instruction:
         """LOAD_GLOBAL: a NULL goes below the value, for the CALL that follows."""
         return self.op == "LOAD_GLOBAL" and bool((self.arg or 0) & 1)
 
-    @property
-    def keyword_names(self) -> tuple[str, ...]:
-        """CALL: the names of its last arguments."""
-        return self.argval if isinstance(self.argval, tuple) and self.op == "CALL" else ()
-
     @override
     def __str__(self) -> str:
         """One line of a listing: `12 LOAD_FAST x`."""
@@ -75,7 +70,8 @@ class Instruction:
         if self.target is not None:
             text += f" -> {self.target}"
         elif self.op == "CALL":
-            text += f" {self.arg}" + "".join(f" {name}=" for name in self.keyword_names)
+            names: Any = self.argval or ()
+            text += f" {self.arg}" + "".join(f" {name}=" for name in names)
         elif self.arg is not None:
             text += " NULL +" if self.pushes_null else ""
             named = self.argval is not None or self.op == "LOAD_CONST"
@@ -88,9 +84,7 @@ class Instruction:
 class Decoded:
     """A code object in normal form."""
 
-    code: CodeType
     instructions: tuple[Instruction, ...]
-    index_at: dict[int, int]  # byte offset (frame.f_lasti) -> index
 
     @override
     def __str__(self) -> str:

@@ -159,96 +159,38 @@ def call_of_local(slot: int) -> tuple[tuple[str, int], ...]:
 
 
 # (popped, pushed) of the instructions whose effect does not depend on their argument.
-_EFFECTS: Final = {
-    "NOP": (0, 0),
-    "RESUME": (0, 0),
-    "MAKE_CELL": (0, 0),
-    "COPY_FREE_VARS": (0, 0),
-    "KW_NAMES": (0, 0),
-    "PRECALL": (0, 0),
-    "POP_TOP": (1, 0),
-    "PUSH_NULL": (0, 1),
-    "UNARY_POSITIVE": (1, 1),
-    "UNARY_NEGATIVE": (1, 1),
-    "UNARY_NOT": (1, 1),
-    "UNARY_INVERT": (1, 1),
-    "BINARY_SUBSCR": (2, 1),
-    "BINARY_OP": (2, 1),
-    "COMPARE_OP": (2, 1),
-    "IS_OP": (2, 1),
-    "CONTAINS_OP": (2, 1),
-    "STORE_SUBSCR": (3, 0),
-    "DELETE_SUBSCR": (2, 0),
-    "GET_LEN": (1, 2),
-    "MATCH_MAPPING": (1, 2),
-    "MATCH_SEQUENCE": (1, 2),
-    "MATCH_KEYS": (2, 3),
-    "MATCH_CLASS": (3, 1),
-    "PUSH_EXC_INFO": (1, 2),
-    "POP_EXCEPT": (1, 0),
-    "CHECK_EXC_MATCH": (2, 2),
-    "CHECK_EG_MATCH": (2, 2),
-    "PREP_RERAISE_STAR": (2, 1),
-    "BEFORE_WITH": (1, 2),
-    "WITH_EXCEPT_START": (4, 5),
-    "BEFORE_ASYNC_WITH": (1, 2),
-    "END_ASYNC_FOR": (2, 0),
-    "GET_AITER": (1, 1),
-    "GET_ANEXT": (1, 2),
-    "GET_AWAITABLE": (1, 1),
-    "GET_YIELD_FROM_ITER": (1, 1),
-    "ASYNC_GEN_WRAP": (1, 1),
-    "YIELD_VALUE": (1, 1),
-    "RETURN_GENERATOR": (0, 1),
-    "GET_ITER": (1, 1),
-    "PRINT_EXPR": (1, 0),
-    "LOAD_BUILD_CLASS": (0, 1),
-    "LOAD_ASSERTION_ERROR": (0, 1),
-    "LIST_TO_TUPLE": (1, 1),
-    "RETURN_VALUE": (1, 0),
-    "IMPORT_STAR": (1, 0),
-    "SETUP_ANNOTATIONS": (0, 0),
-    "STORE_NAME": (1, 0),
-    "DELETE_NAME": (0, 0),
-    "STORE_ATTR": (2, 0),
-    "DELETE_ATTR": (1, 0),
-    "STORE_GLOBAL": (1, 0),
-    "DELETE_GLOBAL": (0, 0),
-    "LOAD_CONST": (0, 1),
-    "LOAD_NAME": (0, 1),
-    "LOAD_ATTR": (1, 1),
-    "LOAD_METHOD": (1, 2),
-    "IMPORT_NAME": (2, 1),
-    "IMPORT_FROM": (1, 2),
-    "LOAD_FAST": (0, 1),
-    "STORE_FAST": (1, 0),
-    "DELETE_FAST": (0, 0),
-    "LOAD_CLOSURE": (0, 1),
-    "LOAD_DEREF": (0, 1),
-    "LOAD_CLASSDEREF": (0, 1),
-    "STORE_DEREF": (1, 0),
-    "DELETE_DEREF": (0, 0),
-    "LIST_APPEND": (1, 0),
-    "SET_ADD": (1, 0),
-    "LIST_EXTEND": (1, 0),
-    "SET_UPDATE": (1, 0),
-    "DICT_MERGE": (1, 0),
-    "DICT_UPDATE": (1, 0),
-    "MAP_ADD": (2, 0),
-    "RERAISE": (1, 0),
-    "JUMP": (0, 0),
-    "JUMP_NO_INTERRUPT": (0, 0),
-    "POP_JUMP_IF_FALSE": (1, 0),
-    "POP_JUMP_IF_TRUE": (1, 0),
-    "POP_JUMP_IF_NONE": (1, 0),
-    "POP_JUMP_IF_NOT_NONE": (1, 0),
-    "SEND": (2, 2),
-    "FOR_ITER": (1, 2),
-    "JUMP_IF_FALSE_OR_POP": (1, 0),
-    "JUMP_IF_TRUE_OR_POP": (1, 0),
+_ROWS: Final = {
+    (0, 0): (
+        "NOP RESUME MAKE_CELL COPY_FREE_VARS KW_NAMES PRECALL SETUP_ANNOTATIONS DELETE_NAME DELETE_GLOBAL "
+        "DELETE_FAST DELETE_DEREF JUMP JUMP_NO_INTERRUPT"
+    ),
+    (0, 1): (
+        "PUSH_NULL RETURN_GENERATOR LOAD_BUILD_CLASS LOAD_ASSERTION_ERROR LOAD_CONST LOAD_NAME LOAD_FAST "
+        "LOAD_CLOSURE LOAD_DEREF LOAD_CLASSDEREF"
+    ),
+    (1, 0): (
+        "POP_TOP POP_EXCEPT PRINT_EXPR RETURN_VALUE IMPORT_STAR STORE_NAME DELETE_ATTR STORE_GLOBAL "
+        "STORE_FAST STORE_DEREF LIST_APPEND SET_ADD LIST_EXTEND SET_UPDATE DICT_MERGE DICT_UPDATE RERAISE "
+        "POP_JUMP_IF_FALSE POP_JUMP_IF_TRUE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE JUMP_IF_FALSE_OR_POP "
+        "JUMP_IF_TRUE_OR_POP"
+    ),
+    (1, 1): (
+        "UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT GET_AITER GET_AWAITABLE GET_YIELD_FROM_ITER "
+        "ASYNC_GEN_WRAP YIELD_VALUE GET_ITER LIST_TO_TUPLE LOAD_ATTR"
+    ),
+    (1, 2): (
+        "GET_LEN MATCH_MAPPING MATCH_SEQUENCE PUSH_EXC_INFO BEFORE_WITH BEFORE_ASYNC_WITH GET_ANEXT "
+        "LOAD_METHOD IMPORT_FROM FOR_ITER"
+    ),
+    (2, 0): "DELETE_SUBSCR END_ASYNC_FOR STORE_ATTR MAP_ADD",
+    (2, 1): "BINARY_SUBSCR BINARY_OP COMPARE_OP IS_OP CONTAINS_OP PREP_RERAISE_STAR IMPORT_NAME",
+    (2, 2): "CHECK_EXC_MATCH CHECK_EG_MATCH SEND",
+    (2, 3): "MATCH_KEYS",
+    (3, 0): "STORE_SUBSCR",
+    (3, 1): "MATCH_CLASS",
+    (4, 5): "WITH_EXCEPT_START",
 }
-
-
+_EFFECTS: Final = {op: change for change, ops in _ROWS.items() for op in ops.split()}
 # The same for those whose effect does.
 _BY_ARGUMENT: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "LOAD_GLOBAL": lambda arg: (0, 1 + (arg & 1)),

@@ -33,9 +33,9 @@ from argand.capture.bytecode.assemble import assemble
 from argand.capture.bytecode.flow import (
     Slot,
     Stack,
+    compute_stacks,
     falls_through,
     live_locals,
-    reachable,
     reads_own_frame,
     stack_before,
 )
@@ -152,7 +152,8 @@ class _Builder:
     def __init__(self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
-        self.kept = sorted({i for entry in entries for i in reachable(self.old, entry)})
+        ways = [compute_stacks(self.old, entry, stack_before(code)[entry] or ()) for entry in entries]
+        self.kept = sorted({i for stacks in ways for i, stack in enumerate(stacks) if stack is not None})
         self.cells = (*code.co_cellvars, *code.co_freevars)
         self.constants = list(code.co_consts)
         self.prefix = "___"  # of our own names; longer when `code` is a resume function itself
