@@ -206,7 +206,7 @@ def is_heavy(node: Node) -> bool:
     if target.is_view:
         return False
     row = row_of(target)
-    return row is None or row.random or row.kind not in _FUSIBLE
+    return row is None or row.kind not in _FUSIBLE
 
 
 def _must_save(node: Node) -> bool:

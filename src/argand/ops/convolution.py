@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,29 +26,28 @@ def _as_2d(value: Tensor) -> Tensor:
     return value.unsqueeze(2) if value.dim() == 3 else value
 
 
-def _convolved(
-    shape: Shape,
-    weight: Shape,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-) -> Shape:
-    spatial = len(shape) - 2
-    stride, padding = _each(stride, spatial), _each(padding, spatial)
-    dilation, output_padding = _each(dilation, spatial), _each(output_padding, spatial)
-    if transposed:
-        sizes = [
-            (shape[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (weight[2 + d] - 1) + output_padding[d] + 1
-            for d in range(spatial)
-        ]
-        return (shape[0], weight[1] * groups, *sizes)
-    sizes = [
-        (shape[2 + d] + 2 * padding[d] - dilation[d] * (weight[2 + d] - 1) - 1) // stride[d] + 1 for d in range(spatial)
-    ]
-    return (shape[0], weight[0], *sizes)
+class Geometry(NamedTuple):
+    """What all convolutions share: the arguments from ``stride`` to ``groups``."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool
+    output_padding: Sizes
+    groups: int
+
+    def result(self, shape: Shape, weight: Shape) -> Shape:
+        """The shape after a convolution with such a weight."""
+        lists = (self.stride, self.padding, self.dilation, self.output_padding)
+        options = [_each(values, len(shape) - 2) for values in lists]
+        sizes = []
+        for size, width, stride, padding, dilation, more in zip(shape[2:], weight[2:], *options, strict=True):
+            reach = dilation * (width - 1) + 1
+            if self.transposed:
+                sizes.append((size - 1) * stride - 2 * padding + reach + more)
+            else:
+                sizes.append((size + 2 * padding - reach) // stride + 1)
+        return (shape[0], weight[1] * self.groups if self.transposed else weight[0], *sizes)
 
 
 def _check_convolution(input: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int) -> None:
@@ -61,41 +61,24 @@ def _check_convolution(input: Tensor, weight: Tensor, bias: Tensor | None, trans
         refuse("groups or bias do not fit")
 
 
-def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-    *_: bool,
-) -> Tensor:
-    _check_convolution(input, weight, bias, transposed, groups)
-    shape = _convolved(input.shape, weight.shape, stride, padding, dilation, transposed, output_padding, groups)
+def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
+    geometry = Geometry(*options[:6])
+    _check_convolution(input, weight, bias, geometry.transposed, geometry.groups)
+    shape = geometry.result(input.shape, weight.shape)
     if min(shape[1:]) <= 0:
         refuse("kernel larger than the input")
-    memory_format = _backend_format(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    return _formatted(shape, input.dtype, _backend_format(input, weight, bias, geometry))
+
+
+def _formatted(shape: Shape, dtype: torch.dtype, memory_format: torch.memory_format) -> Tensor:
     if len(shape) == 3:
-        wide = (shape[0], shape[1], 1, shape[2])
-        return torch.empty(wide, dtype=input.dtype, memory_format=memory_format).squeeze(2)
-    return torch.empty(shape, dtype=input.dtype, memory_format=memory_format)
+        return torch.empty((*shape[:2], 1, shape[2]), dtype=dtype, memory_format=memory_format).squeeze(2)
+    return torch.empty(shape, dtype=dtype, memory_format=memory_format)
 
 
-def _backend_format(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-) -> torch.memory_format:
+def _backend_format(input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> torch.memory_format:
     """Asks torch which of its kernels it would choose, and that kernel's memory format."""
+    stride, padding, dilation, transposed, output_padding, groups = geometry
     if input.dim() == 3:
         # Made contiguous first: a permuted sequence is no reason to go channels-last.
         input = _as_2d(input if input.is_contiguous() else dense(input.shape, input.dtype))
@@ -108,36 +91,17 @@ def _backend_format(
     return torch._C._conv_determine_backend_memory_format(input, weight, backend)
 
 
-def _convolution_backward(
-    grad_output: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    bias_sizes: Sizes | None,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    transposed: bool,
-    output_padding: Sizes,
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    memory_format = _backend_format(input, weight, None, stride, padding, dilation, transposed, output_padding, groups)
-
-    def gradient(of: Tensor) -> Tensor:
-        if of.dim() == 3:
-            wide = torch.empty(_as_2d(of).shape, dtype=of.dtype, memory_format=memory_format)
-            return wide.squeeze(2)
-        return torch.empty(of.shape, dtype=of.dtype, memory_format=memory_format)
-
-    channels = grad_output.shape[1]
+def _convolution_backward(*args: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    grad_output, input, weight, _, *options, mask = args
+    memory_format = _backend_format(input, weight, None, Geometry(*options))
     if weight.dim() > 3 and all(size == 1 for size in weight.shape[2:]):
         weight_gradient = dense(weight.shape, weight.dtype)  # kernel of size one: both at once
     else:
-        weight_gradient = gradient(weight)
+        weight_gradient = _formatted(weight.shape, weight.dtype, memory_format)
     return (
-        gradient(input) if output_mask[0] else None,
-        weight_gradient if output_mask[1] else None,
-        dense((channels,), grad_output.dtype) if output_mask[2] else None,
+        _formatted(input.shape, input.dtype, memory_format) if mask[0] else None,
+        weight_gradient if mask[1] else None,
+        dense((grad_output.shape[1],), grad_output.dtype) if mask[2] else None,
     )
 
 
@@ -150,7 +114,13 @@ def _pooled_size(size: int, kernel: int, stride: int, pad: int, dilation: int, c
 
 
 def _pooled(
-    self: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, spatial: int
+    spatial: int,
+    self: Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = (0,),
+    dilation: Sizes = (1,),
+    ceil: bool = False,
 ) -> Shape:
     if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
         refuse("not a batch of images")
@@ -160,7 +130,7 @@ def _pooled(
     if any(2 * pad > width for pad, width in zip(padding, kernel, strict=True)):
         refuse("padding larger than half of the kernel")
     sizes = [
-        _pooled_size(size, kernel[d], stride[d], padding[d], dilation[d], ceil_mode)
+        _pooled_size(size, kernel[d], stride[d], padding[d], dilation[d], ceil)
         for d, size in enumerate(self.shape[-spatial:])
     ]
     if min(sizes) <= 0:
@@ -175,38 +145,18 @@ def in_format_of(self: Tensor, shape: Shape, dtype: torch.dtype | None = None) -
     return torch.empty(shape, dtype=dtype or self.dtype, memory_format=suggested_format(self))
 
 
-def _max_pool(spatial: int) -> Any:
-    def rule(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        dilation: Sizes = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        shape = _pooled(self, kernel_size, stride, padding, dilation, ceil_mode, spatial)
-        return in_format_of(self, shape), in_format_of(self, shape, torch.int64)
-
-    return rule
+def _max_pool(spatial: int, self: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    shape = _pooled(spatial, self, *options)
+    return in_format_of(self, shape), in_format_of(self, shape, torch.int64)
 
 
-def _avg_pool(spatial: int) -> Any:
-    def rule(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes = (),
-        padding: Sizes = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Tensor:
-        shape = _pooled(self, kernel_size, stride, padding, (1,), ceil_mode, spatial)
-        return in_format_of(self, shape)
-
-    return rule
+def _avg_pool(
+    spatial: int, self: Tensor, kernel: Sizes, stride: Sizes = (), pad: Sizes = (0,), ceil: bool = False, *_: Any
+) -> Tensor:
+    return in_format_of(self, _pooled(spatial, self, kernel, stride, pad, (1,), ceil))
 
 
-def _pool_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
+def _in_format_of_input(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
     return in_format_of(self, self.shape)
 
 
@@ -296,54 +246,32 @@ def _reflect_pad(self: Tensor, padding: Sizes) -> Tensor:
     return _edge_pad(self, padding)
 
 
-def _pad_backward(grad_output: Tensor, self: Tensor, padding: Sizes) -> Tensor:
-    return in_format_of(self, self.shape)
-
-
 _O: Final = Kind.OTHER
 _G: Final = Kind.GATHER
+_UPSAMPLED: Final = """upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d
+_upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.CONV, _convolution, "convolution _convolution"),
-    OpDef(name="convolution_backward", kind=Kind.CONV, infer=_convolution_backward),
-    OpDef(name="max_pool2d_with_indices", kind=_O, infer=_max_pool(2)),
-    OpDef(name="max_pool3d_with_indices", kind=_O, infer=_max_pool(3)),
-    OpDef(name="avg_pool2d", kind=_O, infer=_avg_pool(2)),
-    OpDef(name="avg_pool3d", kind=_O, infer=_avg_pool(3)),
-    *rows(
-        _O,
-        _pool_backward,
-        """max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward
-        _adaptive_avg_pool2d_backward adaptive_max_pool2d_backward avg_pool3d_backward""",
-    ),
+    *rows(Kind.CONV, _convolution_backward, "convolution_backward"),
+    *rows(_O, partial(_max_pool, 2), "max_pool2d_with_indices"),
+    *rows(_O, partial(_max_pool, 3), "max_pool3d_with_indices"),
+    *rows(_O, partial(_avg_pool, 2), "avg_pool2d"),
+    *rows(_O, partial(_avg_pool, 3), "avg_pool3d"),
+    *rows(_O, _in_format_of_input, "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"),
+    *rows(_O, _in_format_of_input, "avg_pool2d_backward avg_pool3d_backward"),
+    *rows(_O, _in_format_of_input, "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward"),
     *rows(_O, _pool3d_backward, "_adaptive_avg_pool3d_backward adaptive_max_pool3d_backward"),
     *rows(_O, _adaptive_avg_pool, "_adaptive_avg_pool2d _adaptive_avg_pool3d"),
     *rows(_O, _adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
-    *rows(
-        _G,
-        _upsample,
-        """upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
-        _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
-        upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa""",
-    ),
-    *rows(
-        _O,
-        _upsample_backward,
-        """upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward
-        _upsample_nearest_exact1d_backward _upsample_nearest_exact2d_backward
-        _upsample_nearest_exact3d_backward upsample_linear1d_backward upsample_bilinear2d_backward
-        upsample_trilinear3d_backward _upsample_bilinear2d_aa_backward
-        _upsample_bicubic2d_aa_backward""",
-    ),
-    OpDef(name="upsample_bicubic2d_backward", kind=_O, infer=_dense_upsample_backward),
+    *rows(_G, _upsample, f"{_UPSAMPLED} upsample_bicubic2d"),
+    *rows(_O, _upsample_backward, " ".join(f"{name}_backward" for name in _UPSAMPLED.split())),
+    *rows(_O, _dense_upsample_backward, "upsample_bicubic2d_backward"),
     *rows(_G, _grid_sampler, "grid_sampler_2d grid_sampler_3d"),
-    OpDef(name="constant_pad_nd", kind=_G, infer=_constant_pad, cheap=True),
+    *rows(_G, _constant_pad, "constant_pad_nd"),
     *rows(_G, _edge_pad, "replication_pad1d replication_pad2d replication_pad3d"),
     *rows(_G, _reflect_pad, "reflection_pad1d reflection_pad2d reflection_pad3d"),
-    *rows(
-        _O,
-        _pad_backward,
-        """replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward
-        reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward""",
-    ),
+    *rows(_O, _in_format_of_input, "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward"),
+    *rows(_O, _in_format_of_input, "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward"),
 )

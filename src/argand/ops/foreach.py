@@ -13,21 +13,16 @@ from torch import Tensor
 from argand.ops import pointwise, reductions
 from argand.ops.table import Kind, OpDef, Rule
 
-_UNARY: Final = (
+UNARY: Final = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "
     "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
 )
-_BINARY: Final[Mapping[str, str]] = {
-    "add": "add.Tensor",
-    "sub": "sub.Tensor",
-    "mul": "mul.Tensor",
-    "div": "div.Tensor",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "clamp_max": "minimum",
-    "clamp_min": "maximum",
-    "pow": "pow.Tensor_Tensor",
+OVERLOADS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("add", "mul", "div"), "List Scalar ScalarList Tensor"),
+    **dict.fromkeys(("sub", "maximum", "minimum", "clamp_max", "clamp_min", "pow", "lerp"), "List Scalar ScalarList"),
+    **dict.fromkeys(("addcmul", "addcdiv"), "Scalar ScalarList"),
 }
+_SINGLE: Final = {"clamp_max": "minimum", "clamp_min": "maximum", "pow": "pow.Tensor_Tensor", "lerp": "lerp.Scalar"}
 _BASE: Final = {row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS)}
 
 
@@ -50,22 +45,21 @@ def _norms(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> list[Any]
 
 
 def _row(name: str, rule: Rule) -> OpDef:
-    return OpDef(name=f"_foreach_{name}", kind=Kind.POINTWISE, infer=rule, cheap=True)
+    return OpDef(name=f"_foreach_{name}", kind=Kind.POINTWISE, infer=rule)
+
+
+def _rule(name: str) -> Rule:
+    single = _SINGLE.get(name, name)
+    return _each(_BASE[single] if single in _BASE else _BASE[f"{single}.Tensor"], 3 if name.startswith("addc") else 2)
 
 
 ROWS: Final[tuple[OpDef, ...]] = (
-    *(_row(name, _each(_BASE[name], 1)) for name in _UNARY.split()),
+    *(_row(name, _each(_BASE[name], 1)) for name in UNARY.split()),
     *(
-        _row(f"{name}.{overload}", _each(_BASE[base], 2))
-        for name, base in _BINARY.items()
-        for overload in ("List", "Scalar", "ScalarList", "Tensor")
+        _row(f"{name}.{overload}", _rule(name))
+        for name, overloads in OVERLOADS.items()
+        for overload in overloads.split()
     ),
-    *(
-        _row(f"{name}.{overload}", _each(_BASE[name], 3))
-        for name in ("addcmul", "addcdiv")
-        for overload in ("Scalar", "ScalarList", "Tensor")
-    ),
-    *(_row(f"lerp.{overload}", _each(_BASE["lerp.Scalar"], 2)) for overload in ("List", "Scalar", "ScalarList")),
     _row("pow.ScalarAndTensor", _number_to_each),
     OpDef(name="_foreach_norm.Scalar", kind=Kind.REDUCE, infer=_norms),
 )

@@ -239,7 +239,7 @@ def _copy_of(name: str) -> Any:
         return [new(part.shape, contiguous(part.shape), dtype=part.dtype) for part in result]
 
     base = packet + "_copy" + (f".{overload}" if overload else "")
-    return OpDef(name=base, kind=Kind.OTHER, infer=rule, cheap=True)
+    return OpDef(name=base, kind=Kind.OTHER, infer=rule)
 
 
 def _unsafe_split(self: Tensor, split: Any, dim: int = 0) -> list[Tensor]:
@@ -248,7 +248,7 @@ def _unsafe_split(self: Tensor, split: Any, dim: int = 0) -> list[Tensor]:
     return [torch.empty_strided(part.size(), part.stride(), dtype=part.dtype) for part in parts]
 
 
-_COPIED_VIEWS: Final = """expand permute transpose.int t slice.Tensor select.int squeeze
+COPIED_VIEWS: Final = """expand permute transpose.int t slice.Tensor select.int squeeze
 squeeze.dim squeeze.dims unsqueeze diagonal unfold as_strided unbind.int split.Tensor
 split_with_sizes"""
 
@@ -275,22 +275,22 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_S, _same_strides, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
     *rows(_S, _dense_self, "index_copy index_add index_reduce"),
     OpDef(name="masked_scatter", kind=_S, infer=_masked_scatter),
-    *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward", cheap=True),
+    *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward"),
     OpDef(name="unfold_backward", kind=_S, infer=_unfold_backward),
-    OpDef(name="cat", kind=_G, infer=_cat, cheap=True),
-    *rows(_G, _stack, "stack _stack", cheap=True),
-    *rows(Kind.POINTWISE, _like_self, "fill.Scalar fill.Tensor zero", cheap=True),
-    OpDef(name="repeat", kind=_G, infer=_repeat, cheap=True),
-    *rows(_G, _like_self, "flip", cheap=True),
-    *rows(_G, _roll, "roll", cheap=True),
-    *rows(Kind.POINTWISE, _dense_self, "tril triu", cheap=True),
+    OpDef(name="cat", kind=_G, infer=_cat),
+    *rows(_G, _stack, "stack _stack"),
+    *rows(Kind.POINTWISE, _like_self, "fill.Scalar fill.Tensor zero"),
+    OpDef(name="repeat", kind=_G, infer=_repeat),
+    *rows(_G, _like_self, "flip"),
+    *rows(_G, _roll, "roll"),
+    *rows(Kind.POINTWISE, _dense_self, "tril triu"),
     *rows(_O, _searched, "searchsorted.Tensor searchsorted.Scalar"),
     *rows(Kind.POINTWISE, _bucketize, "bucketize.Tensor bucketize.Scalar"),
     OpDef(name="diag_embed", kind=_S, infer=_diag_embed),
     OpDef(name="trace", kind=Kind.REDUCE, infer=_trace),
     *rows(_O, _isin, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
-    OpDef(name="_unsafe_view", kind=Kind.VIEW, infer=_unsafe_view, cheap=True),
-    *rows(_O, _view_copy, "view_copy _reshape_copy", cheap=True),
+    OpDef(name="_unsafe_view", kind=Kind.VIEW, infer=_unsafe_view),
+    *rows(_O, _view_copy, "view_copy _reshape_copy"),
     *rows(_O, _unsafe_split, "unsafe_split.Tensor unsafe_split_with_sizes"),
-    *map(_copy_of, _COPIED_VIEWS.split()),
+    *map(_copy_of, COPIED_VIEWS.split()),
 )

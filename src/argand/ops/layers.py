@@ -14,11 +14,9 @@ from argand.ops.pointwise import dense
 from argand.ops.table import Kind, OpDef
 
 
-def _recurrent(
-    input: Tensor, w0: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, hx: Tensor, cx: Tensor, *rest: Any
-) -> tuple[Tensor, ...]:
+def _recurrent(input: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The last result, a workspace only oneDNN can size, is handed from forward to backward as is."""
-    hidden_size = rest[3]
+    hx, cx, hidden_size = args[4], args[5], args[9]
     output = dense((input.shape[0], input.shape[1], hidden_size), input.dtype)
     return output, like_dense(hx), like_dense(cx), dense((0,), torch.uint8)
 
@@ -28,10 +26,8 @@ def like_dense(self: Tensor) -> Tensor:
     return dense(self.shape, self.dtype)
 
 
-def _recurrent_backward(
-    input: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, w4: Tensor, hx: Tensor, cx: Tensor, *_: Any
-) -> tuple[Tensor, ...]:
-    return tuple(map(like_dense, (input, w1, w2, w3, w4, hx, cx)))
+def _recurrent_backward(*args: Any) -> tuple[Tensor, ...]:
+    return tuple(map(like_dense, args[:7]))
 
 
 def _lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *_: Any) -> Any:
@@ -39,11 +35,7 @@ def _lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *_: Any) -
 
 
 def _grouped_mm(
-    self: Tensor,
-    mat2: Tensor,
-    offs: Tensor | None = None,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
+    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: torch.dtype | None = None
 ) -> Tensor:
     rows, columns = self.shape[-2], mat2.shape[-1]
     if self.dim() == 2 and mat2.dim() == 2:
@@ -97,9 +89,7 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     return like_dense(v), like_dense(g)
 
 
-def _weight_norm_backward(
-    grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
-) -> tuple[Tensor, Tensor]:
+def _weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return like_dense(saved_v), like_dense(saved_g)
 
 
@@ -111,24 +101,13 @@ def _cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
 
 
 def _attention_layer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
+    query: Tensor, key: Tensor, value: Tensor, embed_dim: int, num_head: int, *rest: Any
 ) -> tuple[Tensor, Tensor | None]:
+    need_weights, average = len(rest) <= 5 or rest[5], len(rest) <= 6 or rest[6]
     if query.dim() != 3 or query.is_nested:
         refuse("not (batch, length, size)")
     batch, length, _ = query.shape
-    heads = () if average_attn_weights else (num_head,)
+    heads = () if average else (num_head,)
     weights = dense((batch, *heads, length, key.shape[1]), query.dtype) if need_weights else None
     return like_dense(query), weights
 

@@ -124,10 +124,6 @@ def _logical(*args: Any) -> Tensor:
     return new(*iterator_layout(layouts), dtype=torch.bool)
 
 
-def _polygamma(n: int, self: Tensor) -> Tensor:
-    return _unary_float(self)
-
-
 def _log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
     return dense(self.shape, self.dtype), dense(self.shape, self.dtype)
 
@@ -138,18 +134,15 @@ def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     return empty_like(self)
 
 
-def _to_copy(
-    self: Tensor,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: torch.device | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> Tensor:
-    if (device is not None and device.type != "cpu") or layout not in (None, torch.strided):
+def check_here(layout: Any = None, device: Any = None, **_: Any) -> None:
+    """Other devices and layouts are torch's."""
+    if layout not in (None, torch.strided) or (device is not None and device.type != "cpu"):
         refuse("another device or layout")
+
+
+def made_like(self: Tensor, *_: Any, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
+    """The result of a conversion, or of a factory that takes another tensor's shape."""
+    check_here(**options)
     return formatted_like(self, dtype or self.dtype, memory_format)
 
 
@@ -208,105 +201,73 @@ def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return empty_like(self), empty_like(self, torch.int32)
 
 
-_P: Final = Kind.POINTWISE
-
-ROWS: Final[tuple[OpDef, ...]] = (
-    *rows(
-        _P,
+_NAMES: Final[tuple[tuple[Rule, str], ...]] = (
+    (
         _unary,
-        """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish
-        hardsigmoid elu celu softplus softshrink hardshrink leaky_relu threshold bitwise_not
-        conj_physical _conj_physical""",
-        cheap=True,
+        """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish hardsigmoid elu celu
+        softplus softshrink hardshrink leaky_relu threshold bitwise_not conj_physical _conj_physical""",
     ),
-    *rows(_P, _like_first, "nan_to_num hardtanh _prelu_kernel", cheap=True),
-    *rows(_P, _no_bool(_unary), "neg", cheap=True),
-    *rows(
-        _P,
+    (_like_first, "nan_to_num hardtanh _prelu_kernel"),
+    (_no_bool(_unary), "neg"),
+    (
         _unary_float,
-        """acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10
-        log1p log2 sqrt rsqrt reciprocal erf erfc erfinv sigmoid sinc logit deg2rad rad2deg""",
-        cheap=True,
-    ),
-    *rows(
-        _P,
-        _unary_float,
-        """digamma lgamma i0 special_entr special_erfcx special_i0e special_i1 special_i1e
-        special_log_ndtr special_ndtri special_airy_ai special_bessel_j0 special_bessel_j1
-        special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
+        """acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10 log1p log2 sqrt rsqrt
+        reciprocal erf erfc erfinv sigmoid sinc logit deg2rad rad2deg digamma lgamma i0 special_entr special_erfcx
+        special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_airy_ai special_bessel_j0
+        special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
         special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
         special_scaled_modified_bessel_k1 special_spherical_bessel_j0""",
     ),
-    OpDef(name="polygamma", kind=_P, infer=_polygamma),
-    OpDef(name="ldexp.Tensor", kind=_P, infer=_ldexp),
-    OpDef(name="frexp.Tensor", kind=_P, infer=_frexp),
-    *rows(_P, _unary_bool, "isnan isinf isneginf isposinf signbit logical_not", cheap=True),
-    OpDef(name="abs", kind=_P, infer=_to_real, cheap=True),
-    OpDef(name="angle", kind=_P, infer=_angle),
-    *rows(
-        _P,
+    (over(1, to_float=True), "polygamma"),
+    (_ldexp, "ldexp.Tensor"),
+    (_frexp, "frexp.Tensor"),
+    (_unary_bool, "isnan isinf isneginf isposinf signbit logical_not"),
+    (_to_real, "abs"),
+    (_angle, "angle"),
+    (
         _binary,
-        "add.Tensor mul.Tensor maximum minimum fmax fmin bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor",
-        cheap=True,
-        commutative=True,
-    ),
-    *rows(
-        _P,
-        _binary,
-        """add.Scalar mul.Scalar remainder.Tensor remainder.Scalar
-        remainder.Scalar_Tensor fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar
-        bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor
-        bitwise_xor.Scalar bitwise_xor.Scalar_Tensor bitwise_left_shift.Tensor
-        bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor
-        bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar
-        bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar __rshift__.Tensor
-        __rshift__.Scalar heaviside _add_relu.Tensor""",
-        cheap=True,
-    ),
-    *rows(_P, _no_bool(_binary), "sub.Tensor sub.Scalar", cheap=True),
-    *rows(_P, _no_bool(_rsub), "rsub.Tensor rsub.Scalar", cheap=True),
-    *rows(_P, _binary, "pow.Tensor_Tensor hypot nextafter gcd lcm logaddexp logaddexp2"),
-    OpDef(name="pow.Scalar", kind=_P, infer=_number_power),
-    *rows(_P, _binary_float, "div.Tensor div.Scalar copysign.Tensor copysign.Scalar", cheap=True),
-    *rows(
-        _P,
-        _binary_float,
-        """atan2 xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self igamma igammac special_xlog1py
-        special_xlog1py.other_scalar special_xlog1py.self_scalar special_zeta
-        special_zeta.other_scalar special_zeta.self_scalar""",
-    ),
-    *rows(_P, _div_mode, "div.Tensor_mode div.Scalar_mode", cheap=True),
-    *rows(_P, _compare, "eq.Tensor ne.Tensor", cheap=True, commutative=True),
-    *rows(
-        _P,
-        _compare,
-        "eq.Scalar ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar",
-        cheap=True,
-    ),
-    *rows(_P, _logical, "logical_and logical_or logical_xor", cheap=True, commutative=True),
-    *rows(_P, _ternary, "addcmul addcdiv lerp.Tensor", cheap=True),
-    *rows(_P, _binary, "lerp.Scalar", cheap=True),
-    *rows(_P, _with_numbers, "pow.Tensor_Scalar clamp clamp_min clamp_max", cheap=True),
-    *rows(_P, _clamp_tensor, "clamp.Tensor clamp_min.Tensor clamp_max.Tensor", cheap=True),
-    OpDef(name="where.self", kind=_P, infer=_where, cheap=True),
-    *rows(_P, _masked_fill, "masked_fill.Scalar masked_fill.Tensor", cheap=True),
-    *rows(
-        _P,
-        _binary,
-        """threshold_backward tanh_backward sigmoid_backward leaky_relu_backward
+        """add.Tensor add.Scalar mul.Tensor mul.Scalar maximum minimum fmax fmin remainder.Tensor remainder.Scalar
+        remainder.Scalar_Tensor fmod.Tensor fmod.Scalar floor_divide floor_divide.Scalar bitwise_and.Tensor
+        bitwise_and.Scalar bitwise_and.Scalar_Tensor bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor
+        bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor bitwise_left_shift.Tensor
+        bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor bitwise_right_shift.Tensor
+        bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar
+        __rshift__.Tensor __rshift__.Scalar heaviside _add_relu.Tensor pow.Tensor_Tensor hypot nextafter gcd lcm
+        logaddexp logaddexp2 lerp.Scalar threshold_backward tanh_backward sigmoid_backward leaky_relu_backward
         hardtanh_backward hardswish_backward hardsigmoid_backward gelu_backward softplus_backward
-        softshrink_backward hardshrink_backward logit_backward silu_backward mish_backward""",
-        cheap=True,
+        softshrink_backward hardshrink_backward logit_backward silu_backward mish_backward log_sigmoid_backward""",
     ),
-    *rows(_P, over(0, 5), "elu_backward", cheap=True),
-    OpDef(name="log_sigmoid_forward", kind=_P, infer=_log_sigmoid_forward),
-    OpDef(name="log_sigmoid_backward", kind=_P, infer=_binary),
-    OpDef(name="_prelu_kernel_backward", kind=_P, infer=_prelu_backward),
-    OpDef(name="glu", kind=_P, infer=_glu, cheap=True),
-    OpDef(name="glu_backward", kind=_P, infer=_glu_backward, cheap=True),
-    OpDef(name="_to_copy", kind=_P, infer=_to_copy, cheap=True),
-    OpDef(name="clone", kind=_P, infer=_clone, cheap=True),
-    OpDef(name="copy", kind=_P, infer=_copy, cheap=True),
-    *rows(_P, empty_like, "lift_fresh_copy alias_copy detach_copy lift", cheap=True),
-    *rows(_P, _complex, "complex polar"),
+    (_no_bool(_binary), "sub.Tensor sub.Scalar"),
+    (_no_bool(_rsub), "rsub.Tensor rsub.Scalar"),
+    (_number_power, "pow.Scalar"),
+    (
+        _binary_float,
+        """div.Tensor div.Scalar copysign.Tensor copysign.Scalar atan2 xlogy.Tensor xlogy.Scalar_Other
+        xlogy.Scalar_Self igamma igammac special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar
+        special_zeta special_zeta.other_scalar special_zeta.self_scalar""",
+    ),
+    (_div_mode, "div.Tensor_mode div.Scalar_mode"),
+    (
+        _compare,
+        """eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar
+        ge.Tensor ge.Scalar""",
+    ),
+    (_logical, "logical_and logical_or logical_xor"),
+    (_ternary, "addcmul addcdiv lerp.Tensor"),
+    (_with_numbers, "pow.Tensor_Scalar clamp clamp_min clamp_max"),
+    (_clamp_tensor, "clamp.Tensor clamp_min.Tensor clamp_max.Tensor"),
+    (_where, "where.self"),
+    (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
+    (over(0, 5), "elu_backward"),
+    (_log_sigmoid_forward, "log_sigmoid_forward"),
+    (_prelu_backward, "_prelu_kernel_backward"),
+    (_glu, "glu"),
+    (_glu_backward, "glu_backward"),
+    (made_like, "_to_copy"),
+    (_clone, "clone"),
+    (_copy, "copy"),
+    (empty_like, "lift_fresh_copy alias_copy detach_copy lift"),
+    (_complex, "complex polar"),
 )
+
+ROWS: Final[tuple[OpDef, ...]] = tuple(row for rule, names in _NAMES for row in rows(Kind.POINTWISE, rule, names))

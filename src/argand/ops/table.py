@@ -35,12 +35,9 @@ class OpDef:
     name: str  # as in the schema, without "aten::": "add.Tensor", "relu"
     kind: Kind
     infer: Rule
-    commutative: bool = False
-    cheap: bool = False  # costs about as much to compute again as to read back from memory
-    random: bool = False  # draws from a generator: never duplicated, never removed by equality
 
 
-def rows(kind: Kind, infer: Rule, names: str, **facts: bool) -> Iterator[OpDef]:
-    """One row per name in a table of names that share a rule and all facts."""
+def rows(kind: Kind, infer: Rule, names: str) -> Iterator[OpDef]:
+    """One row per name of ops that share a kind and a rule."""
     for name in names.split():
-        yield OpDef(name=name, kind=kind, infer=infer, **facts)
+        yield OpDef(name=name, kind=kind, infer=infer)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, wraps
+from types import FunctionType, ModuleType
 from typing import Any, Final, final
 
 import torch
@@ -23,10 +24,17 @@ from argand.ops.table import Rule
 
 Function = Callable[..., Any]
 
+
+def _named(family: ModuleType) -> Mapping[str, Function]:
+    """A family's functions by op: the public ones have its name, TABLE names the others."""
+    own = (f for f in vars(family).values() if isinstance(f, FunctionType) and f.__module__ == family.__name__)
+    return {**{f.__name__: f for f in own if not f.__name__.startswith("_")}, **family.TABLE}
+
+
 _BY_NAME: Final[Mapping[str, Function]] = {
     f"aten::{name}": function
     for family in (pointwise, reductions, norms, losses, shapes, images, foreach)
-    for name, function in family.TABLE.items()
+    for name, function in _named(family).items()
 }
 
 

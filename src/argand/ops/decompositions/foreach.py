@@ -8,24 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-_UNARY: Final = (
-    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "
-    "reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
-)
-_OVERLOADS: Final[Mapping[str, str]] = {
-    "add": "List Scalar ScalarList Tensor",
-    "sub": "List Scalar ScalarList",
-    "mul": "List Scalar ScalarList Tensor",
-    "div": "List Scalar ScalarList Tensor",
-    "clamp_min": "List Scalar ScalarList",
-    "clamp_max": "List Scalar ScalarList",
-    "maximum": "List Scalar ScalarList",
-    "minimum": "List Scalar ScalarList",
-    "pow": "List Scalar ScalarList",
-    "lerp": "List Scalar ScalarList",
-    "addcmul": "Scalar ScalarList",
-    "addcdiv": "Scalar ScalarList",
-}
+from argand.ops.foreach import OVERLOADS, UNARY
+
 # The single-tensor op where it takes tensors and numbers alike under another name.
 _SINGLE: Final[Mapping[str, str]] = {"maximum": "clamp_min", "minimum": "clamp_max"}
 
@@ -77,12 +61,8 @@ def _in_place_single(name: str) -> str:
 
 
 _NAMES: Final = [
-    *((name, f"_foreach_{name}{{}}") for name in _UNARY.split()),
-    *(
-        (name, f"_foreach_{name}{{}}.{overload}")
-        for name, overloads in _OVERLOADS.items()
-        for overload in overloads.split()
-    ),
+    *((name, f"_foreach_{name}{{}}") for name in UNARY.split()),
+    *((name, f"_foreach_{name}{{}}.{kind}") for name, kinds in OVERLOADS.items() for kind in kinds.split()),
 ]
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {

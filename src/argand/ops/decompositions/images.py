@@ -4,7 +4,7 @@ Each place of a small kernel is one strided view of the whole image, so a window
 that fuses with what comes before and after. Larger kernels and odd geometries stay with torch.
 """
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _padded(self: Tensor, padding: tuple[int, int], value: float) -> Tensor:
     return functional.pad(self, (padding[1], padding[1], padding[0], padding[0]), value=value)
 
 
-def max_pool2d(
+def max_pool2d_with_indices(
     self: Tensor,
     kernel_size: Sizes,
     stride: Sizes = (),
@@ -90,7 +90,7 @@ def avg_pool2d(
     return (total / (divisor_override or area)).to(self.dtype)
 
 
-def adaptive_avg_pool2d(self: Tensor, output_size: Sizes) -> Tensor:
+def _adaptive_avg_pool2d(self: Tensor, output_size: Sizes) -> Tensor:
     height, width = self.shape[-2:]
     if not self.numel() or not self.is_floating_point() or height % output_size[0] or width % output_size[1]:
         return NotImplemented
@@ -101,16 +101,8 @@ def adaptive_avg_pool2d(self: Tensor, output_size: Sizes) -> Tensor:
     return (tiles.sum((-2, -1)) / (rows * columns)).to(self.dtype)
 
 
-def avg_pool2d_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
+def avg_pool2d_backward(grad_output: Tensor, self: Tensor, *options: Any) -> Tensor:
+    kernel_size, stride, padding, _, _, divisor_override = options
     kernel = _pair(kernel_size)
     apart = _times(grad_output.shape, self.shape[-2:], ()) == _pair(stride, kernel_size) == kernel
     if not apart or self.dim() != 4 or any(padding):
@@ -180,12 +172,4 @@ def upsample_bilinear2d(
     return (row(top) * (1 - down) + row(bottom) * down).to(self.dtype)
 
 
-TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "max_pool2d_with_indices": max_pool2d,
-    "avg_pool2d": avg_pool2d,
-    "_adaptive_avg_pool2d": adaptive_avg_pool2d,
-    "avg_pool2d_backward": avg_pool2d_backward,
-    "upsample_nearest2d": upsample_nearest2d,
-    "upsample_nearest2d_backward": upsample_nearest2d_backward,
-    "upsample_bilinear2d": upsample_bilinear2d,
-}
+TABLE: Final[Mapping[str, Callable[..., Any]]] = {"_adaptive_avg_pool2d": _adaptive_avg_pool2d}

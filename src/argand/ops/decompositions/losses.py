@@ -1,6 +1,6 @@
 """ops.decompositions.losses: losses and their gradients from arithmetic and reductions."""
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -159,19 +159,6 @@ def nll_loss_backward(
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "mse_loss": mse_loss,
-    "mse_loss_backward": mse_loss_backward,
-    "smooth_l1_loss": smooth_l1_loss,
-    "smooth_l1_loss_backward": smooth_l1_loss_backward,
-    "huber_loss": huber_loss,
-    "huber_loss_backward": huber_loss_backward,
-    "soft_margin_loss": soft_margin_loss,
-    "soft_margin_loss_backward": soft_margin_loss_backward,
-    "binary_cross_entropy": binary_cross_entropy,
-    "binary_cross_entropy_backward": binary_cross_entropy_backward,
-    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
-    "nll_loss_forward": nll_loss_forward,
     "nll_loss2d_forward": nll_loss_forward,
-    "nll_loss_backward": nll_loss_backward,
     "nll_loss2d_backward": nll_loss_backward,
 }

@@ -3,7 +3,7 @@
 Statistics are computed in float32 for half inputs and rounded only where eager stores them.
 """
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from argand.ops.decompositions.precision import widen
-
-Mask = Sequence[bool]
 
 
 def _moments(value: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,7 +36,7 @@ def _statistics_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
     return next((p.dtype for p in parameters if p is not None), input.dtype)
 
 
-def layer_norm(
+def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     inner = len(normalized_shape)
@@ -50,39 +48,33 @@ def layer_norm(
     return result.to(input.dtype), mean.to(dtype), rstd.to(dtype)
 
 
-def layer_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    output_mask: Mask,
-) -> tuple[Tensor | None, ...]:
+def _input_gradient(grad: Tensor, normalized: Tensor, rstd: Tensor, dims: list[int], count: int) -> Tensor:
+    """What reaches the input of a normalisation over dims, of ``count`` elements, whose result was scaled already."""
+    along_mean = grad.sum(dims, keepdim=True)
+    along_scale = (grad * normalized).sum(dims, keepdim=True)
+    return (grad - (along_mean + normalized * along_scale) / count) * rstd
+
+
+def native_layer_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    grad_out, input, normalized_shape, mean, rstd, weight, bias, mask = args
     outer = list(range(input.dim() - len(normalized_shape)))
     inner = list(range(len(outer), input.dim()))
     grad, wide_rstd = widen(grad_out), widen(rstd)
     normalized = (widen(input) - widen(mean)) * wide_rstd
     grads: list[Tensor | None] = [None, None, None]
-    if output_mask[0]:
-        count = math.prod(normalized_shape)
+    if mask[0]:
         scaled = grad if weight is None else grad * widen(weight)
-        along_mean = scaled.sum(inner, keepdim=True)
-        along_scale = (scaled * normalized).sum(inner, keepdim=True)
-        centered = scaled - (along_mean + normalized * along_scale) / count
-        grads[0] = (centered * wide_rstd).to(input.dtype)
-    if output_mask[1]:
-        dtype = (input if weight is None else weight).dtype
+        count = math.prod(normalized_shape)
+        grads[0] = _input_gradient(scaled, normalized, wide_rstd, inner, count).to(input.dtype)
+    if mask[1]:
         product = grad * normalized
-        grads[1] = (product.sum(outer) if outer else product).to(dtype)
-    if output_mask[2]:
-        dtype = (input if bias is None else bias).dtype
-        grads[2] = (grad.sum(outer) if outer else grad.clone()).to(dtype)
+        grads[1] = (product.sum(outer) if outer else product).to(_statistics_dtype(input, weight))
+    if mask[2]:
+        grads[2] = (grad.sum(outer) if outer else grad.clone()).to(_statistics_dtype(input, bias))
     return tuple(grads)
 
 
-def rms_norm(
+def _rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, Tensor]:
     dims = list(range(input.dim() - len(normalized_shape), input.dim()))
@@ -93,82 +85,51 @@ def rms_norm(
     return _scaled(wide * rstd, widen(weight), None).to(input.dtype), rstd
 
 
-def group_norm(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def native_group_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    input, weight, bias, N, C, HxW, group, eps = args
     wide = widen(input).reshape(N, group, C // group, HxW)
     mean, _, rstd = _moments(wide, [2, 3], eps)
     normalized = ((wide - mean) * rstd).reshape(input.shape)
-    channels = (1, C, *[1] * (input.dim() - 2))
-    result = _scaled(
-        normalized,
-        None if weight is None else widen(weight).reshape(channels),
-        None if bias is None else widen(bias).reshape(channels),
-    )
-    dtype = _statistics_dtype(input, weight, bias)
+    rank, dtype = input.dim(), _statistics_dtype(input, weight, bias)
+    result = _scaled(normalized, _per_channel(weight, rank), _per_channel(bias, rank))
     return (result.to(input.dtype), mean.reshape(N, group).to(dtype), rstd.reshape(N, group).to(dtype))
 
 
-def group_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    output_mask: Mask,
-) -> tuple[Tensor | None, ...]:
+def native_group_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    grad_out, input, mean, rstd, weight, N, C, HxW, group, mask = args
     grouped = (N, group, C // group, HxW)
     grad = widen(grad_out).reshape(grouped)
     center = widen(mean).reshape(N, group, 1, 1)
     scale = widen(rstd).reshape(N, group, 1, 1)
     normalized = (widen(input).reshape(grouped) - center) * scale
     grads: list[Tensor | None] = [None, None, None]
-    dtype = (input if weight is None else weight).dtype
-    if output_mask[0]:
-        gamma = None if weight is None else widen(weight).reshape(1, group, C // group, 1)
-        scaled = grad if gamma is None else grad * gamma
-        along_mean = scaled.sum([2, 3], keepdim=True)
-        along_scale = (scaled * normalized).sum([2, 3], keepdim=True)
-        centered = scaled - (along_mean + normalized * along_scale) / (C // group * HxW)
-        grads[0] = (centered * scale).reshape(input.shape).to(input.dtype)
-    if output_mask[1]:
+    dtype = _statistics_dtype(input, weight)
+    if mask[0]:
+        scaled = grad if weight is None else grad * widen(weight).reshape(1, group, C // group, 1)
+        gradient = _input_gradient(scaled, normalized, scale, [2, 3], C // group * HxW)
+        grads[0] = gradient.reshape(input.shape).to(input.dtype)
+    if mask[1]:
         grads[1] = (grad * normalized).sum([0, 3]).reshape(C).to(dtype)
-    if output_mask[2]:
+    if mask[2]:
         grads[2] = grad.sum([0, 3]).reshape(C).to(dtype)
     return tuple(grads)
 
 
-def _per_channel(vector: Tensor, rank: int) -> Tensor:
-    return widen(vector).reshape(1, -1, *[1] * (rank - 2))
+def _per_channel(vector: Tensor | None, rank: int) -> Any:
+    return None if vector is None else widen(vector).reshape(1, -1, *[1] * (rank - 2))
 
 
 def _normalize(input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     rank = input.dim()
-    result = _scaled(
-        (widen(input) - mean) * rstd,
-        None if weight is None else _per_channel(weight, rank),
-        None if bias is None else _per_channel(bias, rank),
-    )
+    result = _scaled((widen(input) - mean) * rstd, _per_channel(weight, rank), _per_channel(bias, rank))
     return result.to(input.dtype)
 
 
-def batch_norm_functional(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Any, ...]:
+def _batch_norm_functional(*args: Any) -> tuple[Any, ...]:
     """Result, saved statistics, and the running statistics after this batch."""
+    input, weight, bias, running_mean, running_var, training, momentum, eps = args
     if not training:
-        result, *saved = batch_norm_inference(input, weight, bias, running_mean, running_var, momentum, eps)
+        result, *saved = _batch_norm_inference(input, weight, bias, running_mean, running_var, momentum, eps)
         return (result, *saved, running_mean, running_var)
     dims = [0, *range(2, input.dim())]
     mean, variance, rstd = _moments(widen(input), dims, eps)
@@ -185,20 +146,10 @@ def batch_norm_functional(
     return result, mean.to(dtype), rstd.reshape(channels).to(dtype), running_mean, running_var
 
 
-def batch_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def native_batch_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Writes the running statistics, as the op does."""
-    result, mean, rstd, new_mean, new_var = batch_norm_functional(
-        input, weight, bias, running_mean, running_var, training, momentum, eps
-    )
+    result, mean, rstd, new_mean, new_var = _batch_norm_functional(*args)
+    _, _, _, running_mean, running_var, training, _, _ = args
     if training:
         for running, new in ((running_mean, new_mean), (running_var, new_var)):
             if running is not None:
@@ -206,21 +157,12 @@ def batch_norm(
     return result, mean, rstd
 
 
-def batch_norm_no_statistics(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
-) -> tuple[Any, ...]:
-    return batch_norm_functional(input, weight, bias, None, None, training, momentum, eps)[:3]
+def _batch_norm_no_statistics(input: Tensor, weight: Any, bias: Any, *options: Any) -> tuple[Any, ...]:
+    return _batch_norm_functional(input, weight, bias, None, None, *options)[:3]
 
 
-def batch_norm_inference(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Any,
-    running_var: Any,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _batch_norm_inference(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    input, weight, bias, running_mean, running_var, _, eps = args
     rank = input.dim()
     mean = _per_channel(running_mean, rank)
     rstd = torch.rsqrt(_per_channel(running_var, rank) + eps)
@@ -229,18 +171,8 @@ def batch_norm_inference(
     return _normalize(input, mean, rstd, weight, bias), nothing, nothing.clone()
 
 
-def batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    running_mean: Any,
-    running_var: Any,
-    save_mean: Any,
-    save_invstd: Any,
-    train: bool,
-    eps: float,
-    output_mask: Mask,
-) -> tuple[Tensor | None, ...]:
+def native_batch_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
+    grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask = args
     rank, channels = input.dim(), input.shape[1]
     dims = [0, *range(2, rank)]
     mean = _per_channel(save_mean if train else running_mean, rank)
@@ -249,7 +181,7 @@ def batch_norm_backward(
     normalized = (widen(input) - mean) * rstd
     along_mean = grad.sum(dims, keepdim=True)
     along_scale = (grad * normalized).sum(dims, keepdim=True)
-    dtype = (input if weight is None else weight).dtype
+    dtype = _statistics_dtype(input, weight)
     grads: list[Tensor | None] = [None, None, None]
     if output_mask[0]:
         scale = rstd if weight is None else rstd * _per_channel(weight, rank)
@@ -264,15 +196,9 @@ def batch_norm_backward(
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "native_layer_norm": layer_norm,
-    "native_layer_norm_backward": layer_norm_backward,
-    "_fused_rms_norm": rms_norm,
-    "native_group_norm": group_norm,
-    "native_group_norm_backward": group_norm_backward,
-    "native_batch_norm": batch_norm,
-    "_native_batch_norm_legit": batch_norm,
-    "_native_batch_norm_legit.no_stats": batch_norm_no_statistics,
-    "_native_batch_norm_legit_no_training": batch_norm_inference,
-    "_native_batch_norm_legit_functional": batch_norm_functional,
-    "native_batch_norm_backward": batch_norm_backward,
+    "_fused_rms_norm": _rms_norm,
+    "_native_batch_norm_legit": native_batch_norm,
+    "_native_batch_norm_legit.no_stats": _batch_norm_no_statistics,
+    "_native_batch_norm_legit_no_training": _batch_norm_inference,
+    "_native_batch_norm_legit_functional": _batch_norm_functional,
 }

@@ -3,7 +3,7 @@
 In: the arguments of the aten op.  Out: its result, from arithmetic, comparisons, exp and the like.
 """
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -
 
 
 @one_rounding
-def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
     difference = end - self
     if not isinstance(weight, Tensor):
         near = abs(weight) < 0.5
@@ -43,7 +43,7 @@ def lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 @one_rounding
-def rsub(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
+def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     # Not `other - self`: with a number on the left that is rsub again. In the type of the result negation is exact.
     self = self.to(torch.result_type(self, other))
     return torch.neg(self if alpha == 1 else self * alpha) + other
@@ -152,11 +152,11 @@ def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Any, 
     return torch.where(self > 0, grad_output, grad_output * negative_slope)
 
 
-def prelu(self: Tensor, weight: Tensor) -> Tensor:
+def _prelu(self: Tensor, weight: Tensor) -> Tensor:
     return torch.where(self > 0, self, weight * self)
 
 
-def prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     positive = self > 0
     return (torch.where(positive, grad_output, weight * grad_output), torch.where(positive, 0.0, self * grad_output))
 
@@ -182,7 +182,7 @@ def hardshrink(self: Tensor, lambd: Any = 0.5) -> Tensor:
     return torch.where((self >= -lambd) & (self <= lambd), 0.0, self)
 
 
-def shrink_backward(grad_output: Tensor, self: Tensor, lambd: Any) -> Tensor:
+def _shrink_backward(grad_output: Tensor, self: Tensor, lambd: Any) -> Tensor:
     return torch.where((self >= -lambd) & (self <= lambd), 0.0, grad_output)
 
 
@@ -252,16 +252,16 @@ def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return result if max is None else torch.clamp_max(result, max)
 
 
-def clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+def _clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     result = self if min is None else torch.maximum(self, min)
     return result if max is None else torch.minimum(result, max)
 
 
-def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
+def _clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
     return torch.minimum(self, max)
 
 
-def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     # Where promotes; filling keeps the dtype of self.
     value = value.to(self.dtype) if isinstance(value, Tensor) else value
     return torch.where(mask, value, self).to(self.dtype)
@@ -311,7 +311,7 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
 
 
 @one_rounding
-def xlogy(self: Any, other: Any) -> Tensor:
+def _xlogy(self: Any, other: Any) -> Tensor:
     self, other = (value if isinstance(value, Tensor) else torch.full((), float(value)) for value in (self, other))
     product = self * torch.log(other)
     return torch.where(torch.isnan(other), other, torch.where(self == 0, 0.0, product))
@@ -343,63 +343,20 @@ def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> 
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "addcmul": addcmul,
-    "addcdiv": addcdiv,
-    "lerp.Scalar": lerp,
-    "lerp.Tensor": lerp,
-    "rsub.Tensor": rsub,
-    "rsub.Scalar": rsub,
-    "silu": silu,
-    "silu_backward": silu_backward,
-    "mish": mish,
-    "mish_backward": mish_backward,
-    "gelu": gelu,
-    "gelu_backward": gelu_backward,
-    "hardsigmoid": hardsigmoid,
-    "hardsigmoid_backward": hardsigmoid_backward,
-    "hardswish": hardswish,
-    "hardswish_backward": hardswish_backward,
-    "hardtanh": hardtanh,
-    "hardtanh_backward": hardtanh_backward,
-    "elu": elu,
-    "elu_backward": elu_backward,
-    "leaky_relu": leaky_relu,
-    "leaky_relu_backward": leaky_relu_backward,
-    "_prelu_kernel": prelu,
-    "_prelu_kernel_backward": prelu_backward,
-    "softplus": softplus,
-    "softplus_backward": softplus_backward,
-    "softshrink": softshrink,
-    "hardshrink": hardshrink,
-    "softshrink_backward": shrink_backward,
-    "hardshrink_backward": shrink_backward,
-    "threshold": threshold,
-    "threshold_backward": threshold_backward,
-    "tanh_backward": tanh_backward,
-    "sigmoid_backward": sigmoid_backward,
-    "logit": logit,
-    "logit_backward": logit_backward,
-    "log_sigmoid_forward": log_sigmoid_forward,
-    "log_sigmoid_backward": log_sigmoid_backward,
-    "glu": glu,
-    "glu_backward": glu_backward,
-    "clamp": clamp,
-    "clamp.Tensor": clamp_tensor,
-    "clamp_min.Tensor": clamp_tensor,
-    "clamp_max.Tensor": clamp_max_tensor,
-    "masked_fill.Scalar": masked_fill,
-    "masked_fill.Tensor": masked_fill,
-    "tril": tril,
-    "triu": triu,
-    "frac": frac,
-    "deg2rad": deg2rad,
-    "rad2deg": rad2deg,
-    "sinc": sinc,
-    "logaddexp": logaddexp,
-    "xlogy.Tensor": xlogy,
-    "xlogy.Scalar_Self": xlogy,
-    "xlogy.Scalar_Other": xlogy,
-    "nan_to_num": nan_to_num,
-    "native_dropout": native_dropout,
-    "native_dropout_backward": native_dropout_backward,
+    "lerp.Scalar": _lerp,
+    "lerp.Tensor": _lerp,
+    "rsub.Tensor": _rsub,
+    "rsub.Scalar": _rsub,
+    "_prelu_kernel": _prelu,
+    "_prelu_kernel_backward": _prelu_backward,
+    "softshrink_backward": _shrink_backward,
+    "hardshrink_backward": _shrink_backward,
+    "clamp.Tensor": _clamp_tensor,
+    "clamp_min.Tensor": _clamp_tensor,
+    "clamp_max.Tensor": _clamp_max_tensor,
+    "masked_fill.Scalar": _masked_fill,
+    "masked_fill.Tensor": _masked_fill,
+    "xlogy.Tensor": _xlogy,
+    "xlogy.Scalar_Self": _xlogy,
+    "xlogy.Scalar_Other": _xlogy,
 }

@@ -1,6 +1,6 @@
 """ops.decompositions.reductions: softmax, moments and norms from sums, extrema and arithmetic."""
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ def _stable(self: Tensor, dim: int) -> Tensor:
 
 
 @one_rounding
-def softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     powers = torch.exp(_stable(self, dim))
     return powers / powers.sum(dim, keepdim=True)
 
 
 @one_rounding
-def log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def _log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
     shifted = _stable(self, dim)
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
 
-def safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Softmax that gives zeros for a row of which everything is masked out."""
     masked_out = (self == float("-inf")).all(dim, keepdim=True)
     return torch.where(masked_out, 0.0, torch.softmax(self, dim, dtype=dtype))
 
 
-def softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     weighted = grad * out
     return (weighted - out * weighted.sum(dim, keepdim=True)).to(input_dtype)
 
 
-def log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def _log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     return (grad - torch.exp(out) * grad.sum(dim, keepdim=True)).to(input_dtype)
 
@@ -82,7 +82,9 @@ def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     return (total / _count(value, dims)).to(value.dtype)
 
 
-def var_mean(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _var_mean(
+    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     if self.is_complex():
         return NotImplemented
     wide = widen(self)
@@ -97,24 +99,24 @@ def var_mean(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim:
     return variance.to(self.dtype), average.to(self.dtype)
 
 
-def var(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
-    result = var_mean(self, dim, correction=correction, keepdim=keepdim)
-    return result if result is NotImplemented else result[0]
+def _first(of: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Tensor, dim: Dims = None, **options: Any) -> Tensor:
+        result = of(self, dim, **options)
+        return result if result is NotImplemented else result[0]
+
+    return run
 
 
-def std_mean(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    result = var_mean(widen(self), dim, correction=correction, keepdim=keepdim)
+def _std_mean(
+    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    result = _var_mean(widen(self), dim, correction=correction, keepdim=keepdim)
     if result is NotImplemented:
         return result
     return torch.sqrt(result[0]).to(self.dtype), result[1].to(self.dtype)
 
 
-def std(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
-    result = std_mean(self, dim, correction=correction, keepdim=keepdim)
-    return result if result is NotImplemented else result[0]
-
-
-def vector_norm(
+def linalg_vector_norm(
     self: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     result_dtype = (dtype or self.dtype).to_real()
@@ -135,18 +137,18 @@ def vector_norm(
     return norm.to(result_dtype)
 
 
-def norm_dim(
+def _norm_dim(
     self: Tensor, p: Any, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    return vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
+    return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
-def norm_all(self: Tensor, p: Any = 2, *, dtype: torch.dtype | None = None) -> Tensor:
-    return norm_dim(self, p, dtype=dtype)
+def _norm_all(self: Tensor, p: Any = 2, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _norm_dim(self, p, dtype=dtype)
 
 
 def dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
-    return vector_norm(self - other, p)
+    return linalg_vector_norm(self - other, p)
 
 
 def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
@@ -163,26 +165,19 @@ def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torc
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "_softmax": softmax,
-    "_log_softmax": log_softmax,
-    "_safe_softmax": safe_softmax,
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": log_softmax_backward,
-    "logsumexp": logsumexp,
-    "mean": mean,
+    "_softmax": _softmax,
+    "_log_softmax": _log_softmax,
+    "_safe_softmax": _safe_softmax,
+    "_softmax_backward_data": _softmax_backward,
+    "_log_softmax_backward_data": _log_softmax_backward,
     "mean.dim": mean,
-    "var_mean.correction": var_mean,
-    "var.correction": var,
-    "std_mean.correction": std_mean,
-    "std.correction": std,
-    "linalg_vector_norm": vector_norm,
-    "norm.ScalarOpt_dim": norm_dim,
-    "norm.ScalarOpt_dim_dtype": norm_dim,
-    "norm.Scalar": norm_all,
-    "norm.ScalarOpt_dtype": norm_all,
-    "dist": dist,
-    "count_nonzero": count_nonzero,
+    "var_mean.correction": _var_mean,
+    "var.correction": _first(_var_mean),
+    "std_mean.correction": _std_mean,
+    "std.correction": _first(_std_mean),
+    "norm.ScalarOpt_dim": _norm_dim,
+    "norm.ScalarOpt_dim_dtype": _norm_dim,
+    "norm.Scalar": _norm_all,
+    "norm.ScalarOpt_dtype": _norm_all,
     "count_nonzero.dim_IntList": count_nonzero,
-    "aminmax": aminmax,
-    "nansum": nansum,
 }

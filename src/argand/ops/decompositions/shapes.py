@@ -1,6 +1,6 @@
 """ops.decompositions.shapes: joins, gradients of views, copies of views, and factories."""
 
-# ruff: noqa: D103 - each function is the aten op of its name in TABLE, documented by torch
+# ruff: noqa: D103 - each function is the aten op of its name, documented by torch
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from argand.ops.indexing import COPIED_VIEWS
 
 Sizes = Sequence[int]
 _aten: Final = torch.ops.aten
@@ -105,7 +107,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, **options: Any) -> Tensor:
     return torch.full((), s, dtype=dtype or torch.get_default_dtype(), **options)
 
 
-def fill(self: Tensor, value: Any) -> Tensor:
+def _fill(self: Tensor, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value.to(self.dtype).expand(self.shape).clone()
     return torch.full(self.shape, value, dtype=self.dtype)
@@ -130,35 +132,13 @@ def _copy_of(name: str) -> Callable[..., Any]:
 
 
 _LAYOUT_ONLY: Final = frozenset({"memory_format"})
-_COPIED_VIEWS: Final = (
-    "expand permute transpose.int t slice.Tensor select.int squeeze squeeze.dim squeeze.dims "
-    "unsqueeze diagonal unfold as_strided unbind.int split.Tensor split_with_sizes"
-)
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "stack": stack,
-    "slice_backward": slice_backward,
-    "select_backward": select_backward,
-    "diagonal_backward": diagonal_backward,
-    "repeat": repeat,
-    "roll": roll,
-    "addr": addr,
-    "index_select": index_select,
-    "full_like": full_like,
-    "zeros_like": zeros_like,
-    "ones_like": ones_like,
-    "zeros": zeros,
-    "ones": ones,
-    "new_full": new_full,
-    "new_zeros": new_zeros,
-    "new_ones": new_ones,
-    "scalar_tensor": scalar_tensor,
-    "fill.Scalar": fill,
-    "fill.Tensor": fill,
-    "eye": eye,
+    "fill.Scalar": _fill,
+    "fill.Tensor": _fill,
     "eye.m": eye,
     **{
         name.partition(".")[0] + "_copy" + "".join(name.partition(".")[1:]): _copy_of(name)
-        for name in _COPIED_VIEWS.split()
+        for name in COPIED_VIEWS.split()
     },
 }
