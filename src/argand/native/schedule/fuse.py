@@ -163,6 +163,7 @@ class _Fuser:
         reason = self._join_rows(user, other, binding)
         if reason:
             return reason
+        self._name_alike(user, other, binding)
         other.substitute({p: Affine.of(u) for p, u in binding.items()})
         user.members.update(other.members)
         user.operands.update(other.operands)
@@ -206,6 +207,20 @@ class _Fuser:
             user.outer = rows
             return ""
         return "" if rows == user.outer else "their rows differ"
+
+    def _name_alike(self, user: Group, other: Group, binding: dict[int, int]) -> None:
+        """Give loops over rows of one shape the same variables, so that one loop may serve both groups."""
+        if user.outer is None or other.outer is None:
+            return
+        rows = user.outer
+        sets = sorted(sorted(s) for s in {v - rows for v in (*user.inner_sets(), user.variables)})
+        for mine in sorted(sorted(inner) for inner in other.inner_sets()):
+            if not mine or binding.keys() & set(mine):
+                continue
+            sizes = [self.extents[v] for v in mine]
+            same = [s for s in sets if [self.extents[v] for v in s] == sizes and not set(s) & set(binding.values())]
+            if same:
+                binding.update(zip(mine, same[0], strict=True))
 
     def _too_few_rows(self, rows: frozenset[int], variables: frozenset[int]) -> bool:
         outer = inner = 1
