@@ -93,19 +93,16 @@ def _arguments(rebuilder: Rebuilder) -> str:
 def _part(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[Callable[..., Any], list[Any]]:
     """What some nodes need, as a graph of its own over copies of the inputs."""
     graph, copies, kept = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node](), set()
-    places = {}
+    places = {node: graph.node_copy(node) for node, _ in recorder.inputs}
     for node in recorder.graph.nodes:
-        copies[node] = made = graph.node_copy(node, copies.__getitem__)
-        if node.op == "placeholder":
-            places[node] = made
-            if isinstance(node.meta["example_value"], torch.Tensor):
-                copies[node] = graph.call_method("clone", (made,))
-        elif node in recorder.keep:
-            kept.add(made)
-        if copies.keys() >= set(outputs):
-            break
+        if node in places:
+            tensor = isinstance(node.meta["example_value"], torch.Tensor)
+            copies[node] = graph.call_method("clone", (places[node],)) if tensor else places[node]
+        elif not copies.keys() >= set(outputs):
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            kept |= {copies[node]} if node in recorder.keep else set()
     graph.output(tuple(copies[node] for node in outputs))
     remove_dead(graph, kept)
     left = set(graph.nodes)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    return _native.disabled(module), [row for row in recorder.inputs if places.get(row[0]) in left]
+    return _native.disabled(module.forward), [row for row in recorder.inputs if places[row[0]] in left]

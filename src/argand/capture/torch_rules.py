@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import native, pending
-from argand.runtime.guards import DictAttr, GuardKind
+from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -66,12 +66,7 @@ LEFT_TO_PYTHON: Final = (
     "torch.utils.data", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda", "torch.export",
 )  # fmt: skip
 _HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
-_GLOBAL_HOOKS: Final = (
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-)
+_GLOBAL_HOOKS: Final = tuple(f"_global{table}" for table in _HOOK_TABLES)
 
 
 @functools.cache
@@ -139,31 +134,19 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
 
 
-def _has_global_hooks(tracer: Tracer) -> bool:
-    world, holder = tracer.world, torch.nn.modules.module
-    base = world.const(holder)
-    for name in _GLOBAL_HOOKS:
-        length = len(getattr(holder, name))
-        world.guard(GuardKind.LENGTH, world.child(DictAttr, base, name), length)
-        if length:
-            return True
-    return False
-
-
 def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
-    world = tracer.world
+    world, holder = tracer.world, torch.nn.modules.module
     if tracer.global_hooks is None:
-        tracer.global_hooks = _has_global_hooks(tracer)
-    if tracer.global_hooks:
-        return False
-    values = module.__dict__
+        tracer.global_hooks = not _are_empty(tracer, vars(holder), world.const(holder), _GLOBAL_HOOKS)
     known = world.known.get(id(module))
-    free = True
-    for name in _HOOK_TABLES:
-        table = values.get(name)
-        if table is None:
-            continue
-        if known is not None:
-            world.guard(GuardKind.LENGTH, world.child(DictAttr, known.source, name), len(table))
-        free = free and not table
-    return free and values.get("_compiled_call_impl") is None
+    free = _are_empty(tracer, module.__dict__, None if known is None else known.source, _HOOK_TABLES)
+    return free and not tracer.global_hooks and module.__dict__.get("_compiled_call_impl") is None
+
+
+def _are_empty(tracer: Tracer, values: dict[str, Any], source: Source | None, names: tuple[str, ...]) -> bool:
+    """Whether tables of hooks are empty; their lengths are guarded."""
+    tables = {name: values[name] for name in names if values.get(name) is not None}
+    for name, table in tables.items():
+        if source is not None:
+            tracer.world.guard(GuardKind.LENGTH, tracer.world.child(DictAttr, source, name), len(table))
+    return not any(tables.values())
