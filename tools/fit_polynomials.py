@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -177,7 +178,8 @@ def main() -> None:
             values, error = fit_weighted(fit)
         bits = fit.bits if isinstance(fit, Polynomial) else 32
         print(f"# {name}: error below 2^{float(mp.log(error, 2)):.2f}")
-        print(f"{name}: Final = ({', '.join(repr(_rounded(v, bits)) for v in values)})")
+        numbers = ", ".join(repr(_rounded(v, bits)) for v in values)
+        print(f"{name}: Final = (\n{textwrap.fill(numbers + ',', 116, break_on_hyphens=False)}\n)")
 
 
 if __name__ == "__main__":
