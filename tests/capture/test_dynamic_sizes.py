@@ -307,3 +307,13 @@ def test_sums_of_sizes_look_like_no_other_size(more: int) -> None:
         argand.mark_dynamic(x, 1)
         argand.mark_dynamic(y, [0, 1])
         torch.testing.assert_close(compiled(x, y), repeat(x, y))
+
+
+@pytest.mark.parametrize("shape", [lambda n: (n, 1, 1, n + 1), lambda n: (3, n, 1), lambda n: (1, n, 1, 4, 1)])
+def test_dimensions_of_size_one_do_not_fix_strides(shape):
+    compiled = argand.compile(lambda x: x.sin() + 1, backend="eager", dynamic=True)
+    with events.collect() as seen:
+        for n in (5, 6, 9):
+            x = torch.randn(shape(n))
+            assert torch.equal(compiled(x), x.sin() + 1)
+    assert seen.total("compiles") == 1

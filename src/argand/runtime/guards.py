@@ -416,13 +416,14 @@ def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> 
 
 def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
     """For each dimension the one whose size and stride make its stride, as in a dense tensor."""
-    strides, inner = tensor.stride(), None
+    strides, inner = tensor.stride(), list[int]()
     found: list[int | None] = [None] * tensor.dim()
-    # of dimensions with one stride, those of size one are the outer ones
+    # of dimensions with one stride, those of size one are the outer ones; they may stand between any two others
     for i in sorted(range(tensor.dim()), key=lambda i: (strides[i], tensor.size(i) == 1, -i)):
-        if inner is not None and strides[i] == strides[inner] * tensor.size(inner):
-            found[i] = inner
-        inner = i
+        makers = inner if tensor.size(i) == 1 else inner[-1:]
+        found[i] = next((j for j in makers if strides[i] == strides[j] * tensor.size(j)), None)
+        if tensor.size(i) != 1:
+            inner.append(i)
     return tuple(found)
 
 
