@@ -2,7 +2,8 @@
 
 In: a model and example inputs. Out: a file with the captured program, its compiled form, how arguments become
 graph inputs and graph outputs become results, and the weights (or their names, when they lie beside it as
-safetensors). Where the file meets another machine or other versions, the program is compiled again.
+safetensors). Sizes that were marked are expressions, with all that the program relies on. Where the file meets
+another machine or other versions, or sizes its compiled form is not for, the program is compiled again.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from torch.utils import _pytree as pytree
 
 from argand.backends.stored import restore
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
+from argand.ops.sizes import Fact, SizeTable, Specialise
 from argand.runtime.disk.format import Damaged, decode, encode
-from argand.runtime.disk.graphs import GraphWriter, read_graph, spec_of, write_graph
+from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, read_about
 from argand.runtime.disk.values import Unstorable, Writer, sections_of
 from argand.runtime.disk.values import load as load_values
 from argand.support.errors import UserError
 from argand.support.options import Options
+from argand.support.symbols import Expr, SizeInt, Symbol
 
 
 class Leaf(NamedTuple):
@@ -37,6 +40,10 @@ class Weight(NamedTuple):
     """A graph input that is no argument: a parameter, a buffer, or a tensor the program closed over."""
 
     name: str
+
+
+class _Told(int):
+    """A size that the graph returns."""
 
 
 _RECORDS: Final = (Leaf, Weight)
@@ -53,27 +60,28 @@ def package(
 ) -> None:
     """Compile a model for inference and write it to one file.
 
-    Arguments and results may be nested tuples, lists and dicts of tensors and plain values. With ``safetensors``
-    the weights go to ``path`` + ".safetensors". With ``key`` only its holders can make or change the file. Fails
-    with ``CaptureError`` when the model is not one graph, with ``UserError`` when something cannot be stored.
+    Arguments and results may be nested tuples, lists and dicts of tensors and plain values. Sizes marked with
+    ``mark_dynamic`` stay open within their bounds. With ``safetensors`` the weights go to ``path`` + ".safetensors". With
+    ``key`` only its holders can make or change the file. Fails with ``CaptureError`` when the model is not one graph,
+    with ``UserError`` when something cannot be stored, or a marked size is fixed by the model.
     """
     arguments = (tuple(example_inputs), dict(sorted((kwargs or {}).items())))
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        gm, inputs, outputs, result = _capture(model, arguments)
-        stored_key = getattr(_compile(gm, inputs, {"cache_dir": scratch}), "stored_key", "")
+        (gm, sizes, stored_key, inputs, outputs), result = _capture(model, arguments, scratch)
         bundle = save_cache_artifacts(directory=Path(scratch))
     names: dict[int, str] = {}
     if isinstance(model, torch.nn.Module):
         names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     leaves = pytree.tree_leaves(arguments)
-    places = {id(leaf): number for number, leaf in enumerate(leaves)}
+    places = {id(leaf): number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    shown = [node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder"]
     weights: dict[str, torch.Tensor] = {}
 
     def source(number: int, value: Any) -> Any:
         if id(value) in places:
             return Leaf(places[id(value)])
         if not isinstance(value, torch.Tensor):
-            return value
+            return shown[number].expr if isinstance(shown[number], SizeInt) else value
         name = names.get(id(value), f"constant.{number}")
         weights[name] = value.detach()
         return Weight(name)
@@ -83,7 +91,9 @@ def package(
     produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
 
     def place(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
+        if type(value) is torch.Size and gm.meta.get("sizes") is not None:
+            raise UserError("this model cannot be packaged with open sizes: a result is a shape (make it a tuple)")
+        if not isinstance(value, torch.Tensor | _Told):
             return value
         if id(value) not in produced:
             raise UserError("this model cannot be packaged: a result is neither computed by it nor one of its inputs")
@@ -91,11 +101,14 @@ def package(
 
     shape = _replace(result, place)
     _check_apart(leaves)
-    wanted = _replace(arguments, lambda x: tuple(spec_of(x)[1:4]) if isinstance(x, torch.Tensor) else x)
+    fakes = {id(value): fake for value, fake in zip(inputs, shown, strict=True)}
+    table = gm.meta.get("sizes")
+    wanted = _replace(arguments, lambda x: _wanted(x, fakes.get(id(x)), table) if isinstance(x, torch.Tensor) else x)
+    _check_told(leaves, pytree.tree_leaves(wanted, is_leaf=_is_spec), table)
     writer = Writer(_RECORDS)
     writer.limit = 1 << 62
     try:
-        data = writer.write((stored_key, wanted, sources, shape, {} if safetensors else weights))
+        data = writer.write((stored_key, wanted, sources, shape, {} if safetensors else weights, sizes))
         program = json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
     except Unstorable as reason:
         raise UserError(f"this model cannot be packaged: {reason}") from None
@@ -110,7 +123,7 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
     try:
         sections = decode(Path(path).read_bytes(), key)
         same = read_about(sections)["parts"] == environment()
-        stored_key, wanted, sources, shape, weights = load_values(sections, _RECORDS)
+        stored_key, wanted, sources, shape, weights, sizes = load_values(sections, _RECORDS)
     except Damaged as error:
         raise UserError(f"{path} cannot be used: {error}") from None
     weights = weights or (_safetensors().load_file(_beside(path)) if Path(_beside(path)).exists() else {})
@@ -120,14 +133,20 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
             load_cache_artifacts(sections["bundle"], directory=Path(scratch))
             run = restore(stored_key, Options(cache_dir=scratch))
     fixed = {name: weight.detach() for name, weight in weights.items()}
-    return _Loaded(sections["program"], run, wanted, sources, shape, fixed)
+    return _Loaded(sections["program"], run, wanted, sources, shape, fixed, sizes)
 
 
 class _Loaded:
     """A packaged model."""
 
-    def __init__(self, program: bytes, run: Any, wanted: Any, sources: Any, shape: Any, weights: Any) -> None:
-        self._program, self._run, self._sources, self._shape, self.weights = program, run, sources, shape, weights
+    def __init__(
+        self, program: bytes, run: Any, wanted: Any, sources: Any, shape: Any, weights: Any, sizes: Any
+    ) -> None:
+        self._program, self._sources, self._shape, self.weights = program, sources, shape, weights
+        self._state: Any = sizes and sizes[0]
+        facts = sizes[1] if sizes else []
+        self._relied = SizeTable.restored(*self._state).relied if sizes else []
+        self._runs = [] if run is None else [([Fact(*row) for row in facts], run)]  # what each is for
         self._wanted, self._structure = pytree.tree_flatten(wanted, is_leaf=lambda x: _is_spec(x))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -136,13 +155,14 @@ class _Loaded:
         if structure != self._structure:
             raise UserError(f"arguments must be nested like the example's: {self._structure}")
         _check_apart(leaves)
-        given = [_fit(n, value, spec) for n, (value, spec) in enumerate(zip(leaves, self._wanted, strict=True))]
-        inputs = [self._input(source, given) for source in self._sources]
+        sizes = _sizes_of(leaves, self._wanted, {symbol: -1 for symbol, *_ in self._state[0]} if self._state else {})
+        rows = enumerate(zip(leaves, self._wanted, strict=True))
+        given = [_fit(n, value, spec, sizes) for n, (value, spec) in rows]
+        _check_sizes(sizes, self._relied)
+        inputs = [self._input(source, given, sizes) for source in self._sources]
         with torch.no_grad():
-            if self._run is None:
-                gm = read_graph(json.loads(self._program), b"", values=False)
-                self._run = _compile(gm, inputs, {})
-            outputs = self._run(*inputs)
+            fitting = (run for facts, run in self._runs if all(fact.holds(sizes) for fact in facts))
+            outputs = (next(fitting, None) or self._compile(inputs, sizes))(*inputs)
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, Leaf):
@@ -151,29 +171,53 @@ class _Loaded:
 
         return _replace(self._shape, value)
 
-    def _input(self, source: Any, given: list[Any]) -> Any:
+    def _compile(self, inputs: list[Any], sizes: Mapping[Symbol, int]) -> Any:
+        """The program compiled here, for sizes like these."""
+        table = None if self._state is None else SizeTable.restored(*self._state)
+        gm = read_graph(json.loads(self._program), b"", table, values=False)
+        run: Any = gm.forward
+        try:
+            if table is not None:
+                table.reals.update(sizes)
+            run = _compile(gm, inputs, {})
+            facts = [] if table is None else table.facts
+        except Specialise:  # too late to capture anew: torch runs the graph
+            facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
+        self._runs.append((facts, run))
+        return run
+
+    def _input(self, source: Any, given: list[Any], sizes: Mapping[Symbol, int]) -> Any:
         if isinstance(source, Leaf):
             return given[source.number]
+        if isinstance(source, Expr):
+            return source.evaluate(sizes)
         return self.weights[source.name] if isinstance(source, Weight) else source
 
 
-def _capture(model: Callable[..., Any], arguments: tuple[Any, Any]) -> tuple[Any, list[Any], list[Any], Any]:
-    """(graph, its inputs, its outputs, the model's result) of one run."""
+def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: str) -> tuple[Any, Any]:
+    """((graph, its open sizes, key of its compiled form, its inputs, its outputs), the model's result) of one run."""
     from argand.pipeline import compile  # noqa: PLC0415  # loading a package needs no capture
 
     seen: list[Any] = []
 
     def record(gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        table = gm.meta.get("sizes")
+        state, known = (None, 0) if table is None else (table.state(), len(table.facts))
+        key = getattr(_compile(gm, inputs, {"cache_dir": directory}), "stored_key", "")  # it may want other sizes
+        facts = [] if table is None else [(fact.operator, fact.left, fact.right) for fact in table.facts[known:]]
+
         def run(*values: Any) -> Any:
-            seen[:] = [gm, list(values), gm(*values)]
-            return seen[2]
+            results = [x if isinstance(x, torch.Tensor) else _Told(x) for x in gm(*values)]
+            seen[:] = [gm, state and (state, facts), key, list(values), results]
+            return results
 
         return run
 
-    result = compile(model, fullgraph=True, dynamic=False, backend=record)(*arguments[0], **arguments[1])
+    record.open_sizes = True  # type: ignore[attr-defined]
+    result = compile(model, fullgraph=True, backend=record)(*arguments[0], **arguments[1])
     if not seen:
         raise UserError("this model has no tensor work to package")
-    return seen[0], seen[1], list(seen[2]), result
+    return seen, result
 
 
 def _compile(gm: Any, inputs: Sequence[Any], options: Mapping[str, object]) -> Any:
@@ -201,17 +245,68 @@ def _is_spec(value: Any) -> bool:
     return type(value) is tuple and len(value) == 3 and type(value[2]) is str and value[2].startswith("torch.")
 
 
-def _fit(number: int, value: Any, spec: Any) -> Any:
+def _wanted(value: torch.Tensor, shown: torch.Tensor | None, table: Any) -> tuple[Any, ...]:
+    """(sizes, strides, type) that an argument must have."""
+    _, shape, strides, dtype, *_ = spec_of(value)
+    if shown is not None and table is not None:
+        both = opened(value, shown, table)
+        shape, strides = ([n if type(n) is int else Expr.of(n) for n in row] for row in both)
+    return shape, strides, dtype
+
+
+def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, int]) -> dict[Symbol, int]:
+    """The open sizes of a call, from the dimensions that are a number times one of them."""
+    for value, spec in zip(leaves, wanted, strict=True):
+        if _is_spec(spec) and isinstance(value, torch.Tensor):
+            for size, expr in zip(value.shape, spec[0], strict=False):
+                if isinstance(expr, Expr) and len(expr.terms) == 1 and len(expr.terms[0][0]) == 1:
+                    ((symbol,), times), *_ = expr.terms
+                    if isinstance(symbol, Symbol):
+                        found[symbol] = size // times
+    return found
+
+
+def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
+    """All sizes that were marked are open, and can be told from the arguments."""
+    for number, leaf in enumerate(leaves):
+        marks = getattr(leaf, "_argand_sizes", {})
+        if any(mark.kind == "dynamic" and leaf.shape[dim] < 2 for dim, mark in marks.items()):
+            raise UserError(
+                f"argument {number} has a size marked dynamic that is {min(leaf.shape)} in the example, not 2 or more"
+            )
+    missing = table.samples.keys() - _sizes_of(leaves, wanted, {}) if table is not None else ()
+    if missing:
+        raise UserError(f"no tensor that the model computes with tells the size {', '.join(map(str, missing))}")
+
+
+def _check_sizes(sizes: Mapping[Symbol, int], facts: Sequence[Fact]) -> None:
+    for symbol, size in sizes.items():
+        if size < symbol.minimum or size > (symbol.maximum or size):
+            limits = f"at least {symbol.minimum}" + (f" and at most {symbol.maximum}" if symbol.maximum else "")
+            raise UserError(f"the size {symbol} is {size}, but the model was packaged for {limits}")
+    broken = [str(fact) for fact in facts if not fact.holds(sizes)]
+    if broken:
+        values = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+        raise UserError(f"the model was packaged for sizes with {', '.join(broken)}, not for {values}")
+
+
+def _fit(number: int, value: Any, spec: Any, sizes: Mapping[Symbol, int]) -> Any:
     """An argument as the graph wants it."""
     if not _is_spec(spec):
         if value != spec:
             raise UserError(f"argument {number} was {spec!r} when the model was packaged")
         return value
-    shape, strides, dtype = spec
-    if not isinstance(value, torch.Tensor) or (list(value.shape), str(value.dtype)) != (list(shape), dtype):
-        raise UserError(f"argument {number} must be a tensor of {dtype} {list(shape)}")
-    if list(value.stride()) == list(strides):
+    *layout, dtype = spec
+    shape, strides = ([Expr.of(n).evaluate(sizes) for n in row] for row in layout)
+    if not isinstance(value, torch.Tensor) or (list(value.shape), str(value.dtype)) != (shape, dtype):
+        raise UserError(f"argument {number} must be a tensor of {dtype} {layout[0]}")
+    if list(value.stride()) == strides:
         return value
+    end = 0  # elements a copy in these strides would take, of the dimensions so far
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride < end:
+            raise UserError(f"argument {number} must have the strides {layout[1]}")
+        end = stride * size
     return torch.empty_strided(shape, strides, dtype=value.dtype).copy_(value)
 
 

@@ -139,3 +139,98 @@ def test_process_without_the_source(tmp_path):
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     assert "capture" not in done.stdout and "tests" not in done.stdout
+
+
+class Encoder(torch.nn.Module):
+    """A batch and a length that are open, a head that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(20, 8)
+        self.layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, ids, scale):
+        """Sizes in arithmetic, in shapes of results and as results."""
+        x = self.layer(self.embed(ids)) * scale
+        return {
+            "x": x,
+            "flat": x.reshape(-1, 8)[1:],
+            "count": ids.shape[0] * ids.shape[1],
+            "mean": x.sum(1) / ids.shape[1],
+        }
+
+
+def encoder_inputs(batch, length, mark=False):
+    torch.manual_seed(batch)
+    ids, scale = torch.randint(0, 20, (batch, length)), torch.rand(batch, length, 1)
+    if mark:
+        for tensor in (ids, scale):
+            argand.mark_dynamic(tensor, 0)
+            argand.mark_dynamic(tensor, 1, min=3, max=64)
+    return ids, scale
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_marked_sizes_stay_open(tmp_path, beside, monkeypatch):
+    model = Encoder().eval()
+    argand.package(model, encoder_inputs(3, 5, mark=True), tmp_path / "m", safetensors=beside)
+    for versions in (None, {"torch": "99"}):  # the second: compiled again
+        if versions:
+            monkeypatch.setattr(packages, "environment", lambda: versions)
+        loaded = argand.load(tmp_path / "m")
+        with events.collect() as heard, torch.no_grad():
+            for batch, length in ((3, 5), (2, 3), (7, 64), (5, 33)):
+                args = encoder_inputs(batch, length)
+                torch.testing.assert_close(loaded(*args), model(*args), rtol=1e-4, atol=1e-5)
+        assert versions or "autograd.trace" not in heard.seconds()
+        for (batch, length), match in {
+            (4, 65): r"is 65, but the model was packaged for at least 3 and at most 64",
+            (4, 2): r"is 2, but",
+            (1, 5): r"is 1, but the model was packaged for at least 2$",
+        }.items():
+            with pytest.raises(UserError, match=match):
+                loaded(*encoder_inputs(batch, length))
+        ids, scale = encoder_inputs(4, 6)
+        with pytest.raises(UserError, match=r"argument [01] must be a tensor of torch\.\w+ \[s\d, s\d"):
+            loaded(ids, scale[:3])
+        with pytest.raises(UserError, match="argument 1 must be a tensor"):
+            loaded(ids, scale[..., 0])
+
+
+def test_facts_of_sizes_are_checked(tmp_path):
+    """What the program relied on is an error where it does not hold, not a wrong result."""
+
+    def branching(x, y):
+        return x.sum(0) + y[: x.shape[0]].sum(0) if x.shape[0] > 30 else x.mean(0) * y.view(-1, 4, 3).sum((0, 1))
+
+    def example(n, m):
+        x, y = torch.randn(n, 3), torch.randn(m, 3)
+        argand.mark_dynamic(x, 0)
+        argand.mark_dynamic(y, 0)
+        return x, y
+
+    for first, fit, unfit in (
+        ((5, 8), ((3, 8), (30, 40)), ((31, 8), (5, 9))),
+        ((40, 70), ((31, 90), (35, 37)), ((7, 99), (40, 30))),
+    ):
+        argand.package(branching, example(*first), tmp_path / "m")
+        loaded = argand.load(tmp_path / "m")
+        for sizes in fit:
+            args = example(*sizes)
+            torch.testing.assert_close(loaded(*args), branching(*args))
+        for sizes in unfit:
+            with pytest.raises(UserError, match="packaged|must be"):
+                loaded(*example(*sizes))
+
+
+def test_sizes_that_cannot_be_packaged_say_so(tmp_path):
+    x, y = torch.randn(5, 3), torch.randn(4)
+    argand.mark_dynamic(x, 0)
+    with pytest.raises(UserError, match="marked dynamic, but the program fixes"):
+        argand.package(lambda x: x * len(list(range(x.shape[0]))), (x,), tmp_path / "m")
+    with pytest.raises(UserError, match="tells the size"):
+        argand.package(lambda x, y: y * x.shape[0], (x, y), tmp_path / "m")
+    one = torch.randn(1, 3)
+    argand.mark_dynamic(one, 0)
+    with pytest.raises(UserError, match="not 2 or more"):
+        argand.package(lambda x: x * 2, (one,), tmp_path / "m")

@@ -20,6 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Row, Traced
 from argand.ops.sizes import SizeTable, Specialise
+from argand.runtime.disk.graphs import opened
 from argand.support import events
 from argand.support.symbols import SizeInt, Symbol, largest, smallest
 
@@ -75,11 +76,7 @@ class OpenSizes:
             if isinstance(shown, SizeInt):
                 made[id(real)] = table.size(shown)
             elif isinstance(real, torch.Tensor) and id(real) not in made:
-                pairs = (shown.shape, real.shape), (shown.stride(), real.stride())
-                sides = [
-                    [n if n == r else table.at(self.table.express(n)) for n, r in zip(*pair, strict=True)]
-                    for pair in pairs
-                ]
+                sides = [[table.at(n) for n in row] for row in opened(real, shown, self.table)]
                 fake = torch.empty_strided(*sides, dtype=real.dtype)
                 fake = torch._conj(fake) if real.is_conj() else fake
                 fake = torch._neg_view(fake) if real.is_neg() else fake

@@ -25,7 +25,7 @@ from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Boxed, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
 from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.graphs import GraphWriter, read_graph, read_spec, spec_of, write_graph
+from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
@@ -98,8 +98,7 @@ def _named(shown: Any, value: Any, table: Any) -> Any:
         return str(shown)
     data = spec_of(value)
     if isinstance(value, torch.Tensor) and table is not None:
-        for place, reals, fakes in ((1, value.shape, shown.shape), (2, value.stride(), shown.stride())):
-            data[place] = [r if r == n else str(table.express(n)) for r, n in zip(reals, fakes, strict=True)]
+        data[1:3] = [[n if type(n) is int else str(n) for n in row] for row in opened(value, shown, table)]
     return data
 
 

@@ -80,7 +80,7 @@ def finish(
     broken: CaptureBreak | None,
 ) -> Captured:
     """Compile the graph and write the function around it. `saved` is the state at the start."""
-    rebuilder = Rebuilder(tracer)
+    rebuilder = Rebuilder(tracer, hasattr(getattr(backend, "function", None), "open_sizes"))
     left = read_state()
 
     def effects() -> None:

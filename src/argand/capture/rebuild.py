@@ -52,8 +52,8 @@ class CannotRebuild(CaptureBreak):
 class Rebuilder:
     """Writes the statements of one compiled function."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.tracer = tracer
+    def __init__(self, tracer: Tracer, sizes_in_graph: bool = False) -> None:
+        self.tracer, self.sizes_in_graph = tracer, sizes_in_graph  # the latter: sizes are results of the graph
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {}
         self.collect: list[Source] = []
@@ -237,6 +237,8 @@ class Rebuilder:
         return name
 
     def _size(self, value: Size) -> str:
+        if self.sizes_in_graph:
+            return self.output(self.tracer.recorder.size_node(value.expr))
         sources = value.owner.sources
         names = {s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
         swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})

@@ -39,6 +39,12 @@ def _sizes(sizes: Any, table: Any) -> list[Any]:
     return [size if type(size) is int else Writer().write(size) for size in found]
 
 
+def opened(value: torch.Tensor, shown: torch.Tensor, table: Any) -> list[list[int]]:
+    """Sizes and strides of a real tensor; those that are open in the fake that stands for it are expressions."""
+    pairs = (value.shape, shown.shape), (value.stride(), shown.stride())
+    return [[r if r == n else table.express(n) for r, n in zip(*pair, strict=True)] for pair in pairs]
+
+
 def read_spec(data: Any, table: Any = None) -> Any:
     """A fake from its data."""
     read = Reader(sizes=table).read
