@@ -75,6 +75,14 @@ def test_the_zoo_sees_a_wrong_second_call_and_an_error():
     assert row["status"] == "error" and row["cause"].startswith("ZeroDivisionError")
 
 
+def test_the_zoo_tells_noise_of_gradients_from_errors():
+    model = nn.Sequential(nn.Linear(4, 64), nn.BatchNorm1d(64), nn.Linear(64, 4))
+    args = (torch.randn(2, 4),)
+    gradients = zoo.call(model, model, args, {}, "train")[1]
+    assert zoo.is_noise(model, args, {}, gradients)
+    assert not zoo.is_noise(model, args, {}, [g * 0.98 for g in gradients])
+
+
 def test_the_zoo_summary_counts():
     rows = [
         {"status": "ok", "fullgraph": True, "graphs": 1, "first_seconds": 1.0}
@@ -124,6 +132,13 @@ def test_ops_tries_samples_variants_and_gradients():
     settings = ops.Settings("none", ("float32", "int64", "bool"), 3, True, False)
     row = ops.examine(AddOne(), settings)
     assert (row["status"], row["counts"], row["failures"]) == ("ok", {"equal": 14}, [])
+
+
+def test_ops_compares_no_digits_of_gradients_that_vanish():
+    noise, other = torch.full((3,), 1e-6), torch.full((3,), -2e-6)
+    assert not ops.mismatch([[], [noise]], [[], [other]], False)
+    assert ops.mismatch([[], [noise]], [[], [other + 1]], False)
+    assert ops.mismatch([[noise]], [[other]], False)
 
 
 def test_ops_sees_wrong_results_gradients_and_errors(monkeypatch):
