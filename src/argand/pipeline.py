@@ -184,16 +184,7 @@ def _compile_frame(
     plan = (
         Plan(False) if history is None else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     )
-    captured = capture_frame(
-        view.code,
-        view.function,
-        view.localsplus,
-        view.globals,
-        view.builtins,
-        backend=backend,
-        options=options,
-        plan=plan,
-    )
+    captured = capture_frame(view, backend, options, plan)
     if history is not None:
         history.fixed.update(plan.pinned)
     if shelf is not None and isinstance(captured, Captured | Skipped):

@@ -759,3 +759,23 @@ def test_changes_in_place_in_inference_mode(backend):
         x, y = torch.ones(3), torch.ones(3)
         same(argand.compile(around, backend=backend, fullgraph=True)(x), around(y))
         same(x, y)
+
+
+def test_layers_that_are_never_dropped_are_one_graph():
+    def f(x, rate):
+        for _ in range(3):
+            drawn = torch.rand([])
+            if drawn < rate:
+                continue
+            x = x + drawn
+        return x
+
+    assert run(f, torch.ones(2), 0.0).total("capture.graphs") == 1
+
+    def below(x):
+        drawn = torch.rand([])
+        drawn.view(1).sub_(1)
+        return x * 2 if drawn < 0.0 else x
+
+    run(below, torch.ones(2), fullgraph=False)
+    run(f, torch.ones(2), 0.5, fullgraph=False)

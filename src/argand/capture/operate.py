@@ -146,6 +146,8 @@ def truth(tracer: Tracer, value: Any) -> bool:
     """`bool(value)`."""
     if type(value) in PLAIN:
         return bool(value)
+    if isinstance(value, torch.Tensor) and tracer.recorder.is_false(value):
+        return False
     if isinstance(value, torch.Tensor) or type(value) is Pending:
         raise CaptureBreak(Break.B003)
     for name in ("__bool__", "__len__"):

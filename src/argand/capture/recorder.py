@@ -203,6 +203,17 @@ class Recorder:
             not fake.is_inference() and fake._version for fake in _tensors([known.value for _, known in self.inputs])
         )
 
+    def is_false(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is false whatever the data: a random number of [0, 1) is never below 0."""
+        node = self.nodes.get(id(tensor))
+        if node is None or node.target is not operator.lt or tensor.is_inference():
+            return False
+        left, right = node.args
+        drawn = (
+            isinstance(left, torch.fx.Node) and left.target is torch.rand and not left.meta["example_value"]._version
+        )
+        return drawn and not tensor._version and isinstance(right, int | float) and right <= 0
+
     def _note(
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
     ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import types
 import warnings
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from argand.capture.tracer import Tracer
 from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode
 from argand.ops.sizes import Specialise
+from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.support import events
@@ -40,17 +40,10 @@ _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_G
 
 
 def capture_frame(
-    code: types.CodeType,
-    function: types.FunctionType | None,
-    localsplus: tuple[Any, ...],
-    globals_: dict[str, Any],
-    builtins: dict[str, Any],
-    *,
-    backend: Backend,
-    options: Options,
-    plan: Plan | None = None,
+    view: FrameView, backend: Backend, options: Options, plan: Plan
 ) -> Captured | Skipped | Marker | None:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
+    code = view.code
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
     if code.co_flags & _NEVER:
         if options.fullgraph:
@@ -60,10 +53,9 @@ def capture_frame(
         return None  # somebody turned dispatch modes off: fakes would be computed with
     forced: dict[int, CaptureBreak] = {}
     whole = False
-    plan = Plan(options.dynamic) if plan is None else plan
     with events.stage("capture", str(where)):
         for _ in range(_MAX_RESTARTS):
-            attempt = _Attempt(code, function, localsplus, globals_, builtins, options, forced, plan)
+            attempt = _Attempt(view, options, forced, plan)
             attempt.tracer.world.whole = whole
             try:
                 return attempt.run(where, backend)
@@ -91,23 +83,11 @@ def capture_frame(
 class _Attempt:
     """One run of the interpreter over a frame."""
 
-    def __init__(
-        self,
-        code: types.CodeType,
-        function: types.FunctionType | None,
-        localsplus: tuple[Any, ...],
-        globals_: dict[str, Any],
-        builtins: dict[str, Any],
-        options: Options,
-        forced: dict[int, CaptureBreak],
-        plan: Plan,
-    ) -> None:
-        self.options = options
+    def __init__(self, view: FrameView, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+        self.options, self.localsplus, self.tail = options, view.localsplus, is_entered(view.code)
         self.tracer = Tracer(options, forced, plan)
-        self.frame = Frame(self.tracer, function, code, globals_, builtins)
+        self.frame = Frame(self.tracer, view.function, view.code, view.globals, view.builtins)
         self.tracer.root = self.frame
-        self.localsplus = localsplus
-        self.tail = is_entered(code)
 
     def _read_arguments(self) -> None:
         frame, world, code = self.frame, self.tracer.world, self.frame.code
