@@ -67,8 +67,9 @@ def spawn(engine: str, name: str, mode: str, caches: str) -> tuple[float, float]
     """(life of the process, its first result) in seconds."""
     places = {"XDG_CACHE_HOME": caches, "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
     command = [sys.executable, "-m", "benchmarks.warm", "--child", engine, "--models", name, "--mode", mode]
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begin = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | places, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=known | places, check=False)
     seconds = time.perf_counter() - begin
     if done.returncode:
         raise RuntimeError(f"{engine} on {name}: {done.stderr[-2000:]}")

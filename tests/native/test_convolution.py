@@ -62,6 +62,7 @@ def test_a_changed_weight_is_never_missed(change):
     run = compiled(model)
     with torch.no_grad():
         run(x)
+        run(x)  # packs
         for _ in range(PATIENCE + 3):
             change(model.first.weight)
             same(run(x), model(x))
@@ -82,6 +83,14 @@ def test_a_weight_that_keeps_changing_is_packed_no_more():
         weight = torch.randn(8, 8, 3, 3)
         torch.testing.assert_close(step(x, weight, None), torch.conv2d(x, weight, None, 1, 1))
     assert step._changes < 15
+
+
+def test_a_first_result_does_not_wait_for_packing():
+    step = PackedConvolution(((1, 1), (1, 1), (1, 1), 1))
+    x, weight = torch.randn(1, 8, 16, 16), torch.randn(8, 8, 3, 3)
+    for packed in (0, 1, 1):
+        torch.testing.assert_close(step(x, weight, None), torch.conv2d(x, weight, None, 1, 1))
+        assert step._changes == packed
 
 
 def test_fingerprints_differ():

@@ -34,9 +34,9 @@ class PackedConvolution:
         self._run = torch.ops.mkldnn._convolution_pointwise.default._op
 
     def __call__(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Convolve; a weight that keeps changing is not packed again."""
+        """Convolve; a weight that keeps changing is not packed again, and none is for a first result."""
         self._calls += 1
-        if self._changes > PATIENCE and self._changes * 2 > self._calls:
+        if self._calls == 1 or (self._changes > PATIENCE and self._changes * 2 > self._calls):
             return torch.ops.aten.convolution.default._op(x, weight, bias, *self._plain)
         mark = _native.fingerprint(weight, weight.nbytes)
         known, packed = self._state
