@@ -11,51 +11,31 @@ import importlib
 from typing import Any, Final
 
 _WHERE: Final = {
-    "pipeline": ("compile", "compile_in_place", "explain", "reset"),
-    "capture.marks": ("allow_in_graph", "assume_constant_result", "disable", "graph_break", "is_compiling"),
-    "capture.size_plan": ("mark_dynamic", "mark_static", "maybe_mark_dynamic"),
-    "runtime.stance": ("set_stance",),
-    "runtime.cache": ("ArgandWarning",),
-    "backends.registry": ("list_backends", "lookup_backend", "register_backend", "set_default_backend"),
-    "backends.aot": ("aot_autograd", "make_boxed_func"),
-    "backends.argand_backend": ("compile_fx",),
-    "native.bundles": ("load_cache_artifacts", "save_cache_artifacts"),
-    "packages": ("load", "package"),
-    "autograd.partition": ("default_partition", "min_cut_partition"),
-    "customops.definition": ("CustomOp", "custom_op", "get_op", "pointwise"),
-    "customops.fakes": ("get_ctx",),
-    "customops.schema": ("infer_schema",),
-    "customops.by_name": (
-        "impl",
-        "impl_abstract",
-        "impl_autocast",
-        "impl_backward",
-        "impl_c",
-        "impl_factory",
-        "impl_fake",
-        "impl_save_for_backward",
-        "impl_vmap",
-        "register_autocast",
-        "register_autograd",
-        "register_fake",
-        "register_kernel",
-        "register_vmap",
-    ),
-    "report.compare": ("compare",),
-    "report.explained": ("ExplainWithBackend",),
-    "report.opcheck": ("opcheck",),
-    "support.errors": (
-        "ArgandError",
-        "BackendCompilerFailed",
-        "CaptureError",
-        "InternalError",
-        "InvalidBackend",
-        "RecompileLimitExceeded",
-        "UserError",
-    ),
-    "support.logs": ("set_logs",),
+    "pipeline": "compile compile_in_place explain reset",
+    "capture.marks": "allow_in_graph assume_constant_result disable graph_break is_compiling",
+    "capture.size_plan": "mark_dynamic mark_static maybe_mark_dynamic",
+    "runtime.stance": "set_stance",
+    "runtime.cache": "ArgandWarning",
+    "backends.registry": "list_backends lookup_backend register_backend set_default_backend",
+    "backends.aot": "aot_autograd make_boxed_func",
+    "backends.argand_backend": "compile_fx",
+    "native.bundles": "load_cache_artifacts save_cache_artifacts",
+    "packages": "load package",
+    "autograd.partition": "default_partition min_cut_partition",
+    "customops.definition": "CustomOp custom_op get_op pointwise",
+    "customops.fakes": "get_ctx",
+    "customops.schema": "infer_schema",
+    "customops.by_name": """impl impl_abstract impl_autocast impl_backward impl_c impl_factory impl_fake
+        impl_save_for_backward impl_vmap register_autocast register_autograd register_fake register_kernel
+        register_vmap""",
+    "report.compare": "compare",
+    "report.explained": "ExplainWithBackend",
+    "report.opcheck": "opcheck",
+    "support.errors": """ArgandError BackendCompilerFailed CaptureError InternalError InvalidBackend
+        RecompileLimitExceeded UserError""",
+    "support.logs": "set_logs",
 }
-_PLACE: Final = {name: module for module, names in _WHERE.items() for name in names}
+_PLACE: Final = {name: module for module, names in _WHERE.items() for name in names.split()}
 
 __all__ = sorted(_PLACE)
 

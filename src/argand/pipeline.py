@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
@@ -44,28 +44,19 @@ _OURS: Final = frozenset({"recompile_limit", "strict"})
 _TAKE_OPEN_SIZES: Final = frozenset({"argand", "eager", "eager_noexcept", "eager_debug", "aot_eager"})
 
 
+class _Keywords(TypedDict, total=False):
+    fullgraph: bool
+    dynamic: bool | None
+    backend: BackendSpec | None
+    mode: str | None
+    options: Mapping[str, object] | None
+    disable: bool
+
+
 @overload
-def compile(
-    model: Model,
-    *,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    backend: BackendSpec | None = ...,
-    mode: str | None = ...,
-    options: Mapping[str, object] | None = ...,
-    disable: bool = ...,
-) -> Model: ...
+def compile(model: Model, **keywords: Unpack[_Keywords]) -> Model: ...
 @overload
-def compile(
-    model: None = None,
-    *,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    backend: BackendSpec | None = ...,
-    mode: str | None = ...,
-    options: Mapping[str, object] | None = ...,
-    disable: bool = ...,
-) -> Callable[[Model], Model]: ...
+def compile(model: None = None, **keywords: Unpack[_Keywords]) -> Callable[[Model], Model]: ...
 def compile(
     model: Any = None,
     *,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -238,19 +239,11 @@ def _trace_at(
     if torch.is_inference_mode_enabled():  # its tensors have no versions to read
         with torch.inference_mode(False), torch.no_grad():
             return _trace(program, examples, decompositions, fakes=fakes, table=table)
+    run = functools.partial(_trace, program, examples, decompositions, only=only, fakes=fakes, table=table)
     accumulate = sealed = False
     while True:
         try:
-            return _trace(
-                program,
-                examples,
-                decompositions,
-                accumulate=accumulate,
-                sealed=sealed,
-                only=only,
-                fakes=fakes,
-                table=table,
-            )
+            return run(accumulate=accumulate, sealed=sealed)
         except DataDependent:
             if sealed:
                 raise

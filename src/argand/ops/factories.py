@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import new, number_dtype, promote, refuse
-from argand.ops.pointwise import check_here, dense, empty_like, like, made_like, over
+from argand.ops.pointwise import (
+    check_here,
+    dense,
+    dense_second,
+    dense_self,
+    empty_like,
+    like,
+    like_self,
+    made_like,
+    over,
+)
 from argand.ops.table import Kind, OpDef, rows
 
 _pair: Final = over(0, 1)
@@ -106,10 +116,6 @@ def _new_strided(
     return _empty_strided(size, stride, dtype=dtype or self.dtype, **options)
 
 
-def _drawn_like(self: Tensor, *_: Any, **__: Any) -> Tensor:
-    return empty_like(self)
-
-
 def _native_dropout(self: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
         return empty_like(self), dense(self.shape, torch.bool)
@@ -118,14 +124,6 @@ def _native_dropout(self: Tensor, p: float, train: bool | None) -> tuple[Tensor,
 
 def _dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
     return like(_pair(grad_output, mask), promote(grad_output, scale))
-
-
-def _dense_like(self: Tensor, *_: Any, **__: Any) -> Tensor:
-    return dense(self.shape, self.dtype)
-
-
-def _normal_tensor(mean: float, std: Tensor, **_: Any) -> Tensor:
-    return dense(std.shape, std.dtype)
 
 
 def _normal_size(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:
@@ -159,12 +157,12 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, made_like, "randint_like.low_dtype randint_like.generator randint_like.low_generator_dtype"),
     *rows(_R, _randint, "randint randint.generator randint.low randint.low_generator"),
     *rows(_R, _randperm, "randperm randperm.generator"),
-    *rows(_R, _drawn_like, "bernoulli.p bernoulli.Tensor uniform normal_functional exponential cauchy geometric"),
-    *rows(_R, _drawn_like, "log_normal random random.from random.to poisson"),
-    *rows(_R, _dense_like, "bernoulli normal.Tensor_float"),
+    *rows(_R, like_self, "bernoulli.p bernoulli.Tensor uniform normal_functional exponential cauchy geometric"),
+    *rows(_R, like_self, "log_normal random random.from random.to poisson"),
+    *rows(_R, dense_self, "bernoulli normal.Tensor_float"),
     *rows(_R, _native_dropout, "native_dropout"),
     *rows(Kind.POINTWISE, _dropout_backward, "native_dropout_backward"),
-    *rows(_R, _normal_tensor, "normal.float_Tensor"),
+    *rows(_R, dense_second, "normal.float_Tensor"),
     *rows(_R, _normal_size, "normal.float_float"),
     *rows(_R, _multinomial, "multinomial"),
 )

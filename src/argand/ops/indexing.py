@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import DataDependent, Shape, broadcast_shapes, contiguous, iterator_layout, new, promote, refuse
-from argand.ops.pointwise import dense, empty_like
+from argand.ops.pointwise import dense, dense_self, empty_like, like_self
 from argand.ops.reductions import suggested_format, wrap
 from argand.ops.table import Kind, OpDef, rows
 
@@ -73,14 +73,6 @@ def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return new(*_indexed(self.shape, self.stride(), tuple(facts)), dtype=self.dtype)
 
 
-def _like_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
-    return empty_like(self)
-
-
-def _dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
-    return dense(self.shape, self.dtype)
-
-
 def _same_strides(self: Tensor, *_: Any, **__: Any) -> Tensor:
     """Gaps in memory are kept too, as long as no two elements share a place."""
     if any(step == 0 and size > 1 for size, step in zip(self.shape, self.stride(), strict=True)):
@@ -132,10 +124,6 @@ def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def _input_sized(grad_output: Tensor, input_sizes: Sequence[int], *_: Any) -> Tensor:
     return dense(tuple(input_sizes), grad_output.dtype)
-
-
-def _unfold_backward(grad_in: Tensor, input_sizes: Sequence[int], *_: Any) -> Tensor:
-    return dense(tuple(input_sizes), grad_in.dtype)
 
 
 def _is_legacy_empty(tensor: Tensor) -> bool:
@@ -257,39 +245,32 @@ _S: Final = Kind.SCATTER
 _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
-    OpDef(name="embedding", kind=_G, infer=_embedding),
-    OpDef(name="embedding_dense_backward", kind=_S, infer=_embedding_backward),
+    *rows(_G, _embedding, "embedding"),
+    *rows(_S, _embedding_backward, "embedding_dense_backward"),
     *rows(_G, _index, "index.Tensor _unsafe_index.Tensor"),
-    OpDef(name="index_select", kind=_G, infer=_index_select),
-    OpDef(name="gather", kind=_G, infer=_gather),
-    OpDef(name="take", kind=_G, infer=_take),
-    *rows(
-        _S, _scattered, "scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add scatter_reduce.two"
-    ),
-    *rows(
-        _S,
-        _like_self,
-        """index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor
-        put""",
-    ),
+    *rows(_G, _index_select, "index_select"),
+    *rows(_G, _gather, "gather"),
+    *rows(_G, _take, "take"),
+    *rows(_S, _scattered, "scatter.src scatter.value scatter.reduce scatter.value_reduce"),
+    *rows(_S, _scattered, "scatter_add scatter_reduce.two"),
+    *rows(_S, like_self, "index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor put"),
     *rows(_S, _same_strides, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
-    *rows(_S, _dense_self, "index_copy index_add index_reduce"),
-    OpDef(name="masked_scatter", kind=_S, infer=_masked_scatter),
-    *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward"),
-    OpDef(name="unfold_backward", kind=_S, infer=_unfold_backward),
-    OpDef(name="cat", kind=_G, infer=_cat),
+    *rows(_S, dense_self, "index_copy index_add index_reduce"),
+    *rows(_S, _masked_scatter, "masked_scatter"),
+    *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward unfold_backward"),
+    *rows(_G, _cat, "cat"),
     *rows(_G, _stack, "stack _stack"),
-    *rows(Kind.POINTWISE, _like_self, "fill.Scalar fill.Tensor zero"),
-    OpDef(name="repeat", kind=_G, infer=_repeat),
-    *rows(_G, _like_self, "flip"),
+    *rows(Kind.POINTWISE, like_self, "fill.Scalar fill.Tensor zero"),
+    *rows(_G, _repeat, "repeat"),
+    *rows(_G, like_self, "flip"),
     *rows(_G, _roll, "roll"),
-    *rows(Kind.POINTWISE, _dense_self, "tril triu"),
+    *rows(Kind.POINTWISE, dense_self, "tril triu"),
     *rows(_O, _searched, "searchsorted.Tensor searchsorted.Scalar"),
     *rows(Kind.POINTWISE, _bucketize, "bucketize.Tensor bucketize.Scalar"),
-    OpDef(name="diag_embed", kind=_S, infer=_diag_embed),
-    OpDef(name="trace", kind=Kind.REDUCE, infer=_trace),
+    *rows(_S, _diag_embed, "diag_embed"),
+    *rows(Kind.REDUCE, _trace, "trace"),
     *rows(_O, _isin, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
-    OpDef(name="_unsafe_view", kind=Kind.VIEW, infer=_unsafe_view),
+    *rows(Kind.VIEW, _unsafe_view, "_unsafe_view"),
     *rows(_O, _view_copy, "view_copy _reshape_copy"),
     *rows(_O, _unsafe_split, "unsafe_split.Tensor unsafe_split_with_sizes"),
     *map(_copy_of, COPIED_VIEWS.split()),

@@ -10,28 +10,23 @@ from torch import Tensor
 
 from argand.ops.convolution import in_format_of
 from argand.ops.layout import DataDependent, broadcast_shapes, refuse
-from argand.ops.pointwise import dense
-from argand.ops.table import Kind, OpDef
+from argand.ops.pointwise import dense, dense_self
+from argand.ops.table import Kind, OpDef, rows
 
 
 def _recurrent(input: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The last result, a workspace only oneDNN can size, is handed from forward to backward as is."""
     hx, cx, hidden_size = args[4], args[5], args[9]
     output = dense((input.shape[0], input.shape[1], hidden_size), input.dtype)
-    return output, like_dense(hx), like_dense(cx), dense((0,), torch.uint8)
-
-
-def like_dense(self: Tensor) -> Tensor:
-    """A row-major tensor of the same shape and dtype."""
-    return dense(self.shape, self.dtype)
+    return output, dense_self(hx), dense_self(cx), dense((0,), torch.uint8)
 
 
 def _recurrent_backward(*args: Any) -> tuple[Tensor, ...]:
-    return tuple(map(like_dense, args[:7]))
+    return tuple(map(dense_self, args[:7]))
 
 
 def _lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *_: Any) -> Any:
-    return like_dense(cx), like_dense(cx), like_dense(input_gates)
+    return dense_self(cx), dense_self(cx), dense_self(input_gates)
 
 
 def _grouped_mm(
@@ -82,15 +77,15 @@ def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
 
 def _sampler_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *rest: Any) -> tuple[Tensor | None, Tensor]:
     mask: Sequence[bool] = rest[3]
-    return like_dense(input) if mask[0] else None, dense(grid.shape, grid.dtype)
+    return dense_self(input) if mask[0] else None, dense(grid.shape, grid.dtype)
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    return like_dense(v), like_dense(g)
+    return dense_self(v), dense_self(g)
 
 
 def _weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return like_dense(saved_v), like_dense(saved_g)
+    return dense_self(saved_v), dense_self(saved_g)
 
 
 def _cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
@@ -109,30 +104,29 @@ def _attention_layer(
     batch, length, _ = query.shape
     heads = () if average else (num_head,)
     weights = dense((batch, *heads, length, key.shape[1]), query.dtype) if need_weights else None
-    return like_dense(query), weights
+    return dense_self(query), weights
 
 
 def _encoder_layer(src: Tensor, *_: Any) -> Tensor:
-    return like_dense(src) if not src.is_nested else refuse("nested")
+    return dense_self(src) if not src.is_nested else refuse("nested")
 
 
 _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
-    OpDef(name="mkldnn_rnn_layer", kind=_O, infer=_recurrent),
-    OpDef(name="mkldnn_rnn_layer_backward", kind=_O, infer=_recurrent_backward),
-    OpDef(name="_thnn_fused_lstm_cell", kind=_O, infer=_lstm_cell),
-    OpDef(name="_native_multi_head_attention", kind=Kind.MATMUL, infer=_attention_layer),
-    OpDef(name="_transformer_encoder_layer_fwd", kind=Kind.MATMUL, infer=_encoder_layer),
-    OpDef(name="_grouped_mm", kind=Kind.MATMUL, infer=_grouped_mm),
-    OpDef(name="histc", kind=_O, infer=_histc),
-    OpDef(name="_cdist_forward", kind=_O, infer=_cdist),
-    OpDef(name="repeat_interleave.Tensor", kind=_O, infer=_repeat_interleave),
-    OpDef(name="pixel_shuffle", kind=Kind.GATHER, infer=_pixel_shuffle),
-    OpDef(name="pixel_unshuffle", kind=Kind.GATHER, infer=_pixel_unshuffle),
-    OpDef(name="grid_sampler_2d_backward", kind=_O, infer=_sampler_backward),
-    OpDef(name="grid_sampler_3d_backward", kind=_O, infer=_sampler_backward),
-    OpDef(name="_weight_norm_interface", kind=Kind.REDUCE, infer=_weight_norm),
-    OpDef(name="_weight_norm_interface_backward", kind=Kind.REDUCE, infer=_weight_norm_backward),
-    OpDef(name="linalg_cross", kind=_O, infer=_cross),
+    *rows(_O, _recurrent, "mkldnn_rnn_layer"),
+    *rows(_O, _recurrent_backward, "mkldnn_rnn_layer_backward"),
+    *rows(_O, _lstm_cell, "_thnn_fused_lstm_cell"),
+    *rows(Kind.MATMUL, _attention_layer, "_native_multi_head_attention"),
+    *rows(Kind.MATMUL, _encoder_layer, "_transformer_encoder_layer_fwd"),
+    *rows(Kind.MATMUL, _grouped_mm, "_grouped_mm"),
+    *rows(_O, _histc, "histc"),
+    *rows(_O, _cdist, "_cdist_forward"),
+    *rows(_O, _repeat_interleave, "repeat_interleave.Tensor"),
+    *rows(Kind.GATHER, _pixel_shuffle, "pixel_shuffle"),
+    *rows(Kind.GATHER, _pixel_unshuffle, "pixel_unshuffle"),
+    *rows(_O, _sampler_backward, "grid_sampler_2d_backward grid_sampler_3d_backward"),
+    *rows(Kind.REDUCE, _weight_norm, "_weight_norm_interface"),
+    *rows(Kind.REDUCE, _weight_norm_backward, "_weight_norm_interface_backward"),
+    *rows(_O, _cross, "linalg_cross"),
 )

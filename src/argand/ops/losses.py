@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import broadcast_shapes, refuse
-from argand.ops.pointwise import dense, empty_like, like, over
+from argand.ops.pointwise import dense, dense_second, empty_like, like, over
 from argand.ops.table import Kind, OpDef, rows
 
 _pair: Final = over(0, 1)
@@ -29,10 +29,6 @@ def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = 
     return _reduced(reduction, empty_like(self))
 
 
-def _binary_cross_entropy_backward(grad_output: Tensor, self: Tensor, target: Tensor, *_: Any) -> Tensor:
-    return empty_like(self)
-
-
 def _with_logits(
     self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = _mean
 ) -> Tensor:
@@ -41,9 +37,7 @@ def _with_logits(
     return _reduced(reduction, like(_pair(self, target), torch.promote_types(self.dtype, target.dtype)))
 
 
-def _nll_loss(
-    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
-) -> tuple[Tensor, Tensor]:
+def _nll_loss(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any) -> tuple[Tensor, Tensor]:
     if self.dim() not in (1, 2) or target.dim() != self.dim() - 1:
         refuse("a batch of scores and a batch of classes")
     if target.dim() and target.shape[0] != self.shape[0]:
@@ -54,17 +48,11 @@ def _nll_loss(
     return dense(tuple(shape), self.dtype), dense((), self.dtype)
 
 
-def _nll_loss2d(
-    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
-) -> tuple[Tensor, Tensor]:
+def _nll_loss2d(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any) -> tuple[Tensor, Tensor]:
     if self.dim() != 4 or target.shape != (self.shape[0], *self.shape[2:]):
         refuse("a batch of score images and a batch of class images")
     shape = tuple(target.shape) if reduction == _none else ()
     return dense(shape, self.dtype), dense((), self.dtype)
-
-
-def _input_gradient(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
-    return dense(self.shape, self.dtype)
 
 
 def _pair_gradient(grad_output: Tensor, self: Tensor, target: Tensor, *_: Any) -> Tensor:
@@ -76,12 +64,12 @@ _P: Final = Kind.POINTWISE
 
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, _pair_loss, "mse_loss smooth_l1_loss huber_loss soft_margin_loss"),
-    OpDef(name="binary_cross_entropy", kind=_R, infer=_binary_cross_entropy),
-    OpDef(name="binary_cross_entropy_with_logits", kind=_R, infer=_with_logits),
-    OpDef(name="binary_cross_entropy_backward", kind=_P, infer=_binary_cross_entropy_backward),
+    *rows(_R, _binary_cross_entropy, "binary_cross_entropy"),
+    *rows(_R, _with_logits, "binary_cross_entropy_with_logits"),
+    *rows(_P, lambda _, self, *__: empty_like(self), "binary_cross_entropy_backward"),
     *rows(_P, _pair_gradient, "mse_loss_backward smooth_l1_loss_backward huber_loss_backward"),
     *rows(_P, over(1, 2, 0), "soft_margin_loss_backward"),
-    OpDef(name="nll_loss_forward", kind=_R, infer=_nll_loss),
-    OpDef(name="nll_loss2d_forward", kind=_R, infer=_nll_loss2d),
-    *rows(Kind.SCATTER, _input_gradient, "nll_loss_backward nll_loss2d_backward"),
+    *rows(_R, _nll_loss, "nll_loss_forward"),
+    *rows(_R, _nll_loss2d, "nll_loss2d_forward"),
+    *rows(Kind.SCATTER, dense_second, "nll_loss_backward nll_loss2d_backward"),
 )

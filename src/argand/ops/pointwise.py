@@ -55,6 +55,21 @@ def dense(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return new(shape, contiguous(shape), dtype=dtype)
 
 
+def like_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The rule of an op whose result is laid out as its first argument."""
+    return empty_like(self)
+
+
+def dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The rule of an op whose result has the shape of its first argument."""
+    return dense(self.shape, self.dtype)
+
+
+def dense_second(_: Any, self: Tensor, *__: Any, **___: Any) -> Tensor:
+    """The rule of a gradient that has the shape of the second argument."""
+    return dense(self.shape, self.dtype)
+
+
 _unary: Final = over(0)
 _unary_float: Final = over(0, to_float=True)
 _unary_bool: Final = over(0, result=torch.bool)
@@ -125,7 +140,7 @@ def _logical(*args: Any) -> Tensor:
 
 
 def _log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
-    return dense(self.shape, self.dtype), dense(self.shape, self.dtype)
+    return dense_self(self), dense_self(self)
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
@@ -174,20 +189,12 @@ def _glu(self: Tensor, dim: int = -1) -> Tensor:
     return _binary(first, self.narrow(dim, size // 2, size // 2))
 
 
-def _glu_backward(grad: Tensor, self: Tensor, dim: int) -> Tensor:
-    return dense(self.shape, self.dtype)
-
-
 def _rsub(self: Any, other: Any, alpha: Any = 1) -> Tensor:
     return _binary(other, self)
 
 
 def _number_power(self: Any, exponent: Tensor) -> Tensor:
     return dense(exponent.shape, promote(self, exponent))
-
-
-def _like_first(self: Tensor, *_: Any) -> Tensor:
-    return empty_like(self)
 
 
 def _ldexp(self: Tensor, other: Tensor) -> Tensor:
@@ -207,7 +214,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
         """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish hardsigmoid elu celu
         softplus softshrink hardshrink leaky_relu threshold bitwise_not conj_physical _conj_physical""",
     ),
-    (_like_first, "nan_to_num hardtanh _prelu_kernel"),
+    (like_self, "nan_to_num hardtanh _prelu_kernel"),
     (_no_bool(_unary), "neg"),
     (
         _unary_float,
@@ -262,7 +269,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (_log_sigmoid_forward, "log_sigmoid_forward"),
     (_prelu_backward, "_prelu_kernel_backward"),
     (_glu, "glu"),
-    (_glu_backward, "glu_backward"),
+    (dense_second, "glu_backward"),
     (made_like, "_to_copy"),
     (_clone, "clone"),
     (_copy, "copy"),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from argand.ops.layout import Shape, refuse
 from argand.ops.pointwise import dense, empty_like
-from argand.ops.table import Kind, OpDef, Rule, rows
+from argand.ops.table import Kind, OpDef, rows
 
 Dims = int | Sequence[int] | None
 
@@ -54,19 +54,11 @@ def _sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.
     return dense(folded(self, dim, keepdim), dtype or accumulated(self.dtype))
 
 
-def _sum_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return dense((), dtype or accumulated(self.dtype))
-
-
 def _mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or self.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         refuse("mean of integers")
     return dense(folded(self, dim, keepdim), dtype)
-
-
-def _mean_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _mean(self, dtype=dtype)
 
 
 def _check_not_empty(self: Tensor, dim: Dims) -> None:
@@ -81,12 +73,7 @@ def _extremum(self: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
     return dense(folded(self, dim, keepdim), self.dtype)
 
 
-def _extremum_all(self: Tensor) -> Tensor:
-    _check_not_empty(self, None)
-    return dense((), self.dtype)
-
-
-def _extremum_at(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _extremum_at(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     _check_not_empty(self, dim)
     shape = folded(self, dim, keepdim)
     return dense(shape, self.dtype), dense(shape, torch.int64)
@@ -132,14 +119,10 @@ def _vector_norm(
     return dense(folded(self, dim, keepdim), _real(dtype or self.dtype))
 
 
-def _norm_dim(
-    self: Tensor, p: Any, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+def _norm(
+    self: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     return _vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
-
-
-def _norm_all(self: Tensor, p: Any = 2, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _norm_dim(self, p, dtype=dtype)
 
 
 def _logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
@@ -154,7 +137,7 @@ def _count(self: Tensor, dim: Dims = None) -> Tensor:
 
 
 def _dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
-    return _norm_all(self - other, p)
+    return _norm(self - other, p)
 
 
 def _scan(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -167,20 +150,9 @@ def _scan_extremum(self: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return dense(self.shape, self.dtype), dense(self.shape, torch.int64)
 
 
-def _logcumsumexp(self: Tensor, dim: int) -> Tensor:
-    wrap(dim, self.dim())
-    return dense(self.shape, self.dtype)
-
-
-def _sort(self: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+def _sort(self: Tensor, dim: int = -1, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     wrap(dim, self.dim())
     return empty_like(self), empty_like(self, torch.int64)
-
-
-def _sort_stable(
-    self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    return _sort(self, dim)
 
 
 def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
@@ -194,10 +166,6 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
 
 def _kth(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _extremum_at(self, dim, keepdim)
-
-
-def _mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return _extremum_at(self, dim, keepdim)
 
 
@@ -244,39 +212,28 @@ def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> T
 _R: Final = Kind.REDUCE
 _O: Final = Kind.OTHER
 
-
-def _rows(rule: Rule, names: str) -> tuple[OpDef, ...]:
-    return tuple(rows(_R, rule, names))
-
-
 ROWS: Final[tuple[OpDef, ...]] = (
-    *_rows(_sum, "sum.dim_IntList prod.dim_int nansum"),
-    *_rows(_sum_all, "sum prod"),
-    *_rows(_mean, "mean.dim"),
-    *_rows(_mean_all, "mean"),
-    *_rows(_extremum, "amax amin"),
-    *_rows(_extremum_all, "max min median nanmedian"),
-    *_rows(_extremum_at, "max.dim min.dim median.dim nanmedian.dim"),
-    *_rows(_aminmax, "aminmax"),
-    *_rows(_place_of_extremum, "argmax argmin"),
-    *_rows(_truth, "any any.dim any.dims all all.dim all.dims"),
-    *_rows(_variance, "var.correction std.correction"),
-    *_rows(_variance_and_mean, "var_mean.correction std_mean.correction"),
-    *_rows(_vector_norm, "linalg_vector_norm"),
-    *_rows(_norm_dim, "norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"),
-    *_rows(_norm_all, "norm.Scalar norm.ScalarOpt_dtype"),
-    *_rows(_logsumexp, "logsumexp"),
-    *_rows(_count, "count_nonzero count_nonzero.dim_IntList"),
-    *_rows(_dist, "dist"),
-    *_rows(_softmax, "_softmax _log_softmax"),
-    *_rows(_softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
-    *_rows(_safe_softmax, "_safe_softmax"),
-    *rows(_O, _scan, "cumsum cumprod"),
+    *rows(_R, _sum, "sum sum.dim_IntList prod prod.dim_int nansum"),
+    *rows(_R, _mean, "mean mean.dim"),
+    *rows(_R, _extremum, "amax amin max min median nanmedian"),
+    *rows(_R, _extremum_at, "max.dim min.dim median.dim nanmedian.dim"),
+    *rows(_R, _aminmax, "aminmax"),
+    *rows(_R, _place_of_extremum, "argmax argmin"),
+    *rows(_R, _truth, "any any.dim any.dims all all.dim all.dims"),
+    *rows(_R, _variance, "var.correction std.correction"),
+    *rows(_R, _variance_and_mean, "var_mean.correction std_mean.correction"),
+    *rows(_R, _vector_norm, "linalg_vector_norm"),
+    *rows(_R, _norm, "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"),
+    *rows(_R, _logsumexp, "logsumexp"),
+    *rows(_R, _count, "count_nonzero count_nonzero.dim_IntList"),
+    *rows(_R, _dist, "dist"),
+    *rows(_R, _softmax, "_softmax _log_softmax"),
+    *rows(_R, _softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
+    *rows(_R, _safe_softmax, "_safe_softmax"),
+    *rows(_O, _scan, "cumsum cumprod logcumsumexp _logcumsumexp"),
     *rows(_O, _scan_extremum, "cummax cummin"),
-    *rows(_O, _logcumsumexp, "logcumsumexp _logcumsumexp"),
-    *rows(_O, _sort, "sort"),
-    *rows(_O, _sort_stable, "sort.stable"),
+    *rows(_O, _sort, "sort sort.stable"),
     *rows(_O, _topk, "topk"),
     *rows(_O, _kth, "kthvalue"),
-    *rows(_O, _mode, "mode"),
+    *rows(_O, _extremum_at, "mode"),
 )

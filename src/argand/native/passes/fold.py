@@ -20,21 +20,9 @@ from argand.native.ir.types import DType
 from argand.native.passes.rewrite import rewrite
 
 _OPS: Final[Mapping[str, Callable[..., Any]]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "neg": operator.neg,
-    "div": operator.truediv,
-    "sqrt": math.sqrt,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "xor")},
+    **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{"div": operator.truediv, "and": operator.and_, "or": operator.or_, "sqrt": math.sqrt},
 }
 _TYPES: Final = (DType.F32, DType.F64, DType.I64, DType.BOOL)
 

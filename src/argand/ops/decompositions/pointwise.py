@@ -343,20 +343,13 @@ def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> 
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "lerp.Scalar": _lerp,
-    "lerp.Tensor": _lerp,
-    "rsub.Tensor": _rsub,
-    "rsub.Scalar": _rsub,
+    **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _lerp),
+    **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), _rsub),
     "_prelu_kernel": _prelu,
     "_prelu_kernel_backward": _prelu_backward,
-    "softshrink_backward": _shrink_backward,
-    "hardshrink_backward": _shrink_backward,
-    "clamp.Tensor": _clamp_tensor,
-    "clamp_min.Tensor": _clamp_tensor,
+    **dict.fromkeys(("softshrink_backward", "hardshrink_backward"), _shrink_backward),
+    **dict.fromkeys(("clamp.Tensor", "clamp_min.Tensor"), _clamp_tensor),
     "clamp_max.Tensor": _clamp_max_tensor,
-    "masked_fill.Scalar": _masked_fill,
-    "masked_fill.Tensor": _masked_fill,
-    "xlogy.Tensor": _xlogy,
-    "xlogy.Scalar_Self": _xlogy,
-    "xlogy.Scalar_Other": _xlogy,
+    **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _masked_fill),
+    **dict.fromkeys(("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"), _xlogy),
 }

@@ -137,14 +137,10 @@ def linalg_vector_norm(
     return norm.to(result_dtype)
 
 
-def _norm_dim(
-    self: Tensor, p: Any, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+def _norm(
+    self: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
-
-
-def _norm_all(self: Tensor, p: Any = 2, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _norm_dim(self, p, dtype=dtype)
 
 
 def dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
@@ -175,9 +171,9 @@ TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     "var.correction": _first(_var_mean),
     "std_mean.correction": _std_mean,
     "std.correction": _first(_std_mean),
-    "norm.ScalarOpt_dim": _norm_dim,
-    "norm.ScalarOpt_dim_dtype": _norm_dim,
-    "norm.Scalar": _norm_all,
-    "norm.ScalarOpt_dtype": _norm_all,
+    "norm.ScalarOpt_dim": _norm,
+    "norm.ScalarOpt_dim_dtype": _norm,
+    "norm.Scalar": _norm,
+    "norm.ScalarOpt_dtype": _norm,
     "count_nonzero.dim_IntList": count_nonzero,
 }

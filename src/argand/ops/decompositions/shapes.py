@@ -70,41 +70,25 @@ def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     return _aten.index.Tensor(self, [None] * (dim % self.dim()) + [flat])
 
 
-def full_like(self: Tensor, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
-    options = {key: value for key, value in options.items() if key not in _LAYOUT_ONLY}
+def full_like(self: Tensor, fill_value: Any, *, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
     return torch.full(self.shape, fill_value, dtype=dtype or self.dtype, **options)
-
-
-def zeros_like(self: Tensor, **options: Any) -> Tensor:
-    return full_like(self, 0, **options)
-
-
-def ones_like(self: Tensor, **options: Any) -> Tensor:
-    return full_like(self, 1, **options)
-
-
-def zeros(size: Sizes, *, dtype: Any = None, **options: Any) -> Tensor:
-    return torch.full(size, 0, dtype=dtype or torch.get_default_dtype(), **options)
-
-
-def ones(size: Sizes, *, dtype: Any = None, **options: Any) -> Tensor:
-    return torch.full(size, 1, dtype=dtype or torch.get_default_dtype(), **options)
 
 
 def new_full(self: Tensor, size: Sizes, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
     return torch.full(size, fill_value, dtype=dtype or self.dtype, **options)
 
 
-def new_zeros(self: Tensor, size: Sizes, **options: Any) -> Tensor:
-    return new_full(self, size, 0, **options)
+def _full(size: Sizes, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
+    return torch.full(size, fill_value, dtype=dtype or torch.get_default_dtype(), **options)
 
 
-def new_ones(self: Tensor, size: Sizes, **options: Any) -> Tensor:
-    return new_full(self, size, 1, **options)
+def _filled(of: Callable[..., Tensor], fill_value: Any) -> Callable[..., Tensor]:
+    """The same with a fixed number."""
+    return lambda *args, **options: of(*args, fill_value, **options)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, **options: Any) -> Tensor:
-    return torch.full((), s, dtype=dtype or torch.get_default_dtype(), **options)
+def scalar_tensor(s: Any, **options: Any) -> Tensor:
+    return _full((), s, **options)
 
 
 def _fill(self: Tensor, value: Any) -> Tensor:
@@ -131,9 +115,11 @@ def _copy_of(name: str) -> Callable[..., Any]:
     return copy
 
 
-_LAYOUT_ONLY: Final = frozenset({"memory_format"})
-
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
+    **{f"zeros{end}": _filled(of, 0) for end, of in (("", _full), ("_like", full_like))},
+    **{f"ones{end}": _filled(of, 1) for end, of in (("", _full), ("_like", full_like))},
+    "new_zeros": _filled(new_full, 0),
+    "new_ones": _filled(new_full, 1),
     "fill.Scalar": _fill,
     "fill.Tensor": _fill,
     "eye.m": eye,

@@ -20,24 +20,9 @@ _FLOAT: Final[Mapping[str, str]] = {
     "div": "fdiv",
     "fmod": "frem",
 }
-_INTEGER: Final[Mapping[str, str]] = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "shl": "shl",
-}
+_INTEGER: Final = frozenset({"add", "sub", "mul", "and", "or", "xor", "shl"})  # LLVM has the same names
 _FLOAT_TEST: Final[Mapping[str, str]] = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_INTRINSIC: Final[Mapping[str, str]] = {
-    "floor": "floor",
-    "ceil": "ceil",
-    "trunc": "trunc",
-    "rint": "rint",
-    "sqrt": "sqrt",
-    "copysign": "copysign",
-}
+_INTRINSIC: Final = frozenset({"floor", "ceil", "trunc", "rint", "sqrt", "copysign"})
 
 
 def compute(text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int) -> str:
@@ -62,7 +47,7 @@ def _float(text: Text, op: str, arguments: list[str], operand: DType, kind: str,
     if op in _FLOAT:
         return text.value(f"{_FLOAT[op]} {kind} {arguments[0]}, {arguments[1]}")
     if op in _INTRINSIC:
-        return text.intrinsic(_INTRINSIC[op], kind, arguments)
+        return text.intrinsic(op, kind, arguments)
     if op == "neg":
         return text.value(f"fneg {kind} {arguments[0]}")
     if op == "abs":
@@ -73,7 +58,7 @@ def _float(text: Text, op: str, arguments: list[str], operand: DType, kind: str,
 def _integer(text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int) -> str:
     signed = operand.is_signed
     if op in _INTEGER:
-        return text.value(f"{_INTEGER[op]} {kind} {arguments[0]}, {arguments[1]}")
+        return text.value(f"{op} {kind} {arguments[0]}, {arguments[1]}")
     if op == "shr":
         return text.value(f"{'ashr' if signed else 'lshr'} {kind} {arguments[0]}, {arguments[1]}")
     if op in ("idiv", "irem"):
