@@ -45,11 +45,12 @@ class Detached:
 
 
 def _copied(value: Any) -> Any:
-    """A copy that is broadcast along the same dimensions."""
+    """A copy with the same strides, broadcast along the same dimensions."""
     if not isinstance(value, torch.Tensor):
         return value
     narrow = value[tuple(slice(0, None if stride else 1) for stride in value.stride())]
-    return narrow.clone().expand(value.shape)
+    copy = torch.empty_strided(narrow.shape, narrow.stride(), dtype=value.dtype).copy_(narrow)
+    return copy.expand(value.shape)
 
 
 def check_flag(flag: torch.Tensor) -> None:
