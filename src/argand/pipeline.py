@@ -176,7 +176,7 @@ def _compile_frame(
         Plan(False) if history is None else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     )
     captured = capture_frame(view, backend, options, plan)
-    if history is not None:
+    if history is not None and captured is not None:
         history.fixed.update(plan.pinned)
     if shelf is not None and isinstance(captured, Captured | Skipped):
         shelf.keep(captured)

@@ -145,6 +145,30 @@ def test_a_pyramid_needs_multiples() -> None:
     assert compiles(pyramid, [(marked,), (torch.randn(2, 3, 48, 80),)]) == 1
 
 
+def test_errors_name_the_sizes_of_the_call() -> None:
+    def refused(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+        try:
+            return x.view(999), ""
+        except RuntimeError as error:
+            return x + 1, str(error)
+
+    run = argand.compile(refused, backend="eager", dynamic=True)
+    for n in (3, 5):
+        assert run(torch.ones(n, 2))[1] == f"shape '[999]' is invalid for input of size {2 * n}"
+
+
+def test_an_error_fixes_no_size() -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return (x @ torch.ones(8, 2)) * x.shape[0]
+
+    run = argand.compile(doubled, backend="eager", dynamic=True)
+    with pytest.raises(RuntimeError, match="3x7 and 8x2"):
+        run(torch.ones(3, 7))
+    with events.collect() as seen:
+        assert [len(run(torch.ones(n, 8))) for n in (3, 5, 9)] == [3, 5, 9]
+    assert seen.total("compiles") == 1
+
+
 def test_loops_fix_the_size() -> None:
     def unrolled(x: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(8)

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import argand
 from argand.native.compile import compile_graph
 from argand.ops.sizes import SizeTable
 from argand.support import events
@@ -107,3 +108,15 @@ def test_same_text_at_other_samples():
             compile_open(lambda *args: tuple(flat(program(*args))), ["a,8", "b,8"], table, symbols)
         texts.append(seen.texts("output_code"))
     assert texts[0] and texts[0] == texts[1]
+
+
+def test_nothing_in_it():
+    def programs(x):
+        return x + 1, x.repeat(2, 2, 2) * 2, x[:, None].expand(-1, 3, -1, -1).flatten(0, 1) * 2
+
+    run = argand.compile(programs, dynamic=True, options={"strict": True})
+    with events.collect() as seen:
+        for x in torch.randn(4, 0, 3), torch.randn(6, 0, 5):
+            for made, wanted in zip(run(x), programs(x), strict=True):
+                assert made.shape == wanted.shape and made.stride() == wanted.stride()
+    assert seen.total("compiles") == 1

@@ -175,9 +175,9 @@ class Recorder:
             name = target if op == "call_method" else getattr(target, "__name__", str(target))
             row = Break.B004 if name in {"item", "tolist", "__bool__", "numpy"} else Break.B008
             raise CaptureBreak(row, None, method=name, op=cause.op_name) from None
-        except Exception:
+        except Exception as error:
             if sizes.active:
-                sizes.mend(run, args, kwargs)
+                sizes.mend(run, args, kwargs, error)
             raise
         mutated = False
         for tensor, version in zip(tensors, versions, strict=True):

@@ -19,7 +19,7 @@ from argand.capture.size_plan import Place, Plan, note
 from argand.ops.fakes import FakeMode
 from argand.ops.size_formulas import learn_slice
 from argand.ops.sizes import Fact, SizeTable, Specialise
-from argand.runtime.guards import Guard, GuardKind, Relation, Source, derived_strides
+from argand.runtime.guards import Guard, GuardKind, Relation, Source, derived_strides, inner_first
 from argand.support import events
 from argand.support.errors import Location
 from argand.support.symbols import Expr, SizeInt, Symbol
@@ -202,10 +202,10 @@ class Sizes:
             fake = torch.empty_strided(raw.shape, raw.stride(), dtype=raw.dtype)
             return fake, free
         inner, strides = derived_strides(raw), list(raw.stride())
-        for i in sorted(range(raw.dim()), key=raw.stride().__getitem__):
+        for i in inner_first(raw):
             j = inner[i]
             if j is not None:
-                strides[i] = strides[j] * shape[j]
+                strides[i] = strides[j] * (shape[j] or 1)
         fake = self.allocate(shape, strides, raw.dtype)
         return fake, frozenset(dim for dim, _ in wanted)
 
@@ -283,8 +283,11 @@ class Sizes:
 
     # -- shapes that only fit for the real sizes -----------------------------------------------------
 
-    def mend(self, run: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """A call failed on fakes: if it works for the real sizes, trace again with what it needs."""
+    def mend(self, run: Callable[..., Any], args: Any, kwargs: Any, error: Exception) -> None:
+        """A call failed on fakes: if it works for the real sizes, trace again with what it needs.
+
+        If it fails for them in other words, these name sizes: trace again with the real ones.
+        """
         tensors = list(_tensors((args, kwargs)))
         shapes = [[self.table.express(n) for n in tensor.shape] for tensor in tensors]
         numbers = [self.table.express(n) for n in _integers((args, kwargs))]
@@ -293,13 +296,15 @@ class Sizes:
                    for s in Expr.of(n).symbols}  # fmt: skip
         if not symbols:
             return
-        if self._works(run, args, kwargs, self.table.reals):
+        failure, name = self._failure(run, args, kwargs, self.table.reals), getattr(run, "__name__", str(run))
+        if failure is None:
             for facts in self._guesses(shapes, numbers, symbols):
                 values = self._samples(facts)
-                if values is not None and self._works(run, args, kwargs, values):
+                if values is not None and self._failure(run, args, kwargs, values) is None:
                     raise Again(facts)
-            name = getattr(run, "__name__", str(run))
             raise Specialise(symbols, f"{name} works for some sizes only", self._place())
+        if str(failure) != str(error):
+            raise Specialise(symbols, f"{name} raises {failure}", self._place())
 
     def _guesses(self, shapes: list[list[int]], numbers: list[int], symbols: set[Symbol]) -> Iterator[list[Fact]]:
         """What may have to hold, likely things first: equal sizes side by side, then any, then factors."""
@@ -350,21 +355,22 @@ class Sizes:
             values[symbol] = expr.evaluate(values)
         return values
 
-    def _works(self, run: Callable[..., Any], args: Any, kwargs: Any, values: Mapping[Symbol, int]) -> bool:
-        """Whether a call succeeds on fakes of other sizes."""
+    def _failure(
+        self, run: Callable[..., Any], args: Any, kwargs: Any, values: Mapping[Symbol, int]
+    ) -> Exception | None:
+        """What a call raises on fakes of other sizes."""
         mode = self.mode
-        if mode is None:
-            return False
+        assert mode is not None
         mode.sizes = None
         try:
             other = self.moved((args, kwargs), values)
             with torch.no_grad():
                 run(*other[0], **other[1])
-        except Exception:
-            return False
+        except Exception as error:
+            return error
         finally:
             mode.sizes = self.table
-        return True
+        return None
 
     def moved(self, value: Any, values: Mapping[Symbol, int]) -> Any:
         """Arguments with fakes and integers as they are for other sizes."""

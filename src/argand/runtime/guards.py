@@ -334,7 +334,7 @@ class TensorSpec(NamedTuple):
         wanted = self.strides[dim] if self.strides is not None else None
         if wanted is None or wanted > -2:
             return wanted
-        return tensor.size(-2 - wanted) * tensor.stride(-2 - wanted)
+        return max(tensor.size(-2 - wanted), 1) * tensor.stride(-2 - wanted)
 
     @override
     def __str__(self) -> str:
@@ -414,14 +414,18 @@ def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> 
     )
 
 
+def inner_first(tensor: torch.Tensor) -> list[int]:
+    """Dimensions by their strides; of those with one stride, those of size one are the outer ones."""
+    return sorted(range(tensor.dim()), key=lambda i: (tensor.stride(i), tensor.size(i) == 1, -i))
+
+
 def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
     """For each dimension the one whose size and stride make its stride, as in a dense tensor."""
     strides, inner = tensor.stride(), list[int]()
     found: list[int | None] = [None] * tensor.dim()
-    # of dimensions with one stride, those of size one are the outer ones; they may stand between any two others
-    for i in sorted(range(tensor.dim()), key=lambda i: (strides[i], tensor.size(i) == 1, -i)):
+    for i in inner_first(tensor):  # those of size one may stand between any two others
         makers = inner if tensor.size(i) == 1 else inner[-1:]
-        found[i] = next((j for j in makers if strides[i] == strides[j] * tensor.size(j)), None)
+        found[i] = next((j for j in makers if strides[i] == strides[j] * max(tensor.size(j), 1)), None)
         if tensor.size(i) != 1:
             inner.append(i)
     return tuple(found)
@@ -430,7 +434,7 @@ def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
 def _strides(tensor: torch.Tensor, free: frozenset[int]) -> tuple[int, ...]:
     inner, strides = derived_strides(tensor), tensor.stride()
     open_ = set(free)
-    for i in sorted(range(tensor.dim()), key=strides.__getitem__):
+    for i in inner_first(tensor):
         if inner[i] in open_:
             open_.add(i)
     return tuple(-2 - j if (j := inner[i]) is not None and j in open_ else strides[i] for i in range(tensor.dim()))

@@ -86,7 +86,7 @@ static int same_strides(const int64_t *expected, const int64_t *sizes, const int
                         Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
         int64_t j = -2 - expected[i];
-        int64_t wanted = j >= 0 && j < count ? sizes[j] * strides[j] : expected[i];
+        int64_t wanted = j >= 0 && j < count ? (sizes[j] ? sizes[j] : 1) * strides[j] : expected[i];
         if (wanted != strides[i] && wanted != -1) return 0;
     }
     return 1;

@@ -90,7 +90,7 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def divides(by: Size, size: Size) -> bool:
     """Whether a size is a multiple of another, whatever its value will be."""
-    rest = size % by
+    rest = size % by if by else size
     return rest == 0 and type(rest) is int
 
 

@@ -32,7 +32,7 @@ def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var,
     result: list[Affine] = []
     sizes = view.inputs[0].shape
     for position in range(len(sizes) - 1, -1, -1):
-        if sizes[position] == 1:
+        if sizes[position] == 1 or 0 in sizes:
             result.append(_ZERO)
             continue
         if all(size == 1 for size in sizes[:position]):
