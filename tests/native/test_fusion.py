@@ -1,6 +1,7 @@
 """What shares a kernel: loops that must come out as one, against eager."""
 
 import torch
+import torch.nn.functional as F
 
 from argand.support import events
 from argand.support.options import Options
@@ -34,3 +35,12 @@ def test_values_chosen_by_position_stay_in_one_kernel():
 
     (text,) = kernels(gradient, R(40, 70), torch.randint(70, (40,)))
     assert text.count("for ") == 2
+
+
+def test_cross_entropy_writes_no_row():
+    def loss(x, target):
+        return F.cross_entropy(x, target)
+
+    first, second = kernels(loss, R(40, 130), torch.randint(130, (40,)))
+    assert "store" not in first[: first.rindex("for ")]
+    check(loss, R(40, 130), torch.where(torch.rand(40) < 0.5, torch.randint(130, (40,)), -100))

@@ -10,6 +10,7 @@ from argand.native.ir.tensor import Graph
 from argand.native.ir.tensor_text import print_graph
 from argand.native.ir.verify import verify_graph
 from argand.native.passes.fold import fold_constants
+from argand.native.passes.gather import sink_gathers
 from argand.native.passes.simplify import simplify
 from argand.native.passes.split import split_reductions
 from argand.support import events
@@ -28,6 +29,7 @@ class Pass:
 PASSES: Final = (  # each also removes common subexpressions and dead nodes, see rewrite
     Pass("fold_constants", fold_constants),
     Pass("simplify", simplify, after=(("fold_constants", "constants that fold become units and zeros"),)),
+    Pass("sink_gathers", sink_gathers, after=(("simplify", "rules leave less to look up"),)),
     Pass("split_reductions", split_reductions, after=(("simplify", "rules see reductions whole"),)),
 )
 
