@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import argand
+from argand.support.options import Options
 from tests.native.tracing import check
 
 R = torch.randn
@@ -251,3 +253,22 @@ def test_sums_of_many_rows(columns, dtype):
 def test_a_view_of_complex_numbers_may_be_broadcast():
     for x in (torch.randn(3, 1, dtype=torch.complex128), torch.randn(3, 2, dtype=torch.complex128)[:, ::2]):
         check(lambda x: (x.expand(2, 3, 4).clone(), x.expand(3, 4), x.expand(3, 4).t() * 2), x)
+
+
+def test_a_failure_of_ours_names_the_stage_and_shows_the_graph(monkeypatch):
+    def fail(*args):
+        raise KeyError("lost")
+
+    monkeypatch.setattr("argand.native.compile.make_plan", fail)
+    with pytest.raises(argand.InternalError, match="stage 'native.plan': KeyError: 'lost'") as caught:
+        check(lambda x: x.exp() + 1, R(4), options=Options(cache=False))
+    assert "aten.exp" in str(caught.value) and "aten.exp" in caught.value.dump
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(argand.BackendCompilerFailed) as caught:
+        argand.compile(lambda x: x.exp() + 1, fullgraph=True, options={"cache": False})(R(4))
+    assert caught.value.inner_exception.stage == "native.plan"
+
+
+def test_a_long_graph_is_shown_in_part():
+    error = argand.InternalError("native.fuse", "broken", dump="\n".join(map(str, range(500))))
+    assert len(str(error).splitlines()) == 31 and len(error.dump.splitlines()) == 500

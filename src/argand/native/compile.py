@@ -6,8 +6,9 @@ list of inputs to a tuple of outputs. Fails with InternalError, naming the stage
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, final
 
 import torch
@@ -28,6 +29,7 @@ from argand.native.schedule.fuse import Schedule, fuse
 from argand.native.schedule.nest import build_nest
 from argand.native.stored import Compiled, GraphCompiler
 from argand.support import events
+from argand.support.errors import InternalError
 from argand.support.options import Options
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
@@ -62,23 +64,35 @@ def interpreted(module: torch.fx.GraphModule) -> Interpreted | None:
     return Interpreted(module)
 
 
+@contextlib.contextmanager
+def _stage(module: torch.fx.GraphModule, name: str) -> Iterator[None]:
+    """A stage by name: what fails in it is our bug, and the error shows the graph."""
+    with events.stage(name):
+        try:
+            yield
+        except Exception as error:
+            inner = error if isinstance(error, InternalError) else None
+            message = inner.message if inner else f"{type(error).__name__}: {error}"
+            raise InternalError(inner.stage if inner else name, message, dump=str(module.graph)) from error
+
+
 def build(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Compiled:
     """All stages up to object code."""
-    with events.stage("native.lower"):
+    with _stage(module, "native.lower"):
         graph = import_graph(module, example_inputs, options)
     events.artifact("ir", lambda: print_graph(graph), "lowered")
-    with events.stage("native.passes"):
+    with _stage(module, "native.passes"):
         graph = run_passes(graph, options.verify)
-    with events.stage("native.fuse"):
+    with _stage(module, "native.fuse"):
         schedule = fuse(find_demand(graph), options)
-    with events.stage("native.emit"):
+    with _stage(module, "native.emit"):
         target = host_target()
         text, functions, work = _emit(schedule, target, options)
     events.artifact("fusion", lambda: "\n".join(schedule.decisions))
     events.artifact("output_code", lambda: text)
-    with events.stage("native.llvm"):
+    with _stage(module, "native.llvm"):
         code, key = object_code(text, target, options) if functions else (b"", "")
-    with events.stage("native.plan"):
+    with _stage(module, "native.plan"):
         plan = make_plan(schedule, work)
     return Compiled(code, key, functions, rows_of(plan))
 

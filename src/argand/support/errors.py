@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from typing_extensions import override  # typing.override comes with 3.12
 
@@ -64,10 +64,14 @@ class BackendCompilerFailed(ArgandError):
 class InternalError(ArgandError):
     """Our bug: names the stage and, when there is one, holds a dump of what it worked on."""
 
+    SHOWN: Final = 30  # lines of a message
+
     def __init__(self, stage: str, message: str, *, dump: str = "") -> None:
-        self.stage, self.dump = stage, dump
-        text = f"in stage {stage!r}: {message}"
-        super().__init__(f"{text}\n{dump}" if dump else text)
+        self.stage, self.message, self.dump = stage, message, dump
+        lines = [f"in stage {stage!r}: {message}", *dump.splitlines()]
+        if len(lines) > self.SHOWN:
+            lines[self.SHOWN :] = [f"... {len(lines) - self.SHOWN} more lines in the error's `dump`"]
+        super().__init__("\n".join(lines))
 
 
 class Break(enum.Enum):
