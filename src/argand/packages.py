@@ -25,6 +25,7 @@ from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, spec_of,
 from argand.runtime.disk.keys import about, environment, read_about
 from argand.runtime.disk.values import Unstorable, Writer, sections_of
 from argand.runtime.disk.values import load as load_values
+from argand.runtime.guards import SIZE_MARKS
 from argand.support.errors import UserError
 from argand.support.options import Options
 from argand.support.symbols import Expr, SizeInt, Symbol
@@ -269,7 +270,7 @@ def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, 
 def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
     """All sizes that were marked are open, and can be told from the arguments."""
     for number, leaf in enumerate(leaves):
-        marks = getattr(leaf, "_argand_sizes", {})
+        marks = getattr(leaf, SIZE_MARKS, {})
         if any(mark.kind == "dynamic" and leaf.shape[dim] < 2 for dim, mark in marks.items()):
             raise UserError(
                 f"argument {number} has a size marked dynamic that is {min(leaf.shape)} in the example, not 2 or more"

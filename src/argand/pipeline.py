@@ -165,6 +165,8 @@ def _compile_frame(
         shelf = Shelf(view, options)
         restored = shelf.restore()
         if restored is not None:
+            if histories is not None:
+                histories.learn(view.code, getattr(restored, "guards", ()))
             return restored
     # the interpreter takes longer to import than a restored frame to run
     from argand.capture.finish import Captured, Skipped  # noqa: PLC0415

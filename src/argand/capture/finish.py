@@ -16,7 +16,7 @@ import torch.fx
 from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
 from argand.capture.markers import MISSING
-from argand.capture.rebuild import Rebuilder
+from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
@@ -64,10 +64,7 @@ class Skipped(NamedTuple):
 
 def skipped(tracer: Tracer) -> Skipped:
     """The answer for a frame that is to run in Python, with what the trace had read until then."""
-    sizes = tracer.world.sizes
-    if sizes.active:
-        tracer.world.volatile = "open sizes"
-    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
     return Skipped(guards, _facts(tracer, {}, None))
 
 
@@ -94,6 +91,9 @@ def finish(
     if left[0] != saved[0]:
         tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
     _check_overlap(tracer)
+    checks = tracer.journal.checks
+    if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
+        raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
     sizes = tracer.world.sizes
     if sizes.active:
         _close_sizes(tracer, saved)
@@ -156,6 +156,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
         return None, []
     inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
     module = LazyGraph(torch.nn.Module(), graph, "CapturedGraph")
+    module.meta["fullgraph"] = tracer.options.fullgraph
     if tracer.world.sizes.active:
         module.meta["sizes"] = tracer.world.sizes.table
     events.count("capture.graphs")
@@ -166,7 +167,6 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
 def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
     """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
     recorder, sizes = tracer.recorder, tracer.world.sizes
-    tracer.world.volatile = "open sizes"
     for symbol in sizes.table.samples:
         recorder.keep.add(recorder.size_node(Expr.of(symbol)))
     try:

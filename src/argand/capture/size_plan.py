@@ -14,12 +14,11 @@ from typing import Any, Final, final
 import torch
 
 from argand.ops.sizes import Fact, Specialise, Unfit
-from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
+from argand.runtime.guards import SIZE_MARKS, DictAttr, Item, Quotient, SizeOf, Source
 from argand.support import events
 from argand.support.errors import Location, UserError
 from argand.support.symbols import Expr, Symbol, compare
 
-MARK: Final = "_argand_sizes"  # attribute of a tensor: what its user said about its sizes
 _STATE: Final = frozenset({"_parameters", "_buffers"})
 _MANY: Final = 24  # restarts after which nothing stays open
 _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 56, 64)
@@ -74,7 +73,7 @@ class Plan:
 
     def open_dimensions(self, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
         """The dimensions of a tensor whose size is not taken for good."""
-        marks: dict[int, SizeMark] | None = getattr(raw, MARK, None)
+        marks: dict[int, SizeMark] | None = getattr(raw, SIZE_MARKS, None)
         if self.dynamic is False or (not self.dynamic and not self.varied and not marks):
             return []
         state = type(raw) is torch.nn.Parameter or _is_state(source)
@@ -231,8 +230,8 @@ def marks_of(tensor: torch.Tensor, dims: int | Iterable[int] | None) -> list[int
 
 
 def _mark(tensor: torch.Tensor, dims: int | Iterable[int] | None, mark: SizeMark) -> None:
-    found = {**getattr(tensor, MARK, {}), **dict.fromkeys(marks_of(tensor, dims), mark)}
-    setattr(tensor, MARK, found)
+    found = {**getattr(tensor, SIZE_MARKS, {}), **dict.fromkeys(marks_of(tensor, dims), mark)}
+    setattr(tensor, SIZE_MARKS, found)
 
 
 def mark_dynamic(

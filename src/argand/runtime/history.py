@@ -49,6 +49,10 @@ class SizeHistories:
                 for guard in entry.program.guards:
                     history.varied.update(_differences(guard, view))
 
+    def learn(self, code: types.CodeType, guards: Iterable[Guard]) -> None:
+        """What an entry of another process had left open."""
+        self.of(code).varied.update(str(guard.source) for guard in guards if guard.kind is GuardKind.RELATION)
+
     def clear(self) -> None:
         """Forget everything."""
         self._of.clear()

@@ -19,7 +19,7 @@ from argand.runtime import _native
 from argand.runtime._native import NULL, FrameView
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
-from argand.runtime.guards import Const, Guard, GuardKind, Source, TensorSpec
+from argand.runtime.guards import SIZE_MARKS, Const, Guard, GuardKind, Relation, Source, TensorSpec
 from argand.runtime.programs import GuardProgram, compile_guards
 from argand.support.errors import Location
 
@@ -227,9 +227,23 @@ class Restorer:
             return found
         if kind is GuardKind.TENSOR:
             which, *fields = expected
-            return TensorSpec(TENSORS[which], *map(self.reader.read, fields))
+            spec = TensorSpec(TENSORS[which], *map(self.reader.read, fields))
+            for dim, mark in getattr(self.values[at], SIZE_MARKS, {}).items():
+                unwanted = "static" if spec.sizes[dim] is None else "dynamic"
+                if mark.kind == unwanted and spec.sizes[dim] not in (0, 1):
+                    raise Miss(f"{source}.shape[{dim}] is marked {unwanted}")
+            return spec
+        if kind is GuardKind.RELATION:
+            operator, left, right, text = expected
+            return Relation(operator, self._side(left), self._side(right), text)
         if kind is GuardKind.SAME_OBJECT:
             return self.sources[expected]
         if kind in OF_SOURCES:
             return tuple([self.sources[other] for other in expected])
         return self.reader.read(expected)
+
+    def _side(self, side: list[Any]) -> Any:
+        return tuple([(times, tuple(map(self._factor, factors))) for times, *factors in side])
+
+    def _factor(self, factor: Any) -> Any:
+        return self.sources[factor] if type(factor) is int else (factor[0], *map(self._side, factor[1:]))

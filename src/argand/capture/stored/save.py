@@ -13,6 +13,7 @@ import types
 from typing import Any, Final, NamedTuple, final
 
 from argand.capture.bytecode import is_resume
+from argand.capture.sizes import Size
 from argand.capture.stored.rows import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered
@@ -203,7 +204,18 @@ class Saver:
         if kind is GuardKind.TENSOR and expected.python_type in TENSORS:
             fields = [getattr(expected, name) for name in guards.TensorSpec.__match_args__[1:]]
             return [TENSORS.index(expected.python_type), *map(self.writer.write, fields)]
+        if kind is GuardKind.RELATION:
+            return [expected.operator, self._side(expected.left), self._side(expected.right), expected.text]
         raise Unstorable(f"a guard {kind.name}")
+
+    def _side(self, side: guards.Sum) -> list[Any]:
+        """One side of a relation: rows of a number and its factors."""
+        return [[times, *map(self._factor, factors)] for times, factors in side]
+
+    def _factor(self, factor: guards.Factor) -> Any:
+        if isinstance(factor, tuple):
+            return [factor[0], self._side(factor[1]), self._side(factor[2])]
+        return self.source(factor)
 
     def _names(self, facts: Facts) -> list[Any]:
         tables: dict[int, list[Any]] = {}
@@ -218,7 +230,7 @@ class Saver:
     def _lookups(self, facts: Facts) -> list[Any]:
         tables: dict[type, list[Any]] = {}
         for (kind, name), found in facts.lookups.items():
-            if kind.__flags__ & IMMUTABLE:
+            if kind.__flags__ & IMMUTABLE or kind.__module__ == Size.__module__:  # what a program sees of open sizes
                 continue
             if kind not in tables:
                 tables[kind] = [self.object(kind)]
