@@ -1,5 +1,7 @@
 """The cache on the command line, and bundles of it on other machines."""
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +13,9 @@ import torch
 
 import argand
 from argand.cli.main import main
+from argand.native import compile as compile_module
 from argand.native.codegen import target
+from argand.runtime.disk.format import decode
 from argand.support import events
 from argand.support.errors import UserError
 
@@ -21,11 +25,11 @@ def program(x):
     return torch.nn.functional.gelu(x).sum(-1)
 
 
-def hits(directory):
+def hits(directory, dynamic=False):
     argand.reset()
     x = torch.randn(4, 8)
     with events.collect() as heard:
-        got = argand.compile(program, options={"cache_dir": str(directory)})(x)
+        got = argand.compile(program, dynamic=dynamic, options={"cache_dir": str(directory)})(x)
     torch.testing.assert_close(got, program(x))
     rows = [e for e in heard.events if isinstance(e, events.Count)]
     missed = [e for e in rows if e.counter == "cache.miss"]
@@ -68,6 +72,49 @@ def test_wider_machine_takes_code_and_narrower_does_not(tmp_path, monkeypatch):
             argand.load_cache_artifacts(data, directory=tmp_path / "narrower")
         assert heard.total("cache.bypass") >= 2
     assert not hits(tmp_path / "narrower")
+
+
+@contextlib.contextmanager
+def narrower_machine(monkeypatch):
+    """Compile and load as a machine with AVX2 does, or with SSE where there is no AVX-512 here."""
+    here = target.host_target()
+    name, vector_bytes, without = (
+        ("haswell", 32, "avx512") if here.vector_bytes == 64 else ("nehalem", 16, ("avx", "fma"))
+    )
+    features = [f"-{f[1:]}" if f[1:].startswith(without) else f for f in here.features.split(",")]
+    made = target.Target(name, ",".join(features), vector_bytes)
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "_machine_name", lambda: name)
+        for module in (target, compile_module):
+            patch.setattr(module, "host_target", lambda: made)
+        yield
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_code_runs_on_wider_machines_only(tmp_path, monkeypatch, dynamic):
+    with narrower_machine(monkeypatch):
+        assert not hits(tmp_path / "narrow", dynamic) and hits(tmp_path / "narrow", dynamic)
+        narrow = argand.save_cache_artifacts(directory=tmp_path / "narrow")
+    assert not hits(tmp_path / "narrow", dynamic)  # another machine
+    argand.load_cache_artifacts(narrow, directory=tmp_path / "one")
+    assert hits(tmp_path / "one", dynamic)
+    assert not hits(tmp_path / "wide", dynamic)
+    wide = argand.save_cache_artifacts(directory=tmp_path / "wide")
+    with narrower_machine(monkeypatch):
+        with events.collect() as heard:
+            argand.load_cache_artifacts(wide, directory=tmp_path / "two")
+        assert heard.total("cache.bypass") >= 2
+        assert not hits(tmp_path / "two", dynamic) and hits(tmp_path / "two", dynamic)
+    argand.load_cache_artifacts(narrow, directory=tmp_path / "wide")  # what was made here stays
+    for path in (tmp_path / "wide").rglob("v1/??/*"):
+        said = json.loads(decode(path.read_bytes())["about"])
+        assert said.get("cpu", "") not in ("haswell", "nehalem") or said["kind"] == "object"
+
+
+def test_features_of_one_vendor_are_not_used():
+    """Code made on a machine of one vendor runs on wider ones of another."""
+    used = {name for name in target.host_target().features.split(",") if name[0] == "+"}
+    assert "+sse2" in used and not used & {"+sse4a", "+clzero", "+xsaves", "+rtm", "+fma4", "+xop"}
 
 
 def run(capsys, *arguments):

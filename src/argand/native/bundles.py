@@ -46,7 +46,8 @@ def load_cache_artifacts(data: bytes, *, key: bytes = b"", directory: Path | Non
         if "base" not in said:
             taken += store.put(name, sections)
         elif runs_here(said["features"]):
-            taken += store.put(machine_key(said["base"]), sections)
+            place = machine_key(said["base"])
+            taken += bool(store.peek(place)) or store.put(place, sections)  # what was made here is made for more
         else:
             events.count("cache.bypass", detail=f"import: {name} needs another machine")
     return taken

@@ -9,6 +9,26 @@ from typing import Any, Final, final
 from argand.runtime.disk.keys import hexdigest
 
 _TELLING: Final = ("flags", "model", "vendor_id", "stepping")
+# Features that kernels may use, by their beginnings. The rest is off: what one vendor alone has would keep code
+# from the machines of others, and none of it would make kernels faster.
+_USED: Final = (
+    "64bit",
+    "avx",
+    "bmi",
+    "cmov",
+    "cx",
+    "f16c",
+    "fma",
+    "fxsr",
+    "lzcnt",
+    "mmx",
+    "movbe",
+    "popcnt",
+    "sahf",
+    "sse",
+    "ssse",
+)
+_OF_ONE_VENDOR: Final = frozenset(("fma4", "sse4a"))
 
 
 @final
@@ -27,10 +47,11 @@ def host_target() -> Target:
     import llvmlite.binding as llvm  # noqa: PLC0415  # 30 ms, and what comes from disk needs none of it
 
     features = llvm.get_host_cpu_features()
-    enabled = {name for name, on in features.items() if on}
+    enabled = {name for name, on in features.items() if on and name.startswith(_USED)} - _OF_ONE_VENDOR
     # Some AVX-512 machines run slower at full width; 512-bit registers pay off for our loops.
     width = 64 if "avx512f" in enabled else 32 if "avx2" in enabled else 16
-    return Target(llvm.get_host_cpu_name(), features.flatten(), width)
+    text = ",".join(f"{'+' if name in enabled else '-'}{name}" for name in sorted(features))
+    return Target(llvm.get_host_cpu_name(), text, width)
 
 
 @functools.cache
