@@ -93,6 +93,30 @@ def test_transposes_in_strips():
     check_open(lambda x: x.transpose(1, 2).contiguous().flatten(1), "3,a,b", sizes=TWO)
 
 
+def test_ends_of_rows():
+    def rows(x):
+        return x.sum(1), x.argmax(1), torch.exp(x) * 2
+
+    lengths = (2, 3, 4, 7, 15, 16, 19, 37, 60, 64, 69, 128, 250)
+    check_open(rows, "a,b", sizes=[(5, n) for n in lengths], rtol=1e-5, atol=1e-5)
+    for n in (7, 37, 60, 120):
+        torch.testing.assert_close(argand.compile(rows)(x := torch.randn(5, n)), rows(x), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_split_over_threads():
+    def program(x):
+        return x.transpose(1, 2).contiguous() * 2
+
+    x, before = torch.randn(5, 301, 203), torch.get_num_threads()
+    run = argand.compile(program, dynamic=True)
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(run(x), program(x))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_same_text_at_other_samples():
     """Nothing of a sample may reach the machine code."""
 

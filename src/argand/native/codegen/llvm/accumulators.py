@@ -59,21 +59,19 @@ class Accumulator:
 
     def finish(self, text: Text) -> str:
         """Join the partial results; the final value (for argmax the index)."""
-        pairs: list[tuple[str, str]] = []
-        for width in sorted(self.slots, reverse=True):
-            value = text.value(f"load {vector(self.element, width)}, ptr {self.slots[width]}")
-            place = ""
-            if self.places:
-                place = text.value(f"load {vector('i64', width)}, ptr {self.places[width]}")
-            lanes = width
-            while lanes > self.around:
+        lanes, *narrower = sorted(self.slots, reverse=True)
+        value, place = self._load(text, lanes)
+        for width in narrower:
+            while lanes > width:
                 value, place = self._halve(text, value, place, lanes)
                 lanes //= 2
-            pairs.append((value, place))
-        result, place = pairs[0]
-        for value, where in pairs[1:]:
-            result, place = self._join(text, (result, place), (value, where), self.around)
-        return place if self.places else result
+            value, place = self._join(text, (value, place), self._load(text, width), width)
+        return place if self.places else value
+
+    def _load(self, text: Text, lanes: int) -> tuple[str, str]:
+        value = text.value(f"load {vector(self.element, lanes)}, ptr {self.slots[lanes]}")
+        kind = vector("i64", lanes)
+        return value, text.value(f"load {kind}, ptr {self.places[lanes]}") if self.places else ""
 
     def _halve(self, text: Text, value: str, place: str, lanes: int) -> tuple[str, str]:
         half = lanes // 2

@@ -8,6 +8,7 @@ depend on the vector variable stays scalar. Any split of the range gives the sam
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -35,6 +36,8 @@ from argand.native.ir.types import DType, divides
 from argand.support.symbols import SizeInt
 
 BLOCK = 1024  # elements per parallel unit of a flat loop
+FEW = 4  # elements worth a vector of their own at the end of a row
+LONG = 16  # vectors in a row to which its end does not matter
 
 
 @final
@@ -147,7 +150,7 @@ class _Emitter:
         scope = Scope({}, {})
         rows = [(v, n) for v, n in kernel.outer if v != kernel.vector]
         if rows:
-            total = self._rows(rows, scope)
+            total = self._rows(rows)
         elif kernel.vector is not None:
             total = self._flat_outer(scope)
         elif self._is_flat(kernel.body):
@@ -180,21 +183,12 @@ class _Emitter:
 
     # --- the parallel range ------------------------------------------------------------------
 
-    def _rows(self, rows: list[tuple[Var, int]], scope: Scope) -> int:
-        total = 1
-        for _, extent in rows:
-            total *= extent
+    def _rows(self, rows: list[tuple[Var, int]]) -> int:
+        """Rows that differ in the innermost variable only are a loop: coordinates are divided out once for all of them."""
+        text, (*around, (last, length)) = self.text, rows
 
-        def body(unit: str) -> None:
-            inner = Scope({}, dict(scope.variables))
-            rest = unit
-            for position, (var, extent) in enumerate(reversed(rows)):
-                if position == len(rows) - 1:
-                    inner.variables[var] = rest
-                else:
-                    size = self._size(extent)
-                    inner.variables[var] = self.text.value(f"urem i64 {rest}, {size}")
-                    rest = self.text.value(f"udiv i64 {rest}, {size}")
+        def row(variables: dict[Var, str], place: str) -> None:
+            inner = Scope({}, {**variables, last: place})
             if self.kernel.vector is None:
                 self._block(self.kernel.body, inner)
             else:
@@ -202,8 +196,21 @@ class _Emitter:
                 loop = Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
                 self._vector_loop(loop, inner, "0", self._size(extent))
 
-        self._counted("%begin", "%end", 1, body)
-        return total
+        def run(unit: str) -> str:
+            variables, rest = dict[Var, str](), unit
+            for var, extent in reversed(rows):
+                size = self._size(extent)
+                variables[var] = text.value(f"urem i64 {rest}, {size}") if var != rows[0][0] else rest
+                rest = text.value(f"udiv i64 {rest}, {size}")
+            left = text.value(f"sub nsw i64 {self._size(length)}, {variables[last]}")
+            ready = text.value(f"sub nsw i64 %end, {unit}")
+            count = text.intrinsic("smin", "i64", [left, ready])
+            high = text.value(f"add nsw i64 {variables[last]}, {count}")
+            self._counted(variables[last], high, 1, functools.partial(row, variables))
+            return text.value(f"add nsw i64 {unit}, {count}")
+
+        self._counted("%begin", "%end", 1, run if around else functools.partial(row, {}))
+        return math.prod(extent for _, extent in rows)
 
     def _flat_outer(self, scope: Scope) -> int:
         """Only the vector variable is outer: its range is split in blocks."""
@@ -246,7 +253,7 @@ class _Emitter:
     # --- loops -------------------------------------------------------------------------------
 
     def _counted(self, low: str, high: str, step: int, body: object, slot: str = "") -> str:
-        """A loop while counter + step <= high; gives the slot where the counter ended."""
+        """A loop while counter + step <= high, or that far as its body says; gives the slot where the counter ended."""
         text = self.text
         slot = slot or text.slot("i64")
         if low:
@@ -259,8 +266,8 @@ class _Emitter:
         more = text.value(f"icmp sle i64 {after}, {high}")
         text.line(f"br i1 {more}, label %{inside}, label %{done}")
         text.begin_block(inside)
-        body(counter)  # type: ignore[operator]
-        text.line(f"store i64 {after}, ptr {slot}")
+        reached = body(counter) or after  # type: ignore[operator]
+        text.line(f"store i64 {reached}, ptr {slot}")
         text.line(f"br label %{head}")
         text.begin_block(done)
         return slot
@@ -280,17 +287,24 @@ class _Emitter:
         self._block(loop.body, scope.inside(loop.var, counter, lanes))
 
     def _widths(self, loop: Loop) -> tuple[int, ...]:
-        """Lanes of a vector loop: no more than its extent. One of unknown extent may be short: a second step serves it."""
-        width, lanes = vector_lanes(loop.body, self.target)
-        while lanes > max(loop.extent, 1):
+        """Lanes of a vector loop and of the steps after it, which leave few elements to be taken one by one."""
+        (width, lanes), extent = vector_lanes(loop.body, self.target), loop.extent
+        is_open = isinstance(extent, SizeInt)
+        while lanes > max(extent, 1) and not is_open:
             lanes //= 2
         shorter = lanes
-        while not divides(shorter, loop.extent) and shorter > width:
+        while not divides(shorter, extent) and shorter > width:
             shorter //= 2
         # No rest means half the code; else the longer vectors are worth it.
-        if divides(shorter, loop.extent):
+        if divides(shorter, extent):
             return (shorter,)
-        return (lanes, width) if isinstance(loop.extent, SizeInt) and lanes > width else (lanes,)
+        if is_open:
+            return tuple(sorted({lanes, width, min(width, FEW)}, reverse=True))
+        found, rest = [lanes], extent % lanes if extent < LONG * lanes else 0
+        while rest >= FEW:
+            found.append(1 << (rest.bit_length() - 1))
+            rest -= found[-1]
+        return tuple(found)
 
     def _loop(self, loop: Loop, scope: Scope) -> None:
         text = self.text
