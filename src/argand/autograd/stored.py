@@ -24,6 +24,7 @@ from argand.autograd.geometry import Step, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Boxed, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
+from argand.runtime.cache import without_collections
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
@@ -259,7 +260,7 @@ class _Late:
     def backward(self, present: int, primals: Sequence[Any]) -> Boxed | None:
         """The backward for the tangents that are there."""
         if present not in self.known:
-            with self.lock:
+            with self.lock, without_collections():
                 found = self.load() if present == self.every else None
                 self.known[present] = found or self.halves[0](present, primals)
         return self.known[present]

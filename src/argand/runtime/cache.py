@@ -168,7 +168,7 @@ class CodeCache:
     def _compile(self, view: FrameView) -> Entry | str | None:
         code = view.code
         try:
-            with events.stage("compile", code.co_qualname), _without_collections():
+            with events.stage("compile", code.co_qualname), without_collections():
                 compiled = self.compile_frame(view)
                 if compiled is None or isinstance(compiled, str):
                     return compiled
@@ -216,8 +216,8 @@ class CodeCache:
 
 
 @contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """A compilation makes many objects that stay: looking for garbage among them only takes time."""
+def without_collections() -> Iterator[None]:
+    """Compiling and loading make many objects that stay: looking for garbage among them only takes time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
