@@ -41,7 +41,6 @@ class Recipe:
     functional: Any = None  # WRITE: an OpOverload or a Copied
     written: tuple[tuple[int, str], ...] = ()  # WRITE: positions and names of written arguments
     pure_results: int = 0  # WRITE: leading results of `functional` that are no written argument
-    random: bool = False
 
 
 @final
@@ -93,7 +92,6 @@ _SDPA_DROPOUT: Final = 3  # position of dropout_p in torch's attention ops
 def recipe_of(func: Any) -> Recipe:
     """The recipe of an op, from its schema."""
     schema = func._schema
-    random = torch.Tag.nondeterministic_seeded in func.tags
     if func.name() in _REFUSED:
         return Recipe(Action.REFUSE)
     if torch.Tag.inplace_view in func.tags:
@@ -109,7 +107,7 @@ def recipe_of(func: Any) -> Recipe:
     if func.namespace == "aten" and is_composite(func):
         return Recipe(Action.COMPOSITE)
     if not schema.is_mutable:
-        return Recipe(Action.PURE, random=random)
+        return Recipe(Action.PURE)
     written = tuple(
         (index, argument.name)
         for index, argument in enumerate(schema.arguments)
@@ -117,7 +115,7 @@ def recipe_of(func: Any) -> Recipe:
     )
     pure = sum(1 for r in schema.returns if r.alias_info is None)
     twin = _functional_twin(func, len(written) + pure)
-    return Recipe(Action.WRITE, twin or Copied(func, written), written, pure, random)
+    return Recipe(Action.WRITE, twin or Copied(func, written), written, pure)
 
 
 def is_composite(func: OpOverload) -> bool:
@@ -177,12 +175,8 @@ def _functional_twin(func: OpOverload, results: int) -> Any:
 
 
 def _twin_names(name: str) -> Iterator[str]:
-    if name.endswith("_"):
-        yield name[:-1]
-        yield f"{name[:-1]}_functional"
-    else:
-        yield name
-        yield f"{name}_functional"
+    yield name.removesuffix("_")
+    yield f"{name.removesuffix('_')}_functional"
 
 
 def recurrent_layer(*args: Any) -> Any:

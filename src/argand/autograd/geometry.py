@@ -82,7 +82,7 @@ def can_undo(step: Step, view: torch.Tensor, parent: torch.Tensor) -> bool:
     return step.func in _UNDO
 
 
-def _slices(tensor: torch.Tensor, sizes: list[int], dim: int) -> list[Step]:
+def _slices(tensor: torch.Tensor, sizes: list[int], dim: int = 0) -> list[Step]:
     steps, start = [], 0
     for size in sizes:
         steps.append(Step(aten.slice.Tensor, (dim, start, start + size), {}))
@@ -98,17 +98,13 @@ def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[Step]:
     return _slices(tensor, sizes, dim)
 
 
-def _split_with_sizes(tensor: torch.Tensor, sizes: list[int], dim: int = 0) -> list[Step]:
-    return _slices(tensor, sizes, dim)
-
-
 def _unbind(tensor: torch.Tensor, dim: int = 0) -> list[Step]:
     return [Step(aten.select.int, (dim, index), {}) for index in range(tensor.shape[dim])]
 
 
 _SPLITS: Final[dict[Any, Callable[..., list[Step]]]] = {
     aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split_with_sizes,
+    aten.split_with_sizes.default: _slices,
     aten.unbind.int: _unbind,
 }
 
@@ -164,14 +160,9 @@ def _by_dtype(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any
 
 
 _UNDO: Final[dict[Any, Callable[..., Any]]] = {
-    aten.view.default: _by_view,
-    aten._unsafe_view.default: _by_view,
-    aten._reshape_alias.default: _by_view,
-    aten.squeeze.default: _by_view,
-    aten.squeeze.dim: _by_view,
-    aten.squeeze.dims: _by_view,
-    aten.unsqueeze.default: _by_view,
-    aten.expand.default: _by_view,
+    **dict.fromkeys((aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default), _by_view),
+    **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _by_view),
+    **dict.fromkeys((aten.unsqueeze.default, aten.expand.default), _by_view),
     aten.t.default: _by_same,
     aten.transpose.int: _by_same,
     aten.permute.default: _by_permute,

@@ -181,17 +181,7 @@ class Expr:
 
     def replace(self, values: Mapping[Symbol, Expr]) -> Expr:
         """The same with expressions in the place of symbols."""
-        total = Expr({})
-        for product, factor in self.terms:
-            term = Expr({(): factor})
-            for atom in product:
-                if isinstance(atom, Symbol):
-                    term = term * values.get(atom, Expr.of(atom))
-                else:
-                    sides = atom.left.replace(values), atom.right.replace(values)
-                    term = term * apply(atom.name, *sides)
-            total = total + term
-        return total
+        return Expr.of(self.build(lambda symbol: values.get(symbol, Expr.of(symbol)), apply))
 
     def bounds(self) -> tuple[float, float]:
         """Between which integers it lies, by the bounds of its symbols; infinite where unknown."""
@@ -209,13 +199,15 @@ class Expr:
     __repr__ = __str__
 
 
-def apply(name: str, left: Expr, right: Expr) -> Expr:
-    """``//``, ``%``, ``min``, ``max`` by name, simplified."""
-    if name == "//":
-        return left // right
-    if name == "%":
-        return left % right
-    return left.smaller(right) if name == "min" else left.larger(right)
+def apply(name: str, left: int | Expr, right: int | Expr) -> Expr:
+    """``+``, ``*``, ``//``, ``%``, ``min``, ``max`` by name, simplified."""
+    return _APPLY[name](Expr.of(left), Expr.of(right))
+
+
+_APPLY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
+    **{"+": Expr.__add__, "*": Expr.__mul__, "//": Expr.__floordiv__, "%": Expr.__mod__},
+    **{"min": Expr.smaller, "max": Expr.larger},
+}
 
 
 def _order(term: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
@@ -465,18 +457,14 @@ class SizeInt(int):
     __str__ = __repr__
 
 
-def smallest(first: int, *others: int) -> int:
+def smallest(*values: int) -> int:
     """``min`` that knows expressions: Python's would choose by the sample."""
-    for other in others:
-        first = _choose("min", first, other)
-    return first
+    return functools.reduce(functools.partial(_choose, "min"), values)
 
 
-def largest(first: int, *others: int) -> int:
+def largest(*values: int) -> int:
     """``max`` that knows expressions."""
-    for other in others:
-        first = _choose("max", first, other)
-    return first
+    return functools.reduce(functools.partial(_choose, "max"), values)
 
 
 def _choose(name: str, left: int, right: int) -> int:
