@@ -140,3 +140,18 @@ def test_inputs_that_share_memory_later():
 def test_text_names_the_input():
     text = "graph(f32[4])\n%0 = input[0]() : f32[4]\n%1 = neg(%0) : f32[4]\nreturn %1 into 0, %1"
     assert print_graph(parse_graph(text)) == text
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_lists_of_tensors(mode):
+    def f(parameters, gradients):
+        torch._foreach_mul_(gradients, 0.5)
+        roots = torch._foreach_sqrt(gradients)
+        torch._foreach_addcdiv_(parameters, gradients, roots, -0.1)
+        return roots
+
+    with mode():
+        ours, theirs = [R(3), R(4, 5)], [R(3).abs() + 1, R(4, 5).abs() + 1]
+        again = copy.deepcopy((ours, theirs))
+        wanted, got = f(*again), argand.compile(f, options={"measure": False, "cache": False})(ours, theirs)
+        torch.testing.assert_close((got, ours, theirs), (wanted, *again))

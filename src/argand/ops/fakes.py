@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 from torch._C import DispatchKey
+from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
@@ -239,6 +240,9 @@ def _mutating(func: Any) -> Handler:
                 eager_error(func, args, kwargs)
             if not is_out and any(_half_covers(targets[0], value) for value in args[1:]):
                 raise RuntimeError(_HALF_COVERED)
+        for target in targets:
+            if isinstance(target, list | tuple):  # torch counts writes to lists in its kernels
+                increment_version([item for item in target if not item.is_inference()])
         if results == 0:
             return None
         return targets[0] if results == 1 else tuple(targets[:results])
