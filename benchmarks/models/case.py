@@ -72,6 +72,7 @@ class Case:
     modes: tuple[str, ...] = MODES
     random: bool = False  # dropout: training results are compared loosely
     loss: Step = field(default=mean_square_loss)
+    floor: Callable[..., Any] | None = None  # moves the same bytes and computes nothing: a contender named "copy"
 
     def program(self, mode: str) -> Program:
         """Build the case for a mode; equal for equal arguments (seeded)."""

@@ -83,6 +83,33 @@ def adam_step(
     return parameters
 
 
+def adamw_foreach(
+    parameters: list[Tensor], gradients: list[Tensor], means: list[Tensor], squares: list[Tensor]
+) -> list[Tensor]:
+    """One step of AdamW as torch's own optimizer writes it, one call for all tensors."""
+    torch._foreach_mul_(parameters, 1 - 1e-5)
+    torch._foreach_lerp_(means, gradients, 0.1)
+    torch._foreach_mul_(squares, 0.999)
+    torch._foreach_addcmul_(squares, gradients, gradients, 0.001)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_add_(roots, 1e-8)
+    torch._foreach_addcdiv_(parameters, means, roots, -1e-3)
+    return parameters
+
+
+def sgd_foreach(parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]) -> list[Tensor]:
+    """One step of stochastic gradient descent with momentum, one call for all tensors."""
+    torch._foreach_mul_(momenta, 0.9)
+    torch._foreach_add_(momenta, gradients)
+    torch._foreach_add_(parameters, momenta, alpha=-1e-6)
+    return parameters
+
+
+def pointwise(x: Tensor, out: Tensor) -> Tensor:
+    """A plain fused kernel: as fast as memory."""
+    return out.copy_(torch.relu(x * 2 + 1))
+
+
 def _adam() -> tuple[object, tuple[list[Tensor], ...]]:
     shapes = [(256, 256), (256,), (1024, 256), (1024,), (256, 1024), (256,)] * 2
 
@@ -91,6 +118,10 @@ def _adam() -> tuple[object, tuple[list[Tensor], ...]]:
         return [t.abs() for t in made] if positive else made
 
     return adam_step, (tensors(), tensors(), tensors(), tensors(positive=True))
+
+
+def _pointwise() -> tuple[object, tuple[Tensor, ...]]:
+    return pointwise, (torch.randn(4096, 1024), torch.empty(4096, 1024))
 
 
 def _heads(count: int) -> tuple[Tensor, ...]:
@@ -111,4 +142,7 @@ CASES = (
     Case("attention", lambda: (attention, _heads(3)), "micro"),
     Case("rotary_embedding", lambda: (rotary_embedding, (*_heads(2), torch.arange(128))), "micro"),
     Case("adam_step", _adam, "micro", modes=("infer",)),
+    Case("adamw_foreach", lambda: (adamw_foreach, _adam()[1]), "micro", modes=("infer",)),
+    Case("sgd_foreach", lambda: (sgd_foreach, _adam()[1][:3]), "micro", modes=("infer",)),
+    Case("pointwise", _pointwise, "micro", modes=("infer",), floor=lambda x, out: out.copy_(x)),
 )
