@@ -121,16 +121,11 @@ def measure(name: str, rival: bool, rounds: int) -> str:
         seconds, found = _over_all(run, model, calls, trains)
     worst = max(_distance(a, b) for a, b in zip(found, wanted, strict=True))
     other = copy.deepcopy(model)
-<<<<<<< Updated upstream
-    contenders = {"open": (run, model), "fixed": (argand.compile(other, dynamic=False), other)}
-    turns = {k: lambda v=v: _call(*v, calls[-1], trains) for k, v in contenders.items()}
-=======
     fixed = argand.compile(other, dynamic=False)
     turns: dict[str, Callable[[], Any]] = {
         "open": lambda: _call(run, model, calls[-1], trains),
         "fixed": lambda: _call(fixed, other, calls[-1], trains),
     }
->>>>>>> Stashed changes
     taken = interleave(turns, rounds, 0.05, "cpu")
     steady = min(taken["open"]) / min(taken["fixed"])
     line = f"| {name} | {len(calls)} | {seen.total('compiles')} | {worst:.1e} | {eager_seconds:.2f} | {seconds:.2f}"
