@@ -155,6 +155,30 @@ def test_why_names_the_differing_part(tmp_path, capsys):
         assert ("miss" in out) == (expected != " hits")
 
 
+def test_open_sizes_are_shown(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    text = (
+        "import argand, torch\nargand.reset()\n"
+        "compiled = argand.compile(lambda x: x.softmax(-1) if x.shape[0] > CASE else x, dynamic=True, options={'cache_dir': DIRECTORY})\n"
+        "for n in SIZES:\n    compiled(torch.ones(n, 4))\n"
+    )
+    text = text.replace("DIRECTORY", repr(str(tmp_path / "c")))
+    place = ("--directory", tmp_path / "c")
+    for sizes, case, expected in (
+        ("(30, 31)", 20, "first of its kind"),
+        ("(40, 50)", 20, " 4 hits"),
+        ("(40, 9)", 20, "x.shape[0] > 20` no longer holds"),
+        ("(40, 50)", 21, "sizes: "),
+    ):
+        script.write_text(text.replace("SIZES", sizes).replace("CASE", str(case)))
+        code, out = run(capsys, "why", script, *place)
+        assert code == 0 and expected in f" {out}", out
+    out = run(capsys, "ls", *place)[1]
+    lines = [line for line in out.splitlines() if "s1 in 2..; s0 > 21" in line or "x.shape[0] > 21" in line]
+    assert sorted(line.split()[1] for line in lines) == ["autograd", "capture"], out
+    assert '["s0", "s1"]' in run(capsys, "info", next(line for line in lines if "autograd" in line)[:9], *place)[1]
+
+
 def test_two_environments_at_different_paths(tmp_path):
     """Export where Argand is installed in one place, import where it is in another: hits."""
     source = Path(argand.__file__).parent

@@ -191,6 +191,8 @@ def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any
             run = restore(sections["key"].decode(), options, compilers) if facts else None
             if run is not None:
                 table.facts.extend(facts)
+            elif not facts:
+                events.count("cache.miss", detail=f"autograd: {key}: it is for sizes of another case")
             return run
         traced, keys = guarded(lambda: _read(sections))
     except Damaged as error:

@@ -45,8 +45,10 @@ def _ls(store: Store, _: Any) -> Iterator[str]:
     entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        kind = _about(store, entry.key).get("kind", "?")
-        yield f"{entry.key}  {kind:<9} {entry.size / 1024:>9.1f} KiB  used {used}"
+        said = _about(store, entry.key)
+        sizes = said.get("sizes") or said.get("parts", {}).get("sizes", "")  # those that are open
+        row = f"{entry.key}  {said.get('kind', '?'):<9} {entry.size / 1024:>9.1f} KiB  used {used}  {sizes}"
+        yield row.rstrip()
     yield f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"
 
 
@@ -73,8 +75,9 @@ def _why(store: Store, options: Any) -> Iterator[str]:
         if event.counter == "cache.bypass":
             yield f"bypass  {event.detail}"
         elif event.counter == "cache.miss":
-            kind, _, key = event.detail.partition(": ")
-            yield f"miss    {kind} {key[:12]}: {_reason(kind, _about(store, key[:40]), before)}"
+            kind, key, reason = (*event.detail.split(": ", 2), "")[:3]
+            name = key[:12] if len(key) == 40 else key  # captures that do not fit tell the function
+            yield f"miss    {kind} {name}: {reason or _reason(kind, _about(store, key), before)}"
     yield f"{hits} hits"
 
 

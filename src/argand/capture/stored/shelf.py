@@ -20,6 +20,7 @@ from argand.runtime._native import FrameView
 from argand.runtime.disk.keys import about, environment, make_key, options_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import guarded
+from argand.runtime.guards import GuardKind
 from argand.support import events
 from argand.support.options import Options
 
@@ -84,4 +85,5 @@ class Shelf:
         text = json.dumps(data, separators=(",", ":")).encode()
         kept = [text, *(other for other in self.kept if other != text)][:VARIANTS]
         sections = {str(number): item for number, item in enumerate(kept)}
-        self.store.put(self.key, {"about": about("capture", self.parts), **sections})
+        sizes = "; ".join(str(row.expected) for row in captured.guards if row.kind is GuardKind.RELATION)
+        self.store.put(self.key, {"about": about("capture", self.parts, sizes=sizes), **sections})

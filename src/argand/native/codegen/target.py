@@ -12,21 +12,8 @@ _TELLING: Final = ("flags", "model", "vendor_id", "stepping")
 # Features that kernels may use, by their beginnings. The rest is off: what one vendor alone has would keep code
 # from the machines of others, and none of it would make kernels faster.
 _USED: Final = (
-    "64bit",
-    "avx",
-    "bmi",
-    "cmov",
-    "cx",
-    "f16c",
-    "fma",
-    "fxsr",
-    "lzcnt",
-    "mmx",
-    "movbe",
-    "popcnt",
-    "sahf",
-    "sse",
-    "ssse",
+    *("64bit", "avx", "bmi", "cmov", "cx", "f16c", "fma", "fxsr"),
+    *("lzcnt", "mmx", "movbe", "popcnt", "sahf", "sse", "ssse"),
 )
 _OF_ONE_VENDOR: Final = frozenset(("fma4", "sse4a"))
 
