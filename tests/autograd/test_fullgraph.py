@@ -88,3 +88,23 @@ def test_hessian_vector_product(backend):
         return h.square().sum()
 
     check(product, [x, *net.parameters()], backend)
+
+
+def test_an_unexpected_failure_is_an_error_with_its_reason():
+    def broken(x):
+        raise ValueError("no rule today")
+
+    backend = argand.aot_autograd(fw_compiler=lambda gm, _: gm, decompositions={torch.ops.aten.sin.default: broken})
+    x = torch.randn(3)
+    assert torch.equal(argand.compile(torch.sin, backend=backend)(x), x.sin())  # eager's, counted
+    with pytest.raises(argand.BackendCompilerFailed, match="ValueError: no rule today"):
+        argand.compile(lambda x: x.sin(), backend=backend, fullgraph=True)(x)
+
+
+@BACKENDS
+def test_a_missing_derivative_is_eagers_error_at_the_backward(backend):
+    a, x = torch.rand(3, requires_grad=True), torch.rand(3)
+    y = argand.compile(lambda a: torch.igamma(a, x) * 2, backend=backend, fullgraph=True)(a)
+    torch.testing.assert_close(y, torch.igamma(a, x) * 2)
+    with pytest.raises(NotImplementedError, match="igamma"):
+        y.sum().backward()

@@ -29,6 +29,7 @@ def test_long_programs_equal_eager():
         for seed in (5220, 5232, *range(5000, 5010)):
             programs.check(seed, length=22, partition_fn=min_cut_partition)
         programs.check(3243)  # as_strided beyond a slice: its gradient ends at the slice
+        programs.check(20783)  # the stride of a dimension of size one, after a write in place
 
 
 def main(first, last):

@@ -80,7 +80,7 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
     """The same, with everything the caller wants in one object."""
     program, rebuild = _flatten(run_graph(gm))
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
-    traced = _try_trace(program, example_inputs, compilers)
+    traced = _try_trace(program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
     if traced is None:
         return gm.forward
     if rebuild(len) is not len:  # results that are no flat tuple
@@ -88,7 +88,9 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
     return rebuild(compile_traced(program, traced, compilers))
 
 
-def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1) -> Traced | None:
+def _try_trace(
+    program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1, *, strict: bool = False
+) -> Traced | None:
     """The traced program; None, with a count of why, when only eager is right for it."""
     try:
         with events.stage("autograd.trace"):
@@ -97,7 +99,7 @@ def _try_trace(program: Program, inputs: Sequence[Any], compilers: Compilers, on
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
             compilers.sizes.refuse(f"{type(reason).__name__}: {reason}")
         # what eager alone can do right is no failure
-        if compilers.options.strict and not isinstance(reason, Untraceable | DataDependent):
+        if (strict or compilers.options.strict) and not isinstance(reason, Untraceable | DataDependent):
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
         return None

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.geometry import Step, aten, dense_order, geometry_of, shifted_view
+from argand.autograd.geometry import Step, aten, dense_order, geometry_of, same_layout, shifted_view
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
@@ -288,7 +288,7 @@ def _trace(
         if any(mutation.index in shared for mutation in effects.mutations):
             raise Untraceable("an input that shares memory with another input is written to")
         results = effects.results(inputs)
-        values = _own_memory(recorder, results)
+        values = _own_memory(recorder, results, len(effects.mutations))
         every = tangent_indices(effects, results)
         tangents = [k for bit, k in enumerate(every) if only >> bit & 1]
         differentiable = leaf_indices(leaves) if tangents else []
@@ -384,10 +384,10 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     return tuple(reversed(steps))
 
 
-def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Node]:
-    """Nodes of the results, none of which shares memory with an input or with another result."""
+def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:
+    """Nodes of the results (the first ones are written to inputs), each in memory of its own."""
     taken: set[Node] = set()
-    nodes = []
+    nodes: list[Node] = []
     for tensor in results:
         node = recorder.aliasing.read(recorder.region_of(tensor))
         root = node
@@ -396,6 +396,10 @@ def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Nod
         if root.op != "call_function" or root in taken:
             node = root = recorder.copy(node, tensor)
         taken.add(root)
+        own = node.meta["val"].stride()
+        if len(nodes) >= writes and own != tensor.stride() and same_layout(tensor.shape, own, tensor.stride()):
+            # dimensions of size one, after a write in place
+            node = recorder.emit(aten.as_strided.default, (node, list(tensor.shape), list(tensor.stride())))
         nodes.append(node)
     return nodes
 
@@ -428,7 +432,7 @@ def _backward(
             else:
                 gradients = run_engine(outputs, fakes, wanted)
         except RuntimeError as error:
-            if "modified by an inplace operation" in str(error):
+            if "modified by an inplace operation" in str(error) or isinstance(error, NotImplementedError):
                 raise Untraceable("eager refuses this backward, and only if it is asked for") from error
             raise
     for memory in recorder.aliasing.memories.values():
