@@ -30,13 +30,7 @@ _SCALARS: Final[Mapping[object, str]] = {
     torch.device: "Device",
 }
 _IN_LISTS: Final = (torch.Tensor, int, float, bool, Number)
-_RETURNS: Final[Mapping[object, str]] = {
-    torch.Tensor: "Tensor",
-    int: "SymInt",
-    float: "float",
-    bool: "bool",
-    Number: "Scalar",
-}
+_RETURNS: Final[Mapping[object, str]] = {kind: _SCALARS[kind] for kind in _IN_LISTS}
 SUPPORTED: Final = (
     "Tensor, int, float, bool, str, Number, torch.dtype, torch.device; Optional of each; "
     "list/Sequence of Tensor, int, float, bool, Number, Optional[Tensor]; Optional list of numbers"

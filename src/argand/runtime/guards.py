@@ -272,26 +272,9 @@ class Quotient(_Place):
         self.base, self.divisor = base, divisor
 
 
-Source: TypeAlias = (
-    Local
-    | Cell
-    | Global
-    | Builtin
-    | FrameFunction
-    | Const
-    | Attr
-    | DictAttr
-    | Item
-    | ClosureCell
-    | Closure
-    | Defaults
-    | KwDefaults
-    | TypeOf
-    | TypeAttr
-    | DictOf
-    | SizeOf
-    | Quotient
-)
+_Root: TypeAlias = Local | Cell | Global | Builtin | FrameFunction | Const
+_Part: TypeAlias = Attr | DictAttr | TypeAttr | KwDefaults | Item | ClosureCell | Closure | Defaults
+Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | Quotient
 
 
 @final
