@@ -305,7 +305,7 @@ BROKEN_EDITS = {
 
 def test_graph_breaks_are_restored(tmp_path):
     first = run(load(BROKEN).make, tmp_path)
-    assert first.total("compiles") > 5
+    assert first.total("compiles") >= 5
     assert not first.total("cache.bypass"), reasons(first)
     for text in (BROKEN, "# moved\n" + BROKEN):
         heard = run(load(text).make, tmp_path)

@@ -227,6 +227,8 @@ def _risky(g: Generator, scope: Scope) -> Statement:
             "x.view(999)",
             "torch.mm(x, x.t() if x.dim() == 2 else x)",
             f"assert {g.expression(scope, 'bool')}, 'assertion'",
+            f"assert ({g.expression(scope, 'tensor')}).sum() > -5, f'of a tensor {{len(LOG)}}'",
+            f"if ({g.expression(scope, 'tensor')}).float().mean().item() < {g.pick('-1.0', '0.5')}:\n    raise KeyError('t')",
             "pass",
         )
     )

@@ -7,7 +7,6 @@ Python from the beginning when a check fails or the graph raises: so state and e
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import torch.fx
 from argand.capture import operate, pending
 from argand.capture.pending import Pending
 from argand.capture.recorder import Recorder, remove_dead
-from argand.capture.torch_state import read_state, restore_state
+from argand.capture.target import checked
 from argand.runtime import _native
 from argand.runtime.guards import FrameFunction, Local
 
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
     """The truth of the top of the stack, for an instruction that jumps when it is `jumps`."""
     tracer, value = frame.tracer, frame.stack[-1]
-    if tracer.options.fullgraph and type(value) in (Pending, torch.Tensor) and not tracer.entered:
+    if type(value) in (Pending, torch.Tensor) and not tracer.entered:
         on, off = _raises(frame, ins.target or 0), _raises(frame, ins.index + 1)
         if on != off:
             number = value if type(value) is Pending else pending.item(tracer, value)
-            tracer.journal.checks.append((number, jumps == off))
+            tracer.journal.checks.append((number, jumps == off, frame.count))
             return jumps == off
     return operate.truth(tracer, value)
 
@@ -55,29 +54,16 @@ def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[li
     recorder, checks = rebuilder.tracer.recorder, rebuilder.tracer.journal.checks
     if not checks:
         return [], call
-    nodes = [recorder.node_of(number.tensor) for number, _ in checks]
+    nodes = [recorder.node_of(number.tensor) for number, _, _ in checks]
     name, places = "graph", [rebuilder.outputs.index(node) for node in nodes]
     if recorder.changes_inputs():
         name, places = "part", list(range(len(nodes)))
         rebuilder.namespace[name], inputs = _part(recorder, nodes)
-    wanted = tuple((place, expected) for place, (_, expected) in zip(places, checks, strict=True))
+    wanted = tuple((place, expected) for place, (_, expected, _) in zip(places, checks, strict=True))
     given = "".join(f"{rebuilder.source(known.source)}, " for _, known in inputs)
     again = f"{rebuilder.constant(_native.disabled)}({rebuilder.source(FrameFunction())})({_arguments(rebuilder)})"
     look = f"outputs = {rebuilder.constant(checked)}({name}, ({given}), {wanted}, {name == 'graph'})"
     return [look, f"if outputs is None: return {again}"], "outputs" if name == "graph" else call
-
-
-def checked(graph: Callable[..., Any], inputs: tuple[Any, ...], wanted: Any, keep: bool) -> Any:
-    """Outputs of a graph, or None if it raised or a check failed; then, or without `keep`, it leaves no trace."""
-    state, random, outputs = read_state(), torch.get_rng_state(), None
-    with contextlib.suppress(Exception):
-        found = graph(*inputs)
-        if all(bool(found[place]) is expected for place, expected in wanted):
-            outputs = found
-    if outputs is None or not keep:
-        restore_state(state)
-        torch.set_rng_state(random)
-    return outputs
 
 
 def _arguments(rebuilder: Rebuilder) -> str:

@@ -20,7 +20,7 @@ from argand.capture.world import Shadow
 def write_effects(rebuilder: Rebuilder) -> None:
     """Emit every write of the trace."""
     tracer = rebuilder.tracer
-    for number, _ in tracer.journal.checks:
+    for number, _, _ in tracer.journal.checks:
         rebuilder.value(number.tensor)  # an output of the graph
     for shadow in list(tracer.world.shadows):
         _write_shadow(rebuilder, shadow)

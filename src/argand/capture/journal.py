@@ -46,7 +46,7 @@ class Journal:
         self.attributes: dict[int, Writes] = {}
         self.cells: dict[int, CellWrite] = {}
         self.globals: dict[int, Writes] = {}
-        self.checks: list[tuple[Any, bool]] = []  # pending numbers, and the truth the trace relies on
+        self.checks: list[tuple[Any, bool, int]] = []  # pending numbers, the truth relied on, and where
         self.deferred: list[Deferred] = []
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:

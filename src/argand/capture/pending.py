@@ -2,7 +2,7 @@
 
 `tensor.item()` needs no break as long as nobody looks at the number: it is handed around as a `Pending` and
 made after the graph ran (`return loss, loss.item()` is one graph). The first operation that looks at it
-is where the graph breaks. Under `fullgraph` two numbers may be compared, for an `assert` (see `checks`).
+is where the graph breaks, but two numbers may be compared, for an `assert` (see `checks`).
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def item(tracer: Tracer, tensor: torch.Tensor) -> Pending:
 
 
 def compare(tracer: Tracer, function: Any, a: Any, b: Any) -> Pending:
-    """A comparison under `fullgraph`, exact as Python's: both ints, or both floats in double."""
+    """A comparison, exact as Python's: both ints, or both floats in double."""
     kinds = {a.__class__, b.__class__}
     exact = kinds == {int} or (kinds <= {float, int} and float in kinds)
-    if not tracer.options.fullgraph or not exact or function.__name__ not in _COMPARED:
+    if not exact or function.__name__ not in _COMPARED:
         raise CaptureBreak(Break.B004, None, method="item")
     dtype = torch.int64 if kinds == {int} else torch.float64
     sides = [_as(tracer, side, dtype) for side in (a, b)]
