@@ -169,6 +169,17 @@ def test_an_error_fixes_no_size() -> None:
     assert seen.total("compiles") == 1
 
 
+def test_a_number_of_chunks_keeps_the_size_open() -> None:
+    def chunked(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(8)
+        for i in range((x.shape[0] + 15) // 16):
+            total = total + x[16 * i : 16 * (i + 1)].sum(0) * (x.shape[0] // 16 + 0.5)
+        return total + x[: x.shape[0] // 64 * 64].sum(0)
+
+    assert compiles(chunked, rows(17, 18, 23, 30, 31), True) == 1
+    assert compiles(chunked, rows(17, 30, 40, 47), True) == 2
+
+
 def test_loops_fix_the_size() -> None:
     def unrolled(x: torch.Tensor) -> torch.Tensor:
         total = torch.zeros(8)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, final
 
 import torch
 from typing_extensions import override
@@ -22,14 +22,13 @@ from argand.ops.sizes import Fact, SizeTable, Specialise
 from argand.runtime.guards import Guard, GuardKind, Relation, Source, derived_strides, inner_first
 from argand.support import events
 from argand.support.errors import Location
-from argand.support.symbols import Expr, SizeInt, Symbol
+from argand.support.symbols import Apply, Expr, SizeInt, Symbol
 
 _COMPARED: Final = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 _COMPUTED: Final = ("add", "sub", "mul", "floordiv", "mod")
 _SAME: Final = ("pos", "floor", "ceil", "trunc")
 _NUMBER: Final = (
-    "index int float complex hash str repr format round truediv rtruediv and rand or ror xor rxor "
-    "invert rpow rlshift rrshift"
+    "index int float hash str repr format round truediv rtruediv and rand or ror xor rxor invert rpow rlshift rrshift"
 )
 
 
@@ -51,7 +50,7 @@ class Size:
 
     def __getattr__(self, name: str) -> Any:
         """Methods of int that need the number."""
-        self.owner.fix(self.expr, f".{name}")
+        return getattr(self.owner.fix(self.expr, f".{name}"), name)
 
     def __bool__(self) -> bool:
         return self.owner.decide("!=", self, 0)
@@ -67,17 +66,17 @@ class Size:
 
     def __pow__(self, power: Any) -> Any:
         if type(power) is not int or not 0 <= power < 9:
-            self.owner.fix(self.expr, "**")
+            return self.owner.fix(self.expr, "**") ** power
         result: Any = 1
         for _ in range(power):
             result = self * result
         return result
 
     def __lshift__(self, other: Any) -> Any:
-        return self * 2**other if type(other) is int else self.owner.fix(self.expr, "<<")
+        return self * 2**other if type(other) is int else self.owner.fix(self.expr, "<<") << other
 
     def __rshift__(self, other: Any) -> Any:
-        return self // 2**other if type(other) is int else self.owner.fix(self.expr, ">>")
+        return self // 2**other if type(other) is int else self.owner.fix(self.expr, ">>") >> other
 
 
 def _expr(value: Any) -> Expr:
@@ -89,7 +88,8 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
 
     def method(self: Size, other: Any) -> Any:
         if isinstance(other, float):
-            self.owner.fix(self.expr, f"a float ({name})")
+            number = self.owner.fix(self.expr, f"a float ({name})")
+            return function(other, number) if reflected else function(number, other)
         if not isinstance(other, int):
             return NotImplemented
         right = _expr(other)
@@ -99,24 +99,24 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
     return method
 
 
-def _compared(symbol: str) -> Callable[..., Any]:
+def _compared(name: str, symbol: str) -> Callable[..., Any]:
     def method(self: Size, other: Any) -> Any:
         if isinstance(other, float):
-            self.owner.fix(self.expr, "a comparison with a float")
+            return getattr(float(self.owner.fix(self.expr, "a comparison with a float")), name)(other)
         return self.owner.decide(symbol, self, other) if isinstance(other, int) else NotImplemented
 
     return method
 
 
 def _needs_number(name: str) -> Callable[..., Any]:
-    return lambda self, *args: self.owner.fix(self.expr, name)
+    return lambda self, *args: getattr(self.owner.fix(self.expr, name), f"__{name}__")(*args)
 
 
 for _name in _COMPUTED:
     setattr(Size, f"__{_name}__", _computed(_name, False))
     setattr(Size, f"__r{_name}__", _computed(_name, True))
 for _name, _symbol in _COMPARED.items():
-    setattr(Size, f"__{_name}__", _compared(_symbol))
+    setattr(Size, f"__{_name}__", _compared(f"__{_name}__", _symbol))
 for _name in _SAME:
     setattr(Size, f"__{_name}__", lambda self: self)
 for _name in _NUMBER.split():
@@ -270,8 +270,11 @@ class Sizes:
     def _number(self, value: Any) -> int:
         return self.table.size(value.expr) if type(value) is Size else int(value)
 
-    def fix(self, expr: Expr, what: str) -> NoReturn:
-        """The number itself is needed: trace again with the size of this call."""
+    def fix(self, expr: Expr, what: str) -> int:
+        """The number itself is needed: a guard holds that of a quotient; else trace again with the size of this call."""
+        if any(isinstance(atom, Apply) for product, _ in expr.terms for atom in product):
+            self.table.decide("==", self.table.size(expr), self.table.real(expr))
+            return self.table.real(expr)
         raise Specialise(expr.symbols, f"{expr} is needed as a number ({what})", self._place())
 
     def fix_all(self, tensors: Iterable[torch.Tensor], what: str) -> None:

@@ -181,6 +181,8 @@ class SizeTable:
             if other is not None and other != expr:
                 self._wish(Fact("!=", expr, other))
                 self.ambiguous.add(number)
+            elif number <= _SMALL and self._wishes is not None and self.real(expr) in (0, 1):
+                self.constrain("==", self.size(expr), self.real(expr))  # sizes 0 and 1 are compiled on their own
             elif number not in self._known:
                 self._values[expr] = number
                 if number > _SMALL:
