@@ -185,7 +185,8 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         if unbound is not None:
             return _ruled(tracer, found, unbound, (owner, *args), kwargs)
         if function.__name__ == "__new__":
-            return _call_new(tracer, function, args, kwargs)
+            plain = function is object.__new__ and args
+            return native.call(function, args[:1] if plain else args, {} if plain else kwargs)
     return call_harmless(tracer, function, args, kwargs)
 
 
@@ -197,12 +198,6 @@ def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs)
         if cause.frames and not (function in PASSES_THROUGH or (function is getattr and len(args) == 2)):
             cause.native = True
         raise
-
-
-def _call_new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    if function is object.__new__ and args:
-        return native.call(function, args[:1], {})
-    return native.call(function, args, kwargs)
 
 
 def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -263,11 +258,6 @@ def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     return call(tracer, function.func, (*function.args, *args), merged)
 
 
-def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """functools.lru_cache: the function is traced, its cache is not."""
-    return call(tracer, function.__wrapped__, args, kwargs)
-
-
 def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """weakref.ref: what it leads to, if the trace has met it."""
     target = function()
@@ -316,7 +306,8 @@ _BY_TYPE: Final[dict[type, Any]] = {
     types.ClassMethodDescriptorType: call_harmless,
     type: call_class,
     functools.partial: call_partial,
-    functools._lru_cache_wrapper: call_cached,
+    # the function is traced, its cache is not
+    functools._lru_cache_wrapper: lambda tracer, cached, args, kwargs: call(tracer, cached.__wrapped__, args, kwargs),
     weakref.ref: call_reference,
     **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: native.call(function, args, kwargs)),
 }
