@@ -12,7 +12,9 @@ import types
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
 
-from argand.capture.stored.rows import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
+from typing_extensions import override
+
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
 from argand.runtime import _native
@@ -40,13 +42,25 @@ class Restored(NamedTuple):
     target: Callable[..., Any]
 
 
+class _SourceReader(Reader):
+    """A reader that finds sources by their numbers."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        super().__init__(records=(Relation,))
+        self._sources = sources
+
+    @override
+    def read(self, item: Any) -> Any:
+        return self._sources[item[1]] if type(item) is list and item[0] == "$" else super().read(item)
+
+
 class Restorer:
     """Puts one stored frame over a view."""
 
     def __init__(self, data: dict[str, Any], view: FrameView) -> None:
         self.data, self.view = data, view
-        self.reader, self.tokens = Reader(), Tokens()
         self.sources: list[Source] = []
+        self.reader, self.tokens = _SourceReader(self.sources), Tokens()
         self.values: list[Any] = []
         self.codes: dict[int, types.CodeType] = {}
         self.lines: dict[int, list[Any]] = {}
@@ -233,17 +247,4 @@ class Restorer:
                 if mark.kind == unwanted and spec.sizes[dim] not in (0, 1):
                     raise Miss(f"{source}.shape[{dim}] is marked {unwanted}")
             return spec
-        if kind is GuardKind.RELATION:
-            operator, left, right, text = expected
-            return Relation(operator, self._side(left), self._side(right), text)
-        if kind is GuardKind.SAME_OBJECT:
-            return self.sources[expected]
-        if kind in OF_SOURCES:
-            return tuple([self.sources[other] for other in expected])
         return self.reader.read(expected)
-
-    def _side(self, side: list[Any]) -> Any:
-        return tuple([(times, tuple(map(self._factor, factors))) for times, *factors in side])
-
-    def _factor(self, factor: Any) -> Any:
-        return self.sources[factor] if type(factor) is int else (factor[0], *map(self._side, factor[1:]))

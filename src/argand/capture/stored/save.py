@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
+
+from typing_extensions import override
 
 from argand.capture.bytecode import is_resume
 from argand.capture.sizes import Size
-from argand.capture.stored.rows import BY_TOKEN, KINDS, OF_SOURCES, TENSORS, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered
 from argand.runtime import guards
 from argand.runtime.disk.values import Unstorable, Writer
-from argand.runtime.guards import Const, Guard, GuardKind
+from argand.runtime.guards import Const, Guard, GuardKind, Relation
 from argand.support.errors import Location
 
 _PLAIN: Final = frozenset(
     {GuardKind.EQUALS, GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.HAS_ATTR}
     | {GuardKind.NO_ATTR, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING, GuardKind.MISSING}
+    | {GuardKind.RELATION, GuardKind.SAME_OBJECT, GuardKind.NOT_ALIASED, GuardKind.NO_OVERLAP}
 )
 _NOT_DATA: Final = frozenset(("graph", "__builtins__", *NAMES))
 
@@ -42,12 +46,24 @@ class Facts(NamedTuple):
     graph: str | None  # the key of the compiled graph; empty: it has none, None: there is no graph
 
 
+class _SourceWriter(Writer):
+    """A writer that knows the numbers of sources."""
+
+    def __init__(self, number: Callable[[Any], int]) -> None:
+        super().__init__((Relation,))
+        self._number = number
+
+    @override
+    def write(self, value: Any) -> Any:
+        return ["$", self._number(value)] if type(value) in KINDS else super().write(value)
+
+
 class Saver:
     """Writes one captured frame."""
 
     def __init__(self, code: types.CodeType) -> None:
         self.code = code
-        self.writer, self.tokens = Writer(), Tokens()
+        self.writer, self.tokens = _SourceWriter(self.source), Tokens()
         self.sources: list[Any] = []
         self.objects: list[Any] = []  # tokens of what guards know by identity
         self.codes: list[Any] = []
@@ -197,25 +213,10 @@ class Saver:
             return number
         if kind in _PLAIN:
             return self.writer.write(expected)
-        if kind is GuardKind.SAME_OBJECT:
-            return self.source(expected)
-        if kind in OF_SOURCES:
-            return [self.source(source) for source in expected]
         if kind is GuardKind.TENSOR and expected.python_type in TENSORS:
             fields = [getattr(expected, name) for name in guards.TensorSpec.__match_args__[1:]]
             return [TENSORS.index(expected.python_type), *map(self.writer.write, fields)]
-        if kind is GuardKind.RELATION:
-            return [expected.operator, self._side(expected.left), self._side(expected.right), expected.text]
         raise Unstorable(f"a guard {kind.name}")
-
-    def _side(self, side: guards.Sum) -> list[Any]:
-        """One side of a relation: rows of a number and its factors."""
-        return [[times, *map(self._factor, factors)] for times, factors in side]
-
-    def _factor(self, factor: guards.Factor) -> Any:
-        if isinstance(factor, tuple):
-            return [factor[0], self._side(factor[1]), self._side(factor[2])]
-        return self.source(factor)
 
     def _names(self, facts: Facts) -> list[Any]:
         tables: dict[int, list[Any]] = {}
