@@ -70,24 +70,9 @@ def package(
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
         (gm, sizes, stored_key, inputs, outputs), result = _capture(model, arguments, scratch)
         bundle = save_cache_artifacts(directory=Path(scratch))
-    names: dict[int, str] = {}
-    if isinstance(model, torch.nn.Module):
-        names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     leaves = pytree.tree_leaves(arguments)
-    places = {id(leaf): number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
     shown = [node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder"]
-    weights: dict[str, torch.Tensor] = {}
-
-    def source(number: int, value: Any) -> Any:
-        if id(value) in places:
-            return Leaf(places[id(value)])
-        if not isinstance(value, torch.Tensor):
-            return shown[number].expr if isinstance(shown[number], SizeInt) else value
-        name = names.get(id(value), f"constant.{number}")
-        weights[name] = value.detach()
-        return Weight(name)
-
-    sources = [source(number, value) for number, value in enumerate(inputs)]
+    sources, weights = _sources(model, leaves, inputs, shown)
     produced = {id(value): Leaf(number) for number, value in enumerate(outputs)}
     produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
 
@@ -193,6 +178,28 @@ class _Loaded:
         if isinstance(source, Expr):
             return source.evaluate(sizes)
         return self.weights[source.name] if isinstance(source, Weight) else source
+
+
+def _sources(
+    model: Any, leaves: Sequence[Any], inputs: Sequence[Any], shown: Sequence[Any]
+) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    """(where each input of the graph comes from, the weights by name)."""
+    places = {id(leaf): Leaf(number) for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    names: dict[int, str] = {}
+    if isinstance(model, torch.nn.Module):
+        names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    weights: dict[str, torch.Tensor] = {}
+
+    def source(number: int, value: Any) -> Any:
+        if id(value) in places:
+            return places[id(value)]
+        if not isinstance(value, torch.Tensor):
+            return shown[number].expr if isinstance(shown[number], SizeInt) else value
+        name = names.get(id(value), f"constant.{number}")
+        weights[name] = value.detach()
+        return Weight(name)
+
+    return [source(number, value) for number, value in enumerate(inputs)], weights
 
 
 def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: str) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -41,19 +42,21 @@ def program(x, w):
     return torch.nn.functional.gelu(x @ w).sum(-1)
 
 
-def run(directory):
-    """Compile and train one step in a directory; (right, hits, warnings)."""
+def run(directory, dynamic=False):
+    """Compile and train a step (with open sizes: two) in a directory; (right, hits, warnings)."""
     argand.reset()
     store._store_at.cache_clear()
     answers = []
     with events.collect() as heard, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for function in (program, argand.compile(program, options={"cache_dir": str(directory)})):
+        for function in (program, argand.compile(program, dynamic=dynamic, options={"cache_dir": str(directory)})):
             generator = torch.Generator().manual_seed(0)
-            x, w = (torch.randn(4, 4, generator=generator, requires_grad=True) for _ in range(2))
-            result = function(x, w)
-            result.sum().backward()
-            answers.append((result, x.grad, w.grad))
+            answers.append([])
+            for size in (4, 7) if dynamic else (4,):
+                x, w = (torch.randn(n, 4, generator=generator, requires_grad=True) for n in (size, 4))
+                result = function(x, w)
+                result.sum().backward()
+                answers[-1] += (result, x.grad, w.grad)
     right = all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*answers, strict=True))
     said = sum(issubclass(w.category, store.CacheWarning) for w in caught)
     return right, heard.total("cache.hit"), said
@@ -148,7 +151,7 @@ def two_writers(directory, count):
         yield
 
 
-def survive(name, filled, cases=None, around=contextlib.nullcontext):
+def survive(name, filled, run, cases=None, around=contextlib.nullcontext):
     """One row of the table: (name, cases, right, hits, warnings); each case starts from a filled cache."""
     count = right = hits = said = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -175,21 +178,22 @@ def share(name, fault, processes):
     return name, count, right, hits, said
 
 
-def table(step=64, processes=5):
+def table(step=64, processes=5, dynamic=False):
     """All rows."""
+    train = functools.partial(run, dynamic=dynamic)
     with tempfile.TemporaryDirectory() as scratch:
         filled = Path(scratch) / "filled"
-        assert run(filled)[0] and run(filled)[1] >= 3
-        yield survive("nothing", filled)
+        assert train(filled)[0] and train(filled)[1] >= 3
+        yield survive("nothing", filled, train)
         truncate = each_file(lambda data, place: data[:place], lambda size: range(0, size, step))
-        yield survive(f"truncated at every {step}th byte", filled, truncate)
+        yield survive(f"truncated at every {step}th byte", filled, train, truncate)
         flips = each_file(flipped, lambda size: range(step // 2, size, step))
-        yield survive(f"a bit flipped in every {step}th byte", filled, flips)
-        yield survive("wrong owner", filled, wrong_owner)
-        yield survive("disk full", filled, around=full_disk)
-        yield survive("clock change", filled, clock_change)
-        yield survive("foreign ISA", filled, around=foreign_machine)
-        yield survive("older and newer format", filled, each_file(of_format, lambda _: (0, 2, 99)))
+        yield survive(f"a bit flipped in every {step}th byte", filled, train, flips)
+        yield survive("wrong owner", filled, train, wrong_owner)
+        yield survive("disk full", filled, train, around=full_disk)
+        yield survive("clock change", filled, train, clock_change)
+        yield survive("foreign ISA", filled, train, around=foreign_machine)
+        yield survive("older and newer format", filled, train, each_file(of_format, lambda _: (0, 2, 99)))
         if processes:
             yield share("kill -9 while writing", kill_writers, processes)
             yield share("two writers", two_writers, processes)
@@ -200,10 +204,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--step", type=int, default=64)
     parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--dynamic", action="store_true", help="with open sizes")
     options = parser.parse_args()
     print(f"{'fault':<36} {'cases':>6} {'right':>6} {'hits':>6} {'warnings':>8}")
     wrong = 0
-    for name, count, right, hits, said in table(options.step, options.processes):
+    for name, count, right, hits, said in table(options.step, options.processes, options.dynamic):
         print(f"{name:<36} {count:>6} {right:>6} {hits:>6} {said:>8}", flush=True)
         wrong += count - right
     return 1 if wrong else 0

@@ -21,10 +21,12 @@ from argand.autograd import stored as programs
 from argand.capture.stored.restore import Restorer
 from argand.capture.stored.shelf import Shelf
 from argand.native import stored as graphs
+from argand.ops.sizes import SizeTable
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import read_graph
-from argand.runtime.disk.keys import read_about
-from argand.runtime.disk.values import guarded
+from argand.runtime.disk.keys import about, read_about
+from argand.runtime.disk.values import Writer, guarded
+from argand.support.symbols import Expr, Symbol
 from tests.disk.faults import entries, run
 
 WATCHED = ("os.system", "os.exec", "subprocess.Popen", "compile", "exec", "pickle.find_class")
@@ -80,17 +82,27 @@ def fill(directory):
     original = Shelf.restore
     with mock.patch.object(Shelf, "restore", restore):
         run(directory)
+        run(directory, dynamic=True)
         compiled = argand.compile(broken, options={"cache_dir": str(directory), "strict": True})
         compiled(torch.ones(2, 3), {"by": 2.0}, [])
-    return [(path.read_bytes(), views.get(path.name)) for path in entries(directory)]
+    fact = Writer().write(("<", Expr.of(Symbol("s0")), Expr.of(9)))
+    index = {"about": about("autograd", {}), "facts": json.dumps([fact]).encode(), "key": b"0" * 40}
+    return [(encode(index), None), *((path.read_bytes(), views.get(path.name)) for path in entries(directory))]
 
 
 def read_all(sections, view):
     """Everything a process does with an entry before it runs it."""
     read_about(sections)
     if "program" in sections:
-        guarded(lambda: programs._read(sections))
-        guarded(lambda: read_graph(json.loads(sections["program"]), b"", values=False))
+        sizes = guarded(lambda: programs._read(sections))[0].sizes
+        sizes = sizes and sizes.table
+        guarded(lambda: read_graph(json.loads(sections["program"]), b"", sizes, values=False))
+        rows, tensors = sections["backward"], sections["backward.tensors"]
+        guarded(lambda: rows and read_graph(json.loads(rows), tensors, sizes, values=True))
+    elif "facts" in sections:
+        table = SizeTable()
+        table.symbol("s0", 5)
+        guarded(lambda: programs._facts(sections, table))
     elif "data" in sections:
         graphs._read(sections, {})
     elif view is not None:

@@ -145,10 +145,10 @@ def test_what_only_the_trace_finds_out_is_kept(tmp_path, monkeypatch):
     """Facts found by autograd are checked for the sizes at hand, and become guards."""
     trace = aot._try_trace
 
-    def comparing(program, inputs, compilers, only=-1):
+    def comparing(program, inputs, compilers, *rest, **keywords):
         if compilers.sizes is not None:
             compilers.sizes.table.decide("<", compilers.sizes.table.size(next(iter(compilers.sizes.places))), 20)
-        return trace(program, inputs, compilers, only)
+        return trace(program, inputs, compilers, *rest, **keywords)
 
     def run(*sizes):
         return calls(mlp, lambda n: (leaf(n, 4), torch.ones(4, 4)), sizes, tmp_path, backward, dynamic=True)
