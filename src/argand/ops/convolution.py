@@ -40,6 +40,8 @@ class Geometry(NamedTuple):
         """The shape after a convolution with such a weight."""
         lists = (self.stride, self.padding, self.dilation, self.output_padding)
         options = [_each(values, len(shape) - 2) for values in lists]
+        if any(len(values) != len(shape) - 2 for values in options):
+            refuse("one number per dimension")
         sizes = []
         for size, width, stride, padding, dilation, more in zip(shape[2:], weight[2:], *options, strict=True):
             reach = dilation * (width - 1) + 1
