@@ -384,6 +384,59 @@ def test_objects_that_were_one_stay_one(tmp_path):
     run(load(SAME.replace("two = one", "two = outer(2.0)")).make, tmp_path)  # the results are compared
 
 
+# A global, a number made of it, and an edit: what a trace knows by identity, natively or not at all.
+WORLDS = {
+    "annotation": ("def f(x: 2): return x", "f.__annotations__['x']", "x: 2", "x: 3"),
+    "docstring": ("def f(): return 1\nf.__doc__ = 'ab'", "len(f.__doc__)", "'ab'", "'abc'"),
+    "function attribute": ("def f(): return f.k\nf.k = 2", "f()", "f.k = 2", "f.k = 3"),
+    "default object": ("class O: v = 2\ndef f(a=O()): return a.v", "f()", "v = 2", "v = 3"),
+    "members": ("class R: a = 1", "len([n for n in vars(R) if n[0] != '_'])", "a = 1", "a = b = 1"),
+    "dir": ("class R: a = 1", "len(dir(R))", "a = 1", "a = b = 1"),
+    "registered": ("class A(abc.ABC): pass\nA.register(dict)", "2 if isinstance({}, A) else 3", "A.register(dict)", ""),
+    "bases": ("class A: k = 2\nclass B: k = 3\nclass R(A, B): pass", "R.k", "R(A, B)", "R(B, A)"),
+    "metaclass": ("class M(type): k = 2\nclass R(metaclass=M): pass", "R.k", "k = 2", "k = 3"),
+    "descriptor": ("class D:\n  def __get__(*a): return 2\nclass R: k = D()", "R().k", "return 2", "return 3"),
+    "proxy": ("K = types.MappingProxyType({'a': 2})", "K['a']", "'a': 2", "'a': 3"),
+    "pattern": ("K = re.compile('a+')", "2 if K.match('aa') else 3", "'a+'", "'b+'"),
+    "fraction": ("K = fractions.Fraction(2, 1)", "float(K)", "2, 1", "3, 1"),
+    "path": ("K = pathlib.Path('/ab')", "len(str(K))", "'/ab'", "'/abc'"),
+    "getter": ("K = operator.itemgetter(0)", "K((2, 3))", "getter(0)", "getter(1)"),
+    "alias": (
+        "K = typing.Optional[int]",
+        "2 if K == typing.Optional[int] else 3",
+        "K = typing.Optional[int]",
+        "K = int",
+    ),
+    "array": ("K = np.array([2.0, 1.0])", "float(K[0])", "[2.0", "[3.0"),
+    "tensor": ("K = torch.tensor([2.0])", "K.item()", "[2.0]", "[3.0]"),
+    "partial": ("K = functools.partial(pow, 2)", "K(2)", "pow, 2", "pow, 3"),
+    "method": ("class O:\n  def f(s): return s.k\no = O(); o.k = 2\nK = o.f", "K()", "o.k = 2", "o.k = 3"),
+    "builtin": ("import builtins\nbuiltins.of_tests = lambda: 2", "of_tests()", "lambda: 2", "lambda: 3"),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_other_worlds_are_noticed(tmp_path, world):
+    """In one process and in the next, whichever is first."""
+    head, number, old, new = WORLDS[world]
+    imports = "import abc, fractions, functools, math, operator, pathlib, re, types, typing\nimport numpy as np, torch"
+    texts = [
+        f"{imports}\n{text}\ndef make(): return lambda x: {{'out': x.sin() * ({number})}}"
+        for text in (head, head.replace(old, new))
+    ]
+    assert texts[0] != texts[1]
+    for one, two in (texts, texts[::-1]):
+        for text in (one, two, one):
+            run(load(text).make, tmp_path / str(one is texts[0]), strict=False)
+        argand.reset()
+        module, x = load(one), torch.ones(3)
+        program = module.make()
+        compiled = argand.compile(program, options={"cache": False})
+        for text in (one, two):
+            exec(text, module.__dict__)
+            torch.testing.assert_close(compiled(x)["out"], program(x)["out"])
+
+
 @pytest.mark.parametrize(
     "question",
     ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", "torch.get_num_threads()", 'hash("a") % 7', "constant()"],

@@ -34,6 +34,8 @@ _METADATA: Final = frozenset(
     | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
 )
 _TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_UNTOLD: Final = frozenset({"__dict__", "__annotations__", "__doc__"})  # no token of a class or function holds these
+_IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _MODULE_SETTER: Final = torch.nn.Module.__setattr__
 _STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
 
@@ -294,6 +296,8 @@ def _class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
         if type(meta) is property:
             return tracer.call(meta.fget, (owner,), {})
         if name not in owner.__dict__ or name in type.__dict__:
+            if name in _UNTOLD and not owner.__flags__ & _IMMUTABLE:
+                tracer.world.volatile = f"{owner.__qualname__}.{name} is read as a whole"
             return native.attribute(owner, name)
     found = lookup(tracer, owner, name)
     which = type(found)
@@ -342,6 +346,8 @@ def _function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) ->
         return written
     raw = native.attribute(owner, name)
     source = tracer.world.source_of(owner)
+    if source is not None and name in _UNTOLD:
+        tracer.world.volatile = f"{owner.__qualname__}.{name} is read as a whole"
     if source is None or (name.startswith("__") and name != "__wrapped__"):
         return raw
     return tracer.world.attribute(source, name, raw)

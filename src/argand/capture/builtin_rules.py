@@ -6,6 +6,7 @@ harmless and get no tensor and no outside object they would look into unnoticed.
 
 from __future__ import annotations
 
+import abc
 import collections
 import copy
 import copyreg
@@ -116,9 +117,10 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
     if not trusted and not _is_harmless(function) and not only_numbers(function, args, kwargs):
         raise CaptureBreak(Break.B002, None, function=_name_of(function))
     owner = getattr(function, "__self__", None)
+    tracer.world.pin(function)
     if owner is not None:
         operate.check_readable(tracer, owner)
-    if getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
+    if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
         tracer.world.volatile = f"{_name_of(function)} asks the process"
     holds = _may_hold(function)
     known, opaque = tracer.world.known, tracer.world.opaque
@@ -132,6 +134,7 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
         found = known.get(id(value))
         if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
             raise CaptureBreak(Break.B002, None, function=_name_of(function))
+        tracer.world.pin(value)
     return native.call(function, *_prepared(tracer, function, args, kwargs))
 
 
@@ -223,7 +226,26 @@ def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         check = lookup(tracer, type(kind), "__instancecheck__")
         if type(check) is types.FunctionType and not attributes.is_trusted_module(check.__module__):
             return operate.truth(tracer, tracer.call(check, (kind, value), {}))
+    _note_registries(tracer, type(value), kind)
     return native.apply(isinstance, value, kind)
+
+
+def _issubclass(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    _note_registries(tracer, *args)
+    return call_harmless(tracer, issubclass, args, kwargs)
+
+
+def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
+    """What users register with abstract classes is in nobody's code, so another process may have other answers."""
+
+    def is_ours(kind: type) -> bool:
+        return attributes.is_trusted_module(kind.__module__)
+
+    for abstract in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
+            known = is_ours(abstract) and any(is_ours(base) and issubclass(base, abstract) for base in of.__mro__)
+            if not known and not (is_ours(abstract) and is_ours(of)):
+                tracer.world.volatile = f"{abstract.__qualname__} may have {of.__qualname__} registered"
 
 
 def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -353,6 +375,7 @@ RULES: Final[dict[Any, Any]] = {
     setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
     delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
     isinstance: _isinstance,
+    issubclass: _issubclass,
     len: lambda tracer, args, kwargs: operate.length(tracer, *args),
     iter: _iter,
     next: _next,

@@ -82,6 +82,7 @@ def check_readable(tracer: Tracer, value: Any) -> None:
     """Break on an outside object whose state lives in C code: reading it would go unnoticed."""
     if id(value) in tracer.world.opaque:
         raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+    tracer.world.pin(value)
 
 
 def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:

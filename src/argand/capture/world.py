@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import enum
 import functools
-import re
 import sys
 import types
 import weakref
@@ -70,7 +69,7 @@ SENTINEL: Final = object()
 HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
 _HARMLESS: Final = frozenset(
     {property, staticmethod, classmethod, types.CodeType, types.GenericAlias, types.UnionType}
-    | {types.CellType, types.MappingProxyType, object, re.Pattern}
+    | {types.CellType, object}
 )
 
 
@@ -334,11 +333,15 @@ class World:
             self.guard(GuardKind.ID_IS, code, raw.__code__)
         return self.register(source, raw, raw)
 
-    def pin(self, function: Any) -> None:
-        """The trace calls a function without looking inside: what its closure holds is known by identity only."""
-        if type(function) is types.FunctionType and id(function) not in self.pinned and id(function) in self.known:
-            self.guard(GuardKind.ID_IS, self.known[id(function)].source, function)
-            self.pinned.add(id(function))
+    def pin(self, value: Any) -> None:
+        """The trace does not look inside: what a function's closure, a path or a pattern holds is known by identity only."""
+        known, kind = self.known.get(id(value)), type(value)
+        if known is None or known.raw is not value or id(value) in self.pinned or isinstance(value, PINNED):
+            return
+        of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind not in _HARMLESS
+        if kind is types.FunctionType or of_python:
+            self.guard(GuardKind.ID_IS, known.source, value)
+            self.pinned.add(id(value))
 
     def _bound(self, source: Source, raw: Any) -> Any:
         """A C method bound to an object: the same method of what the trace sees of the object."""
