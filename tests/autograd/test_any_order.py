@@ -14,6 +14,7 @@ from test_features import as_function, leaf
 
 import argand
 from argand.autograd.partition import min_cut_partition
+from argand.support import events
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,24 @@ def test_three_orders():
             y = sum(g.square().sum() for g in grads)
         results.append(collected)
     check_equal(results)
+
+
+def test_strides_over_the_real_parts_of_complex_memory():
+    def imaginary(z):
+        return torch.view_as_real(z * 2).as_strided((4, 3), (6, 2), 1).square()
+
+    def orthogonal(z):
+        return sum(part.abs().sum() for part in torch.linalg.qr(z))
+
+    for f in (imaginary, orthogonal):
+        inputs = [torch.randn(4, 3, dtype=torch.complex128, requires_grad=True)]
+        results = []
+        with events.collect() as heard:
+            for run in both(f, inputs):
+                (first,) = torch.autograd.grad(run(*inputs).sum(), inputs, create_graph=True)
+                results.append([first, *torch.autograd.grad(first.abs().square().sum(), inputs)])
+        assert not heard.total("autograd.fallback")
+        check_equal(results)
 
 
 def test_hessian_vector_product_inside_and_outside():

@@ -103,6 +103,8 @@ class Aliasing:
     def _strided(self, memory: Memory, fake: torch.Tensor) -> Region:
         """A region known by its strides and offset alone, as a view of the root."""
         root = memory.root
+        if root.fake.is_complex() and fake.dtype == root.fake.dtype.to_real():
+            root = self.view(root, Step(aten.view_as_real.default, (), {}), torch.view_as_real(root.fake.detach()))
         if (fake.dtype, fake.is_conj(), fake.is_neg()) != (root.fake.dtype, False, False):
             raise Untraceable("a view of another dtype without a view op")
         size, stride = list(fake.shape), list(fake.stride())
