@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,9 +36,7 @@ def _replace_relu(gm: torch.fx.GraphModule, function: Callable[[Any], Any]) -> C
     return gm.forward
 
 
-def relu_compile_error_TESTING_ONLY(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any
-) -> Callable[..., Any]:
+def relu_compile_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
     """Fail to compile a graph with a relu in it."""
     if _relu_nodes(gm):
         raise ReluCompileError("the graph has a relu")
@@ -49,9 +47,7 @@ def _raise_at_run_time(_: Any) -> Any:
     raise ReluRuntimeError("a relu ran")
 
 
-def relu_runtime_error_TESTING_ONLY(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any
-) -> Callable[..., Any]:
+def relu_runtime_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
     """Fail when a relu runs."""
     return _replace_relu(gm, _raise_at_run_time)
 
@@ -60,8 +56,6 @@ def _add_one(value: Any) -> Any:
     return value + 1
 
 
-def relu_accuracy_error_TESTING_ONLY(
-    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any
-) -> Callable[..., Any]:
+def relu_accuracy_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
     """Compute x + 1 instead of a relu."""
     return _replace_relu(gm, _add_one)
