@@ -234,3 +234,14 @@ def test_fresh_processes_compile_nothing(tmp_path):
         assert done.returncode == 0, done.stderr
         compiled.append(int(done.stdout))
     assert compiled[0] >= 4 and compiled[1] == 0
+
+
+@pytest.mark.parametrize(("place", "number"), [(2, 1), (2, 0), (2, 2.5), (3, "a"), (1, -1)])
+def test_hostile_samples_are_refused(place, number):
+    table = SizeTable()
+    table.symbol("s0", 6)
+    symbols, *rest = table.state()
+    row = list(symbols[0])
+    row[place] = number
+    with pytest.raises(ValueError, match="no sizes"):
+        SizeTable.restored([row], *rest)

@@ -285,7 +285,10 @@ class SizeTable:
 
     @classmethod
     def restored(cls, symbols: Any, values: Any, constants: Any, ambiguous: Any, facts: Any) -> SizeTable:
-        """The table of a state."""
+        """The table of a state; ValueError for one that would not end when integers are looked up."""
+        numbers = [n for row in symbols for n in row[1:]] + [number for _, number in values]
+        if any(type(n) is not int for n in numbers) or any(real < 0 or prime < 2 for _, real, prime, _ in symbols):
+            raise ValueError("samples that are no sizes")
         made = cls(facts=[Fact(*row) for row in facts])
         for symbol, real, prime, times in symbols:
             made.samples[symbol], made.reals[symbol], made._primes[symbol] = prime * times, real, (prime, times)
