@@ -44,3 +44,26 @@ def test_cross_entropy_writes_no_row():
     first, second = kernels(loss, R(40, 130), torch.randint(130, (40,)))
     assert "store" not in first[: first.rindex("for ")]
     check(loss, R(40, 130), torch.where(torch.rand(40) < 0.5, torch.randint(130, (40,)), -100))
+
+
+def test_kernels_over_the_same_input_are_one():
+    def several(x, y):
+        return x.sum(-1), x.amax(-1), (x * y).sum(-1)
+
+    assert len(kernels(several, R(40, 130), R(40, 130))) == 1
+    assert len(kernels(lambda x: (x.exp(), x + 1, x.t() * 2), R(40, 130))) == 1
+    (pieces, *_) = kernels(lambda x: (x.sum(), x.amax(), x.square().mean()), R(512, 512).double())
+    assert pieces.count("+=") == 3
+    x = R(300, 60).double()
+    assert len(kernels(lambda x, y: ((x * y).sum(0), x.sum(0)), x, x + 1)) == 1
+
+
+def test_kernels_that_need_each_other_or_other_rows_stay_apart():
+    assert len(kernels(lambda x: (x.sum(0), x.sum(1)), R(40, 130))) == 2
+    assert len(kernels(lambda x: x - x.sum(0).tanh().flip(0) + x.t().sum(), R(40, 40))) > 1
+
+
+def test_decisions_name_what_is_shared():
+    with events.collect() as heard:
+        kernels(lambda x: (x.sum(-1), x.amax(-1)), R(40, 130))
+    assert "fuse sum beside amax: both read input of (40, 130)" in "\n".join(heard.texts("fusion"))

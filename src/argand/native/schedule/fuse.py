@@ -10,6 +10,7 @@ them, when rows stay rows, and when no path leaves the new group and comes back.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import final
 
@@ -24,6 +25,8 @@ from argand.support.options import Options
 
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy
 LARGE_INNER = 32768  # elements from which a row is worth its own parallel kernel
+NEAR = 4  # groups that only one of two kernels side by side may wait for: more would keep memory alive
+READING = 30  # cost up to which kernels side by side gain from reading once: dearer ones wait for themselves
 CHEAP = 6  # cost up to which a value is computed again instead of stored
 
 
@@ -58,6 +61,8 @@ def fuse(demand: Demand, options: Options) -> Schedule:
     fuser = _Fuser(demand, options)
     for node in demand.nodes:
         fuser.visit(node)
+    if options.fusion:
+        fuser.fuse_beside()
     fuser.choose_memory()
     fuser.settle_writes()
     fuser.schedule.order = fuser.running_order()
@@ -164,15 +169,58 @@ class _Fuser:
         if reason:
             return reason
         self._name_alike(user, other, binding)
-        other.substitute({p: Affine.of(u) for p, u in binding.items()})
-        user.members.update(other.members)
-        user.operands.update(other.operands)
-        user.variables |= other.variables
+        user.take(other, binding)
         if not self._consistent(user, group, producer):
             return "another use reads it at a different place"
         self._commit(group, producer, user)
         self.schedule.decisions.append(f"fuse {source.op} into {node.op}")
         return ""
+
+    def fuse_beside(self) -> None:
+        """Let kernels that read the same elements, and not each other's results, share their loops."""
+        readers: dict[Node, list[Node]] = {}
+        for node in self.demand.nodes:
+            if node.kind in COMPUTED:
+                for source in self.sources(node):
+                    readers.setdefault(source, []).append(node)
+        for source, nodes in readers.items():
+            groups = list(dict.fromkeys(self.group_of[node] for node in nodes)) if len(nodes) > 1 else []
+            for position, group in enumerate(groups):
+                for other in groups[max(0, position - NEAR) : position]:
+                    if other in self.groups and source not in (*group.members, *other.members):
+                        self._merge_beside(group, other, source)
+
+    def _merge_beside(self, group: Group, other: Group, source: Node) -> None:
+        different = (group.before ^ other.before) & ~(group.bit | other.bit)
+        if other.before & group.bit or group.before & other.bit or different.bit_count() > NEAR:
+            return
+        if len(group.members) + len(other.members) > self.options.max_fusion:
+            return
+        if group.cost + other.cost > READING:
+            return
+        one, two = group.copy(), other.copy()
+        here, there = self._place(one, source), self._place(two, source)
+        if here is None or there is None or (one.outer is None) != (two.outer is None):
+            return
+        two.members[source] = there
+        matched = unify(two, source, one, here, self.extents)
+        del two.members[source]
+        if matched is None or self._join_rows(one, two, matched[0]):
+            return
+        self._name_alike(one, two, matched[0])
+        one.take(two, matched[0])
+        ops = (next(reversed(g.members)).op for g in (other, group))
+        self.schedule.decisions.append(f"fuse {' beside '.join(ops)}: both read {source.op} of {source.shape}")
+        self._commit(group, other, one)
+
+    def _place(self, group: Group, source: Node) -> Coordinates | None:
+        """Where a group first reads a value."""
+        for node in group.members:
+            for value, at in reads(self.demand, node, group.members[node], group.operands.get(node)):
+                if source_of(value) is source:
+                    with contextlib.suppress(NotAffine):
+                        return through_views(value, at, self.extents)[1]
+        return None
 
     def _use(self, user: Group, node: Node, value: Node) -> Coordinates | None:
         for _ in range(16):

@@ -62,6 +62,13 @@ class Group:
         self.substitute(values)
         return values
 
+    def take(self, other: Group, binding: dict[Var, Var]) -> None:
+        """Add the members of another group, its variables renamed."""
+        other.substitute({theirs: Affine.of(ours) for theirs, ours in binding.items()})
+        self.members.update(other.members)
+        self.operands.update(other.operands)
+        self.variables |= other.variables
+
     def inner_sets(self) -> set[Variables]:
         """The sets of inner variables some member or operand runs over."""
         outer = self.outer or frozenset()
