@@ -37,9 +37,9 @@ def _binary(op: str) -> Lowering:
     return _same(lambda c, x, y: c.op(op, c.node(x), c.node(y)))
 
 
-def _float_only(template: Callable[..., Node]) -> Callable[..., Node]:
-    """Rounding ops leave integers as they are."""
-    return lambda c, x, *rest: template(c, x, *rest) if c.dtype.is_float else x
+def _rounding(op: str) -> Lowering:
+    """Integers stay as they are."""
+    return _same(lambda c, x: c.op(op, x) if c.dtype.is_float else x)
 
 
 def _compare(op: str) -> Lowering:
@@ -80,15 +80,14 @@ def _nonzero_integer(divisor: Value) -> None:
 
 
 def _floor_divide(c: Context, x: Value, y: Value) -> Node:
+    a, b = c.node(x), c.node(y)
     if not c.dtype.is_float:
         _nonzero_integer(y)
-        a, b = c.node(x), c.node(y)
         quotient, rest = c.op("idiv", a, b), c.op("irem", a, b)
         if not c.dtype.is_signed:
             return quotient
         down = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, rest, b))
         return c.op("sub", quotient, c.build.cast(down, c.dtype))
-    a, b = c.node(x), c.node(y)
     rest = c.op("fmod", a, b)
     quotient = c.op("div", c.op("sub", a, rest), b)
     down = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, b, rest))
@@ -101,17 +100,10 @@ def _floor_divide(c: Context, x: Value, y: Value) -> Node:
 
 
 def _remainder(c: Context, x: Value, y: Value) -> Node:
-    if not c.dtype.is_float:
-        _nonzero_integer(y)
-        a, b = c.node(x), c.node(y)
-        rest = c.op("irem", a, b)
-        if not c.dtype.is_signed:
-            return rest
-        wrap = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, rest, b))
-        return c.where(wrap, c.op("add", rest, b), rest)
-    a, b = c.node(x), c.node(y)
-    rest = c.op("fmod", a, b)
-    wrap = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, b, rest))
+    b, rest = c.node(y), _fmod(c, x, y)
+    if not c.dtype.is_float and not c.dtype.is_signed:
+        return rest
+    wrap = c.op("and", c.op("ne", rest, 0), _differ_in_sign(c, rest, b))
     return c.where(wrap, c.op("add", rest, b), rest)
 
 
@@ -269,18 +261,14 @@ def _families() -> dict[str, Lowering]:
 
 TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.abs.default": _same(_abs),
-    "aten.sign.default": _same(_sign),
-    "aten.sgn.default": _same(_sign),
+    **dict.fromkeys(("aten.sign.default", "aten.sgn.default"), _same(_sign)),
     "aten.square.default": _same(lambda c, x: c.op("mul", x, x)),
     "aten.reciprocal.default": _same(lambda c, x: c.op("div", 1, x)),
     "aten.rsqrt.default": _same(lambda c, x: c.op("div", 1, c.op("sqrt", x))),
-    "aten.floor.default": _same(_float_only(lambda c, x: c.op("floor", x))),
-    "aten.ceil.default": _same(_float_only(lambda c, x: c.op("ceil", x))),
-    "aten.trunc.default": _same(_float_only(lambda c, x: c.op("trunc", x))),
-    "aten.round.default": _same(_float_only(lambda c, x: c.op("rint", x))),
+    **{f"aten.{name}.default": _rounding(name) for name in ("floor", "ceil", "trunc")},
+    "aten.round.default": _rounding("rint"),
     "aten.round.decimals": _same(_round_decimals),
-    "aten.floor_divide.default": _same(_floor_divide),
-    "aten.floor_divide.Scalar": _same(_floor_divide),
+    **dict.fromkeys(("aten.floor_divide.default", "aten.floor_divide.Scalar"), _same(_floor_divide)),
     "aten.atan2.default": _binary("atan2"),
     "aten.copysign.Tensor": _binary("copysign"),
     "aten.maximum.default": _binary("max"),
@@ -293,27 +281,13 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.isnan.default": _test(_is_nan),
     "aten.isinf.default": _test(_is_infinite),
     "aten.signbit.default": _test(_sign_bit),
-    "aten.logical_not.default": _logical("not"),
-    "aten.logical_and.default": _logical("and"),
-    "aten.logical_or.default": _logical("or"),
-    "aten.logical_xor.default": _logical("xor"),
+    **{f"aten.logical_{op}.default": _logical(op) for op in ("not", "and", "or", "xor")},
     "aten.bitwise_not.default": _unary("not"),
-    "aten.__lshift__.Scalar": _shift("shl"),
-    "aten.__rshift__.Scalar": _shift("shr"),
-    "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
-    "aten.bitwise_right_shift.Tensor_Scalar": _shift("shr"),
-    "aten.clone.default": _clone,
-    "aten._to_copy.default": _clone,
-    "aten.contiguous.default": _copy_to,
-    "aten.positive.default": _copy_to,
-    "aten.alias.default": _copy_to,
-    "aten.detach.default": _copy_to,
-    "aten.lift_fresh.default": _copy_to,
-    "aten.lift_fresh_copy.default": _copy_to,
+    **dict.fromkeys(("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar"), _shift("shl")),
+    **dict.fromkeys(("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar"), _shift("shr")),
+    **dict.fromkeys(("aten.clone.default", "aten._to_copy.default"), _clone),
+    **{f"aten.{name}.default": _copy_to for name in ("contiguous", "positive", "alias", "detach", "real")},
+    **{f"aten.{name}.default": _copy_to for name in ("lift_fresh", "lift_fresh_copy", "conj", "_conj", "resolve_conj")},
     "aten.copy.default": _copy_from,
     "prims.convert_element_type.default": _convert_element,
-    "aten.conj.default": _copy_to,
-    "aten._conj.default": _copy_to,
-    "aten.resolve_conj.default": _copy_to,
-    "aten.real.default": _copy_to,
 }

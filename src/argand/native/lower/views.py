@@ -39,16 +39,14 @@ def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
     return c.build.permute(x, dims)
 
 
-def _matrix_transpose(c: Context, x: Node) -> Node:
-    return _transpose(c, x, -2, -1)
+def _begin(size: int, start: int | None) -> int:
+    begin = 0 if start is None else start
+    return min(max(begin + size if begin < 0 else begin, 0), size)
 
 
 def _slice(c: Context, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
     dim = _dim(dim, len(x.shape))
-    size = x.shape[dim]
-    begin = 0 if start is None else start
-    begin = min(max(begin + size if begin < 0 else begin, 0), size)
-    return c.build.slice(x, dim, begin, c.shape[dim], step)
+    return c.build.slice(x, dim, _begin(x.shape[dim], start), c.shape[dim], step)
 
 
 def _select(c: Context, x: Node, dim: int, index: int) -> Node:
@@ -56,18 +54,14 @@ def _select(c: Context, x: Node, dim: int, index: int) -> Node:
     return c.build.select(x, dim, index + x.shape[dim] if index < 0 else index)
 
 
-def _pieces(c: Context, x: Node, dim: int) -> tuple[Node, ...]:
-    """The results of a split: consecutive pieces of one dimension, sizes from the fakes."""
+def _split(c: Context, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
+    """Consecutive pieces of one dimension, sizes from the fakes."""
     dim, begin, parts = _dim(dim, len(x.shape)), 0, []
     for piece in c.result:
         length = c.express(piece.shape)[dim]
         parts.append(c.build.slice(x, dim, begin, length))
         begin += length
     return tuple(parts)
-
-
-def _split(c: Context, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
-    return _pieces(c, x, dim)
 
 
 def _unbind(c: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
@@ -132,11 +126,8 @@ def _pad(c: Context, x: Node, pad: Sequence[int], value: float | None = 0) -> No
 
 
 def _slice_forms(x: Node, dim: int, start: int | None, step: int) -> list[Affine]:
-    size = x.shape[dim]
-    begin = 0 if start is None else start
-    begin = min(max(begin + size if begin < 0 else begin, 0), size)
     forms = [Affine.of(d) for d in range(len(x.shape))]
-    forms[dim] = forms[dim].scale(step).shift(begin)
+    forms[dim] = forms[dim].scale(step).shift(_begin(x.shape[dim], start))
     return forms
 
 
@@ -187,7 +178,7 @@ _OVERLOADS: Final = ("default", "int", "dim", "dims", "Tensor", "using_ints")
 TABLE: Final[Mapping[str, Lowering]] = {
     f"aten.{name}.{overload}": row for name, row in _VIEWS.items() for overload in _OVERLOADS
 } | {
-    "aten.mT.default": _matrix_transpose,
+    "aten.mT.default": lambda c, x: _transpose(c, x, -2, -1),
     "aten.expand_as.default": _expand,
     "aten.view_as.default": _reshape,
     "aten.flip.default": _flip,
