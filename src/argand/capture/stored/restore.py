@@ -63,7 +63,6 @@ class Restorer:
         self.reader, self.tokens = _SourceReader(self.sources), Tokens()
         self.values: list[Any] = []
         self.codes: dict[int, types.CodeType] = {}
-        self.lines: dict[int, list[Any]] = {}
         self.places: list[Location | None] = []
         self.objects: dict[int, Any] = {}
 
@@ -86,11 +85,13 @@ class Restorer:
         """All of it but the target, if it fits the frame."""
         data = self.data
         self._check_state()
-        self._check_names()
+        for module, *names in data["names"]:
+            self._check_names(module, [getattr(sys.modules.get(module), "__dict__", {})], names)
         for row in data["sources"]:
             self._add_source(row)
         for reference, *names in data["lookups"]:
-            self._check_lookups(self._object(reference), names)
+            kind = self._object(reference)
+            self._check_names(kind.__qualname__, [base.__dict__ for base in kind.__mro__], names)
         for module, path, token in data["inlined"]:
             self._same(find(module, path), token, f"{module}.{path}")
         self.places = [self._place(*row) for row in data["places"]]
@@ -126,24 +127,14 @@ class Restorer:
             if kind == GuardKind.GLOBAL_STATE and expected != state_text():
                 raise Miss("torch's global state is another")
 
-    def _check_names(self) -> None:
-        for module, *names in self.data["names"]:
-            namespace = getattr(sys.modules.get(module), "__dict__", {})
-            for name, token in names:
-                if token is None and name not in namespace:
-                    continue
-                if token is None or name not in namespace:
-                    raise Miss(f"{module}.{name} is there or not")
-                self._same(namespace[name], token, f"{module}.{name}")
-
-    def _check_lookups(self, kind: Any, names: list[Any]) -> None:
-        tables = [base.__dict__ for base in kind.__mro__]
+    def _check_names(self, owner: str, tables: list[Any], names: list[Any]) -> None:
+        """That the tables hold the same under these names, or nothing."""
         for name, token in names:
             found = next((table[name] for table in tables if name in table), NULL)
             if (found is NULL) != (token is None):
-                raise Miss(f"{kind.__qualname__}.{name} is there or not")
+                raise Miss(f"{owner}.{name} is there or not")
             if token is not None:
-                self._same(found, token, f"{kind.__qualname__}.{name}")
+                self._same(found, token, f"{owner}.{name}")
 
     def _object(self, reference: list[Any]) -> Any:
         """An object by its place, if it is the same."""
@@ -198,10 +189,7 @@ class Restorer:
     def _place(self, number: int, offset: int) -> Location:
         """The user's line of an instruction."""
         code = self._code(number)
-        lines = self.lines.get(number)
-        if lines is None:
-            lines = self.lines[number] = list(code.co_lines())
-        line = next((line for start, end, line in lines if start <= offset < end), None)
+        line = next((line for _, end, line in code.co_lines() if offset < end), None)
         return Location(code.co_filename, line or code.co_firstlineno, code.co_name)
 
     # -- sources and guards --------------------------------------------------------------------------
@@ -225,10 +213,8 @@ class Restorer:
         kind = _GUARD_KINDS[number]
         if kind is GuardKind.GLOBAL_STATE:
             return Guard(kind, None)
-        source = self.sources[at]
-        return Guard(
-            kind, source, self._expected(kind, source, at, expected), self.places[place] if place >= 0 else None
-        )
+        source, where = self.sources[at], self.places[place] if place >= 0 else None
+        return Guard(kind, source, self._expected(kind, source, at, expected), where)
 
     def _expected(self, kind: GuardKind, source: Source, at: int, expected: Any) -> Any:
         if kind in BY_TOKEN:

@@ -181,19 +181,15 @@ class Saver:
 
     def _place(self, where: Location | None) -> int:
         """The number of a user's line: the code, and the first instruction of the line; -1: not known."""
-        number = self._wheres.get(where)
-        if number is None and where is not None:
-            number = -1
-            for code in self._known:
-                if code.co_filename == where.file and code.co_name == where.function:
-                    starts = [start for start, _, line in code.co_lines() if line == where.line]
-                    with contextlib.suppress(Unstorable):
-                        if starts:
-                            self.places.append([self._code(code), starts[0]])
-                            number = len(self.places) - 1
-                            break
-            self._wheres[where] = number
-        return -1 if number is None else number
+        if where is not None and where not in self._wheres:
+            self._wheres[where] = -1
+            named = [c for c in self._known if (c.co_filename, c.co_name) == (where.file, where.function)]
+            starts = [(code, start) for code in named for start, _, line in code.co_lines() if line == where.line]
+            with contextlib.suppress(Unstorable, IndexError):
+                code, start = starts[0]
+                self.places.append([self._code(code), start])
+                self._wheres[where] = len(self.places) - 1
+        return self._wheres[where]
 
     # -- guards and facts --------------------------------------------------------------------------
 
@@ -221,11 +217,9 @@ class Saver:
     def _names(self, facts: Facts) -> list[Any]:
         tables: dict[int, list[Any]] = {}
         for (_, name), (namespace, found) in facts.names.items():
-            table = tables.get(id(namespace))
-            if table is None:
-                table = tables[id(namespace)] = [name_of(namespace)[1]]
-            absent = any(found is mark for mark in facts.absent)
-            table.append([name, None if absent else self.tokens.of(found)])
+            if id(namespace) not in tables:
+                tables[id(namespace)] = [name_of(namespace)[1]]
+            tables[id(namespace)].append(self._found(name, found, facts))
         return list(tables.values())
 
     def _lookups(self, facts: Facts) -> list[Any]:
@@ -235,9 +229,12 @@ class Saver:
                 continue
             if kind not in tables:
                 tables[kind] = [self.object(kind)]
-            absent = any(found is mark for mark in facts.absent)
-            tables[kind].append([name, None if absent else self.tokens.of(found)])
+            tables[kind].append(self._found(name, found, facts))
         return list(tables.values())
+
+    def _found(self, name: str, found: Any, facts: Facts) -> list[Any]:
+        absent = any(found is mark for mark in facts.absent)
+        return [name, None if absent else self.tokens.of(found)]
 
     def _inlined(self, facts: Facts) -> list[Any]:
         """Functions that were called without a read that has been told already."""
