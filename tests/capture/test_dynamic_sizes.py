@@ -271,11 +271,47 @@ def test_marks() -> None:
         argand.mark_dynamic(x, 0, min=2, max=64)
     assert compiles(scaled, [*calls, *rows(64)]) == 1
     assert compiles(scaled, [*calls, *rows(65)]) == 2
+    with pytest.raises(ValueError, match="no size lies"):
+        argand.mark_dynamic(x, 0, min=4, max=3)
     for (x,) in calls:
         argand.mark_static(x)
     assert compiles(scaled, calls, True) == 3
     with pytest.raises(IndexError):
         argand.mark_dynamic(x, 7)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "argand"])
+def test_marked_sizes_of_zero_and_one_are_open(backend: str) -> None:
+    def grown(x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x]).reshape(-1, 2, 8).transpose(0, 1) * x.shape[0]
+        return y.sum(1) + 1
+
+    def calls(*sizes: int, **limits: int) -> list[Args]:
+        made = rows(*sizes)
+        for (x,) in made:
+            argand.mark_dynamic(x, 0, **limits)
+        return made
+
+    def near(sizes: list[Args]) -> int:
+        options = {"cache": False} if backend == "argand" else None
+        run = argand.compile(grown, backend=backend, fullgraph=True, options=options)
+        with events.collect() as seen:
+            for args in sizes:
+                torch.testing.assert_close(run(*args), grown(*args))
+        return seen.total("compiles")
+
+    assert near(calls(1, 2, 1, 5, 30)) == 1
+    assert near(calls(5, 1, 30, 2, 1)) == 2
+    assert near(calls(5, 1, 30, 2, 1, min=1)) == 1
+    assert near(calls(0, 5, 1, 0, 30)) == 1
+
+
+def test_a_marked_size_of_one_may_be_fixed_by_the_program() -> None:
+    x = torch.randn(1, 8)
+    argand.mark_dynamic(x, 0)
+    for program in (lambda x: x.squeeze(0), lambda x: x + torch.ones(3, 8)):
+        with pytest.raises(argand.UserError, match=r"x.shape\[0\] is marked dynamic"):
+            argand.compile(program, backend="eager")(x)
 
 
 def test_gradients_and_changes_in_place() -> None:

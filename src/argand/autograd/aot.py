@@ -78,6 +78,9 @@ def compile_with_autograd(
 
 def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> Callable[..., Any]:
     """The same, with everything the caller wants in one object."""
+    if "sizes" in gm.meta and gm.meta["sizes"].unbacked:
+        events.count("autograd.fallback", detail="sizes that depend on data")
+        return gm.forward
     program, rebuild = _flatten(run_graph(gm))
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
     traced = _try_trace(program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))

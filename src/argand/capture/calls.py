@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, autograd_functions, marks, native, torch_rules
+from argand.capture import attributes, autograd_functions, marks, native, polyfills, torch_rules
 from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless, polyfilled
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import lookup
+from argand.capture.sizes import Claim
 from argand.customops.definition import CustomOp
+from argand.ops.sizes import Specialise
 from argand.runtime._native import Switch
 from argand.support.errors import Break, CaptureBreak
 
@@ -278,6 +280,17 @@ def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return result
 
 
+def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if not args or type(args[0]) is not Claim:
+        return tracer.call(tracer.polyfill("check"), args, kwargs)
+    message = kwargs.get("message", args[1] if len(args) > 1 else None)
+    try:
+        text = polyfills.CHECK if message is None else str(tracer.sealed(message, (), {}))
+    except (CaptureBreak, Specialise):  # it tells the number
+        text = polyfills.CHECK
+    return tracer.recorder.check(args[0], text)
+
+
 def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
     wrapper: Any = torch.nn.Module.__init__
@@ -293,7 +306,8 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.utils.checkpoint.checkpoint": _checkpoint,
     "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
-    "torch._check": polyfilled("check"),
+    "torch._check": _check,
+    "torch._check_is_size": polyfilled("check_is_size"),
 }
 
 _BY_TYPE: Final[dict[type, Any]] = {

@@ -17,6 +17,7 @@ import torch.fx
 from argand.capture import operate, pending
 from argand.capture.pending import Pending
 from argand.capture.recorder import Recorder, remove_dead
+from argand.capture.sizes import Claim
 from argand.capture.target import checked
 from argand.runtime import _native
 from argand.runtime.guards import FrameFunction, Local
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
     """The truth of the top of the stack, for an instruction that jumps when it is `jumps`."""
     tracer, value = frame.tracer, frame.stack[-1]
-    if type(value) in (Pending, torch.Tensor) and not tracer.entered:
+    if type(value) in (Claim, Pending, torch.Tensor) and not tracer.entered:
         on, off = _raises(frame, ins.target or 0), _raises(frame, ins.index + 1)
         if on != off:
-            number = value if type(value) is Pending else pending.item(tracer, value)
+            number = pending.item(tracer, value) if type(value) is torch.Tensor else value
             tracer.journal.checks.append((number, jumps == off, frame.count))
             return jumps == off
     return operate.truth(tracer, value)
@@ -54,7 +55,7 @@ def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[li
     recorder, checks = rebuilder.tracer.recorder, rebuilder.tracer.journal.checks
     if not checks:
         return [], call
-    nodes = [recorder.node_of(number.tensor) for number, _, _ in checks]
+    nodes = [n.node if type(n) is Claim else recorder.node_of(n.tensor) for n, _, _ in checks]
     name, places = "graph", [rebuilder.outputs.index(node) for node in nodes]
     if recorder.changes_inputs():
         name, places = "part", list(range(len(nodes)))

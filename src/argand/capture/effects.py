@@ -21,7 +21,7 @@ def write_effects(rebuilder: Rebuilder) -> None:
     """Emit every write of the trace."""
     tracer = rebuilder.tracer
     for number, _, _ in tracer.journal.checks:
-        rebuilder.value(number.tensor)  # an output of the graph
+        rebuilder.value(getattr(number, "tensor", number))  # an output of the graph
     for shadow in list(tracer.world.shadows):
         _write_shadow(rebuilder, shadow)
     for entry in list(tracer.journal.attributes.values()):

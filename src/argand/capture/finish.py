@@ -167,8 +167,10 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
 def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
     """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
     recorder, sizes = tracer.recorder, tracer.world.sizes
-    for symbol in sizes.table.samples:
+    for symbol in [symbol for symbol in sizes.table.samples if symbol in sizes.sources]:
         recorder.keep.add(recorder.size_node(Expr.of(symbol)))
+    if sizes.table.unbacked:
+        tracer.world.volatile = "sizes that depend on data"
     try:
         check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:

@@ -55,6 +55,9 @@ COMPARE: Final[dict[str, Row]] = {
 }
 
 
+_CLAIMED: Final = {name: symbol for symbol, (name, _) in _COMPARE.items()}
+
+
 def lookup(tracer: Tracer, kind: type, name: str) -> Any:
     """What a class or its bases hold under a name, not bound; MISSING if nothing."""
     key = (kind, name)
@@ -91,7 +94,9 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
     if type(a) in PLAIN and type(b) in PLAIN:
         return native.apply(function, a, b)
     if type(a) is Pending or type(b) is Pending:
-        return pending.compare(tracer, function, a, b)
+        numbers = tracer.recorder.number((a, b))
+        changed = numbers[0] is not a or numbers[1] is not b
+        return binary(tracer, row, *numbers) if changed else pending.compare(tracer, function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         if inplace and not isinstance(a, torch.Tensor):
             if isinstance(a, list) and function is operator.iadd:
@@ -100,7 +105,7 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
             function = PLAIN_FORM[function]
         return tensor_binary(tracer, function, a, b)
     if type(a) is Size or type(b) is Size:
-        return native.apply(function, a, b)
+        return _sizes(tracer, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if (
         type(b) is not type(a)
@@ -119,6 +124,12 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
             if result is not NotImplemented:
                 return result
     return native.apply(function, a, b)  # raises TypeError, or compares by identity
+
+
+def _sizes(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    if function.__name__ in _CLAIMED and isinstance(a, int) and isinstance(b, int):
+        return tracer.recorder.claim(function, _CLAIMED[function.__name__], a, b)
+    return native.apply(function, a, b)
 
 
 def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:

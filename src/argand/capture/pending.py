@@ -34,6 +34,7 @@ class Pending:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor  # a copy of the tensor at that moment
+        self.size: Any = None  # the same as a size, once it was used as one
         self.kind = next(kind for fits, kind in _KINDS if fits(tensor.dtype))
 
     @property  # type: ignore[misc]

@@ -10,6 +10,11 @@ from typing import Any
 
 import torch
 
+CHECK = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
 
 def instantiate(kind: Any, args: Any, kwargs: Any) -> Any:
     """`kind(*args, **kwargs)` of a class with a Python constructor."""
@@ -80,7 +85,19 @@ def throw(error: BaseException) -> Any:
 def check(condition: Any, message: Any = None) -> None:
     """`torch._check`."""
     if not condition:
-        raise RuntimeError(message() if message is not None else "Expected cond to be True")
+        raise RuntimeError(message() if message is not None else CHECK)
+
+
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """`torch._check_is_size`."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
+def tolist(tensor: Any) -> Any:
+    """`Tensor.tolist` under `fullgraph`."""
+    return [tolist(item) for item in tensor.unbind(0)] if tensor.dim() else tensor.item()
 
 
 def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise") -> Any:

@@ -21,7 +21,7 @@ import torch
 
 from argand.capture.generators import Callback, Generator
 from argand.capture.pending import Pending
-from argand.capture.sizes import Shape, Size
+from argand.capture.sizes import Claim, Shape, Size
 from argand.capture.tracer import Tracer
 from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
@@ -240,6 +240,8 @@ class Rebuilder:
         if self.sizes_in_graph:
             return self.output(self.tracer.recorder.size_node(value.expr))
         sources = value.owner.sources
+        if value.expr.symbols & value.owner.table.unbacked:
+            return self.output(self.tracer.recorder.size_node(value.expr))
         names = {s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
         swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
         return self.fresh(str(swapped))
@@ -383,5 +385,6 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     Callback: Rebuilder._callback,
     Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
     Size: Rebuilder._size,
+    Claim: lambda self, value: self.output(value.node),
     Shape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
 }

@@ -17,9 +17,10 @@ import torch.fx
 
 from argand.capture import native
 from argand.capture.pending import Pending
-from argand.capture.sizes import Shape, Size
+from argand.capture.sizes import Claim, Shape, Size, expression
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent
+from argand.ops.sizes import Fact, Specialise
 from argand.support.errors import Break, CaptureBreak
 from argand.support.symbols import Expr, Symbol
 
@@ -105,6 +106,8 @@ class Recorder:
             return type(value)([self.argument(item) for item in value])
         if kind is Size:
             return self.size_node(value.expr)
+        if kind is Claim:
+            return value.node
         return self._plain(value)
 
     def _plain(self, value: Any) -> Any:
@@ -114,6 +117,32 @@ class Recorder:
             if isinstance(value, plain):
                 return plain(getattr(value, "value", value))
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+
+    def number(self, value: Any) -> Any:
+        """Numbers in an argument that the graph reads from tensors: under `fullgraph` integers are sizes."""
+        kind = type(value)
+        if kind is Pending and value.kind is int and self.world.sizes.reads_data:
+            if value.size is None:
+                value.size = self.call_method("item", (value.tensor,), {})
+            return value.size
+        if kind is tuple or kind is list:
+            return kind([self.number(item) for item in value])
+        return slice(*map(self.number, (value.start, value.stop, value.step))) if kind is slice else value
+
+    def claim(self, function: Any, symbol: str, left: Any, right: Any) -> Any:
+        """A comparison of sizes: decided now, or by the graph when it runs."""
+        table, sides = self.world.sizes.table, (expression(left), expression(right))
+        fact = Fact(symbol, *sides, table.place())
+        if not table.unbacked & fact.symbols or table.proven(symbol, *sides) is not None:
+            return native.apply(function, left, right)
+        node = self.add("call_function", function, (self.argument(left), self.argument(right)), {}, True)
+        self.calls -= 1
+        return Claim(fact, node)
+
+    def check(self, claim: Claim, text: str) -> None:
+        """`torch._check`: the graph sees to it, and what comes after relies on it."""
+        self.effect(check_size, (claim.node, text))
+        self.world.sizes.table.assume(claim.fact)
 
     def size_node(self, expr: Expr) -> Any:
         """The node that computes an expression of sizes; an int when it is constant."""
@@ -140,6 +169,8 @@ class Recorder:
             rest, last = self.size_node(Expr({product[:-1]: 1})), self.size_node(Expr.of(atom))
             return self._compute(operator.mul, rest, last, expr)
         if isinstance(atom, Symbol):
+            if atom in table.unbacked:
+                raise Specialise([atom], f"{atom} inside of an operator")
             source = self.world.sizes.sources[atom]
             return self._placeholder(Known(table.reals[atom], table.size(expr), source), str(atom))
         sides = self.size_node(atom.left), self.size_node(atom.right)
@@ -160,6 +191,7 @@ class Recorder:
         return self._call("call_method", name, getattr(type(args[0]), name), args, kwargs)
 
     def _call(self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = self.number(args), {key: self.number(value) for key, value in kwargs.items()}
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
         tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
@@ -184,7 +216,12 @@ class Recorder:
             if self._version(tensor) != version:
                 mutated = True
                 self.mutated_inputs |= id(tensor) in self.world.inputs
-        self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
+        if sizes.fresh:
+            node = self.add(op, target, node_args, node_kwargs, result)
+            self._bind(result, node)
+            self._name_sizes(node, result)
+        else:
+            self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
         if sizes.active and target not in _NO_SIZES:
             if type(result) is bool and "same_size" in str(target):
                 sizes.fix_all(tensors, str(target))
@@ -213,6 +250,19 @@ class Recorder:
             isinstance(left, torch.fx.Node) and left.target is torch.rand and not left.meta["example_value"]._version
         )
         return drawn and not tensor._version and isinstance(right, int | float) and right <= 0
+
+    def _name_sizes(self, node: torch.fx.Node, result: Any) -> None:
+        """Sizes that depend on data are read from the result that has them."""
+        sizes = self.world.sizes
+        node.meta["unbacked"], sizes.fresh = tuple(sizes.fresh), []
+        if isinstance(result, int):
+            node.meta["example_value"] = size = sizes.table.express(result)
+            self._sizes[Expr.of(size)] = node
+        for tensor in _tensors((result,)):
+            for dim, number in enumerate(tensor.shape):
+                expr = Expr.of(sizes.table.express(number))
+                if expr not in self._sizes and any(expr == Expr.of(symbol) for symbol in node.meta["unbacked"]):
+                    self._sizes[expr] = self.effect("size", (self.nodes[id(tensor)], dim), sizes.table.size(expr))
 
     def _note(
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
@@ -244,7 +294,8 @@ class Recorder:
 
     def effect(self, target: Any, args: tuple[Any, ...], result: Any = None) -> torch.fx.Node:
         """Record a change of torch's state, such as the grad mode; it is never dead."""
-        node = self.add("call_function", target, args, {}, result)
+        op = "call_method" if isinstance(target, str) else "call_function"
+        node = self.add(op, target, args, {}, result)
         self.keep.add(node)
         self.calls -= 1  # alone it makes no graph worth running
         return node
@@ -271,6 +322,12 @@ class Recorder:
                 if key in node.meta:
                     part.meta[key] = node.meta[key]
             self._bind(item, part)
+
+
+def check_size(condition: bool, text: str) -> None:
+    """What `torch._check` does in a graph."""
+    if not condition:
+        raise RuntimeError(text)
 
 
 def _tensors(values: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from argand.ops.sizes import Fact, Specialise, Unfit
 from argand.runtime.guards import SIZE_MARKS, DictAttr, Item, Quotient, SizeOf, Source
 from argand.support import events
-from argand.support.errors import Location, UserError
+from argand.support.errors import Break, CaptureBreak, CaptureError, Location, UserError
 from argand.support.symbols import Expr, Symbol, compare
 
 _STATE: Final = frozenset({"_parameters", "_buffers"})
@@ -30,7 +30,7 @@ class SizeMark:
     """What a user said about one dimension of a tensor."""
 
     kind: str  # dynamic, maybe, static
-    minimum: int = 2
+    minimum: int | None = None  # None: the size of the first call where that is 0 or 1, else 2
     maximum: int | None = None
 
 
@@ -85,10 +85,11 @@ class Plan:
             name = f"{source}.shape[{dim}]"
             asked = mark is not None and mark.kind == "dynamic"
             wanted = mark.kind != "static" if mark else self.dynamic or name in self.varied
-            if asked and real > 1:
+            low, high = (mark.minimum, mark.maximum) if mark else (None, None)
+            low = (min(real, 2) if asked else 2) if low is None else low
+            if asked and real >= low:
                 self.required.add(name)
-            if wanted and real > 1 and (asked or name not in self.fixed):
-                low, high = (mark.minimum, mark.maximum) if mark else (2, None)
+            if wanted and real >= low and (asked or name not in self.fixed):
                 found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
         return found
 
@@ -102,13 +103,15 @@ class Plan:
         )
 
     def learn(self, cause: Specialise) -> None:
-        """What stopped an attempt changes the next one. Raises UserError for a size marked dynamic."""
+        """What stopped an attempt changes the next one. Raises UserError for sizes that must stay open."""
         self.restarts += 1
         if isinstance(cause, Unfit) and cause.wish:
             self.wishes.append(cause.fact)
             return
         if isinstance(cause, Unfit) and self.restarts < _MANY and self.accept(cause.fact):
             return
+        if cause.symbols and not cause.symbols & self.places.keys():
+            raise CaptureError(CaptureBreak(Break.B017, cause.where, what=cause.reason))
         symbols = cause.symbols if self.restarts < _MANY else self.places.keys()
         for symbol in symbols & self.places.keys() or self.places.keys():
             self.pin(self.places[symbol].name, cause.reason, cause.where)
@@ -120,15 +123,16 @@ class Plan:
             if not self.accept(fact) or self.restarts > _MANY:
                 self.close(f"the program needs {fact}")
 
-    def close(self, reason: str) -> None:
-        """Leave nothing open."""
-        for place in list(self.places.values()):
-            if place.name not in self.pinned:
-                self.pin(place.name, reason, None)
+    def close(self, reason: str) -> bool:
+        """Leave nothing open; whether anything was."""
+        found = [place.name for place in self.places.values() if place.name not in self.pinned]
+        for name in found:
+            self.pin(name, reason, None)
+        return bool(found)
 
     def accept(self, fact: Fact) -> bool:
         """Let the samples of the next attempt satisfy a fact; whether that makes a difference."""
-        if fact.operator == "==":
+        if fact.operator == "==" and fact.symbols <= self.places.keys():
             for symbol in sorted(fact.symbols, key=lambda s: -int(s.name[1:])):
                 solved = _solve(fact.left - fact.right, symbol)
                 if solved is not None:
@@ -237,11 +241,13 @@ def _mark(tensor: torch.Tensor, dims: int | Iterable[int] | None, mark: SizeMark
 def mark_dynamic(
     tensor: torch.Tensor, dim: int | Iterable[int], min: int | None = None, max: int | None = None
 ) -> None:
-    """Compile for any size of these dimensions (at least 2); an error if the program fixes one."""
-    low = 2 if min is None or min < 2 else min
-    if max is not None and max < low:
-        raise ValueError(f"no size lies between {low} and {max}")
-    _mark(tensor, dim, SizeMark("dynamic", low, max))
+    """Compile for any size of these dimensions; an error if the program fixes one.
+
+    Sizes below ``min`` are compiled on their own. It is 2 unless given, or the size here if that is 0 or 1.
+    """
+    if max is not None and max < (min or 2):
+        raise ValueError(f"no size lies between {min or 2} and {max}")
+    _mark(tensor, dim, SizeMark("dynamic", min, max))
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:

@@ -79,7 +79,8 @@ class Size:
         return self // 2**other if type(other) is int else self.owner.fix(self.expr, ">>") >> other
 
 
-def _expr(value: Any) -> Expr:
+def expression(value: Any) -> Expr:
+    """What an integer of the program stands for."""
     return value.expr if type(value) is Size else Expr.of(int(value))
 
 
@@ -92,7 +93,7 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
             return function(other, number) if reflected else function(number, other)
         if not isinstance(other, int):
             return NotImplemented
-        right = _expr(other)
+        right = expression(other)
         pair = (right, self.expr) if reflected else (self.expr, right)
         return self.owner.value(function(*pair))
 
@@ -121,6 +122,24 @@ for _name in _SAME:
     setattr(Size, f"__{_name}__", lambda self: self)
 for _name in _NUMBER.split():
     setattr(Size, f"__{_name}__", _needs_number(_name))
+
+
+@final
+class Claim:
+    """A comparison of sizes that depend on data: true or false when the graph runs."""
+
+    _argand_native = True
+
+    def __init__(self, fact: Fact, node: Any) -> None:
+        self.fact, self.node = fact, node
+
+    @property  # type: ignore[misc]
+    @override
+    def __class__(self) -> Any:
+        return bool
+
+    def __bool__(self) -> bool:
+        raise Specialise(self.fact.symbols, f"whether {self.fact}", self.fact.where)
 
 
 @final
@@ -153,6 +172,8 @@ class Sizes:
         self.sources: dict[Symbol, Source] = {}
         self.guards: list[Guard] = []
         self.mode: FakeMode | None = None
+        self.reads_data = False  # sizes may depend on data: under `fullgraph`
+        self.fresh: list[Symbol] = []  # symbols of sizes that depend on data, not seen by the recorder yet
         self._opened: dict[str, int] = {}
 
     # -- places ----------------------------------------------------------------------------------
@@ -180,14 +201,24 @@ class Sizes:
             reason = plan.pinned.get(place.name, ("", given[1] if given else None))
             self.guards.append(Guard(GuardKind.EQUALS, source, place.real, reason[1]))
             return place.real
-        self.active = True
-        if self.mode is not None:
-            self.mode.sizes = self.table
+        self._activate()
         self.sources[symbol] = source
         self._relate(Fact(">=", Expr.of(symbol), Expr.of(symbol.minimum)))
         if symbol.maximum is not None:
             self._relate(Fact("<=", Expr.of(symbol), Expr.of(symbol.maximum)))
         return self.table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
+
+    def _activate(self) -> None:
+        self.active = True
+        if self.mode is not None:
+            self.mode.sizes = self.table
+
+    def depends_on_data(self, limit: int | None) -> int:
+        """A size of a result that nobody knows before the graph runs."""
+        self._activate()
+        size = self.table.depends_on_data(limit)
+        self.fresh += size.expr.symbols
+        return size
 
     def fake(self, source: Source, raw: torch.Tensor) -> tuple[torch.Tensor, frozenset[int]] | None:
         """A fake of a tensor with open dimensions, and which these are; None: there are none."""
@@ -299,7 +330,10 @@ class Sizes:
                    for s in Expr.of(n).symbols}  # fmt: skip
         if not symbols:
             return
-        failure, name = self._failure(run, args, kwargs, self.table.reals), getattr(run, "__name__", str(run))
+        name = getattr(run, "__name__", str(run))
+        if symbols & self.table.unbacked:
+            raise Specialise(symbols & self.table.unbacked, f"whether {name} fits", self._place())
+        failure = self._failure(run, args, kwargs, self.table.reals)
         if failure is None:
             for facts in self._guesses(shapes, numbers, symbols):
                 values = self._samples(facts)
@@ -350,7 +384,7 @@ class Sizes:
                     table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
         except Specialise:
             return None
-        values = dict(table.samples)
+        values = {**{symbol: self.table.samples[symbol] for symbol in self.table.unbacked}, **table.samples}
         for symbol, place in plan.places.items():
             if place.name in plan.pinned:
                 values[symbol] = place.real
@@ -364,7 +398,8 @@ class Sizes:
         """What a call raises on fakes of other sizes."""
         mode = self.mode
         assert mode is not None
-        mode.sizes = None
+        mode.sizes, unbacked = None, mode.unbacked
+        mode.unbacked = None if unbacked is None else lambda _: 2
         try:
             other = self.moved((args, kwargs), values)
             with torch.no_grad():
@@ -372,7 +407,7 @@ class Sizes:
         except Exception as error:
             return error
         finally:
-            mode.sizes = self.table
+            mode.sizes, mode.unbacked = self.table, unbacked
         return None
 
     def moved(self, value: Any, values: Mapping[Symbol, int]) -> Any:
@@ -418,7 +453,8 @@ class Sizes:
     def notes(self) -> tuple[str, ...]:
         """For people: the symbols with their places, and the places that did not stay open."""
         plan, table = self.plan, self.table
-        lines = [f"{symbol} = {self.sources[symbol]}, now {table.reals[symbol]}" for symbol in table.samples]
+        lines = [f"{symbol} = {self.sources[symbol]}, now {table.reals[symbol]}" for symbol in table.reals
+                 if symbol in self.sources]  # fmt: skip
         for place in plan.places.values():
             if place.name in plan.pinned:
                 lines.append(note(place.name, place.real, *plan.pinned[place.name]))
@@ -430,7 +466,7 @@ class Sizes:
         """Guards of the places, and of every fact the compiled code relies on."""
         known, self.guards = list(self.guards), []
         for fact in dict.fromkeys((*self.plan.facts, *self.table.facts)):
-            if fact.symbols <= self.table.samples.keys():
+            if fact.symbols <= self.table.samples.keys() - self.table.unbacked:
                 self._relate(fact)
         known, self.guards = known + self.guards, known
         return known

@@ -116,6 +116,8 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A method of a tensor."""
+    if name == "tolist" and tracer.world.sizes.reads_data:
+        return tracer.call(tracer.polyfill("tolist"), args, kwargs)
     if name in _METHOD_BREAKS:
         if name == "__hash__":
             return native.call(hash, args, kwargs)

@@ -68,9 +68,8 @@ def capture_frame(
                 plan.learn(cause)
                 forced = {}
             except BackendCompilerFailed as error:
-                if options.strict or not attempt.tracer.world.sizes.active:
+                if options.strict or not plan.close(f"the backend cannot take it: {error.inner_exception!r}"):
                     raise
-                plan.close(f"the backend cannot take it: {error.inner_exception!r}")
                 forced = {}
             except Restart as again:
                 if again.count in forced:
@@ -107,7 +106,10 @@ class _Attempt:
         """Trace and finish; Restart comes out."""
         saved, limit = read_state(), sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 20_000))
-        mode = self.tracer.world.sizes.mode = FakeMode()
+        sizes = self.tracer.world.sizes
+        mode = sizes.mode = FakeMode()
+        sizes.reads_data = self.options.fullgraph
+        mode.unbacked = sizes.depends_on_data if sizes.reads_data else None
         mode.__enter__()
         open_ = True
         try:

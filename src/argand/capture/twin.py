@@ -8,6 +8,7 @@ without a formula, are found out.
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any
 
 import torch
@@ -18,25 +19,38 @@ from argand.capture.sizes import Sizes
 from argand.ops.fakes import FakeMode
 from argand.ops.sizes import SizeTable, Specialise
 from argand.support import events
+from argand.support.errors import Location
 from argand.support.symbols import SizeInt
 
 
 def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes) -> None:
     """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
-        twin = sizes.table.twin()
-        values: dict[torch.fx.Node, Any] = {}
-        with FakeMode():
-            for node in graph.nodes:
-                if node.op == "output":
-                    continue
-                example = node.meta.get("example_value")
-                if node.op == "placeholder":
-                    values[node] = _input(example, inputs.get(node), sizes, twin)
-                    continue
+        _check(graph, inputs, sizes, sizes.table.twin())
+        for few in filter(None, map(sizes.table.small, (1, 0))):
+            _check(graph, inputs, sizes, few, is_small=True)
+
+
+def _check(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes, twin: SizeTable, **how: bool) -> None:
+    values: dict[torch.fx.Node, Any] = {}
+    with FakeMode() as mode:
+        for node in graph.nodes:
+            if node.op == "output":
+                continue
+            example = node.meta.get("example_value")
+            if node.op == "placeholder":
+                values[node] = _input(example, inputs.get(node), sizes, twin)
+                continue
+            fresh = iter(node.meta.get("unbacked", ()))
+            mode.unbacked = lambda _, fresh=fresh: twin.samples[next(fresh)]
+            try:
                 values[node] = _run(node, values, sizes)
-                if node.target is not operator.getitem or isinstance(example, torch.Tensor):
-                    _compare(node, example, values[node], sizes.table, twin)
+            except Specialise:
+                if how and _concerned(node, sizes.table) <= sizes.table.unbacked:
+                    return  # it fails in eager as well
+                raise
+            if node.target is not operator.getitem or isinstance(example, torch.Tensor):
+                _compare(node, example, values[node], sizes.table, twin, **how)
 
 
 def _input(example: Any, raw: Any, sizes: Sizes, twin: SizeTable) -> Any:
@@ -61,23 +75,31 @@ def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: Sizes) ->
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
     except Exception as error:
-        raise Specialise(sizes.table.samples, f"{node.target} fails for other sizes: {error}") from None
+        raise Specialise(sizes.table.samples, f"{node.target} fails for other sizes: {error}", _line(node)) from None
 
 
-def _compare(node: torch.fx.Node, was: Any, now: Any, table: SizeTable, twin: SizeTable) -> None:
+def _compare(
+    node: torch.fx.Node, was: Any, now: Any, table: SizeTable, twin: SizeTable, is_small: bool = False
+) -> None:
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
-        wanted = [twin.at(table.express(n)) for n in (*was.shape, *was.stride())]
-        if len(was.shape) == len(now.shape) and wanted == [*now.shape, *now.stride()]:
+        wanted = [twin.at(table.express(n)) for n in (*was.shape, *(() if is_small else was.stride()))]
+        if len(was.shape) == len(now.shape) and wanted == [*now.shape, *(() if is_small else now.stride())]:
             return
         found = [*map(table.express, was.shape)]
-        where = f"{node.target}: sizes {found} became {list(now.shape)} for {twin.samples}"
-        raise Specialise(_concerned(node, table) or table.samples, where)
+        names = ", ".join(f"{symbol} = {n}" for symbol, n in twin.samples.items())
+        where = f"{node.target}: sizes {found} became {list(now.shape)} for {names}"
+        raise Specialise(_concerned(node, table) or table.samples, where, _line(node))
     if isinstance(was, tuple | list) and isinstance(now, tuple | list):
         if len(was) != len(now):
             many = f"{node.target} gives {len(was)} or {len(now)} results"
-            raise Specialise(_concerned(node, table) or table.samples, many)
+            raise Specialise(_concerned(node, table) or table.samples, many, _line(node))
         for before, after in zip(was, now, strict=True):
-            _compare(node, before, after, table, twin)
+            _compare(node, before, after, table, twin, is_small)
+
+
+def _line(node: torch.fx.Node) -> Location | None:
+    found = re.findall(r'File "(.*)", line (\d+), in (.*)', node.meta.get("stack_trace") or "")
+    return Location(found[-1][0], int(found[-1][1]), found[-1][2]) if found else None
 
 
 def _concerned(node: torch.fx.Node, table: SizeTable) -> set[Any]:

@@ -300,8 +300,7 @@ class World:
             return self._opaque(source, raw)
         opened = self.sizes.fake(source, raw)
         if opened is None:
-            if self.sizes.active:
-                self.sizes.table.meet(raw.shape)
+            self.sizes.table.meet(raw.shape)
             self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
             fake = fake_of(raw)
         else:

@@ -23,6 +23,7 @@ from argand.ops.rows import row_of
 from argand.ops.size_formulas import explain_sizes
 from argand.ops.sizes import SizeTable
 from argand.ops.table import Kind
+from argand.ops.unbacked import RULES, Make
 
 __all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
 
@@ -64,6 +65,7 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self.sizes = sizes
         self.writes = 0  # operators so far that change an argument
+        self.unbacked: Make | None = None  # gives sizes to results of ops whose sizes depend on data
 
     @classmethod
     @override
@@ -73,13 +75,21 @@ class FakeMode(TorchDispatchMode):
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.writes += func._schema.is_mutable
-        result = _handler(func)(self, args, kwargs or _NO_KWARGS)
+        rule = RULES.get(str(func)) if self.unbacked is not None else None
+        if rule is not None and (func._opname != "index" or any(map(_is_mask, args[1]))):
+            result = rule(self.unbacked, *args, **(kwargs or _NO_KWARGS))
+        else:
+            result = _handler(func)(self, args, kwargs or _NO_KWARGS)
         if self.sizes is not None:
             explain_sizes(self.sizes, func, args, kwargs or _NO_KWARGS)
             for value in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(value, torch.Tensor):
                     self.sizes.learn_strides(value.shape)
         return result
+
+
+def _is_mask(index: Any) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 @cache

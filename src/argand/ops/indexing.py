@@ -56,7 +56,8 @@ def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | N
     return iterator_layout(tuple(operands))
 
 
-def _index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def index_rule(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """``self[indices]``."""
     facts: list[tuple[Shape, Shape] | None] = []
     for index in indices:
         if index is not None and index.dtype not in (torch.int64, torch.int32):
@@ -247,7 +248,7 @@ _O: Final = Kind.OTHER
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_G, _embedding, "embedding"),
     *rows(_S, _embedding_backward, "embedding_dense_backward"),
-    *rows(_G, _index, "index.Tensor _unsafe_index.Tensor"),
+    *rows(_G, index_rule, "index.Tensor _unsafe_index.Tensor"),
     *rows(_G, _index_select, "index_select"),
     *rows(_G, _gather, "gather"),
     *rows(_G, _take, "take"),

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from argand.ops.sizes import SizeTable
+from argand.support.symbols import Expr
 
 Named = dict[str, Any]  # arguments by name, their integers expressed
 _LARGE: Final = 1 << 62  # the end of a slice without one
@@ -61,7 +62,8 @@ def learn_slice(table: SizeTable, size: int, first: int | None, last: int | None
             end = 0
         ends.append(size if table.decide(">", end, size) else end)
     start, end = map(table.learn, ends)
-    if table.decide("<", start, end):
+    by_data = Expr.of(end - start).symbols & table.unbacked  # those may be 0
+    if table.decide("<=" if by_data else "<", start, end):
         table.learn((end - start + step - 1) // step)
 
 

@@ -8,6 +8,7 @@ a constant. In: symbols with their real sizes. Out: expressions of integers, and
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
@@ -30,7 +31,9 @@ _HOLDS: Final = {
 }
 
 _SMALL: Final = 10  # numbers up to it are never taken for sizes
+_FEW: Final = 22  # sizes that cannot be larger have small samples too
 _LARGE: Final = 1 << 48  # nor are those above it: 2 ** 63 - 1 has small prime factors
+_INT_MIN: Final = -(1 << 63)
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
 
@@ -85,6 +88,12 @@ class Fact:
         return f"{self.left} {self.operator} {self.right}"
 
 
+def _room(operator: str, left: Expr, right: Expr) -> Expr:
+    """What is at least 0 where the comparison holds."""
+    wide = right - left if operator in ("<", "<=") else left - right
+    return wide - 1 if operator in ("<", ">") else wide
+
+
 class Unfit(Specialise):
     """A fact holds for the real sizes and not for the samples: choose other samples."""
 
@@ -110,6 +119,8 @@ class SizeTable:
         self.facts: list[Fact] = []  # relied upon by the graph
         self.constants: set[int] = set()  # integers that only look like sizes
         self.ambiguous: set[int] = set()  # integers that two different sizes are
+        self.unbacked: set[Symbol] = set()  # sizes that depend on data: nothing of them is known before the graph runs
+        self.assumed: list[Fact] = []  # what is so for them, or checked when the graph runs
         self.place = place  # the user's line, while one is traced
         self._wanted = tuple(facts)  # samples have to satisfy them too
         self._wishes = None if wishes is None else tuple(wishes)  # and these where possible; None: none are raised
@@ -135,21 +146,64 @@ class SizeTable:
         self._least = min(self._least or prime, prime)
         return SizeInt(prime * times, Expr.of(made))
 
+    def depends_on_data(self, limit: int | None) -> SizeInt:
+        """A new symbol for a size between 0 and a limit (None: none; negative: for any integer)."""
+        low, high = (_INT_MIN, None) if limit is not None and limit < 0 else (0, limit)
+        made, before = Symbol(f"u{len(self.unbacked)}", low), self._wanted
+        facts = () if high is None else (Fact("<=", Expr.of(made), Expr.of(self.express(high))),)
+        self._wanted = (*before, *facts)
+        try:
+            size = self.symbol(made.name, 0, low)
+            self.assumed += facts
+        except Specialise:  # no sample is that small: then the limit is not known
+            self._wanted = before
+            size = self.symbol(made.name, 0, low)
+        self.unbacked.add(made)
+        self.reals[made] = size + 1  # of examples only: nothing is decided by it
+        return size
+
+    def assume(self, fact: Fact) -> None:
+        """The graph checks this when it runs. Raises Unfit when the samples refute it."""
+        if not fact.holds(self.samples):
+            raise Unfit(fact)
+        self.assumed.append(fact)
+
+    def proven(self, operator: str, left: int | Expr, right: int | Expr) -> bool | None:
+        """Whether a comparison holds for all sizes, or for none; None: unknown."""
+        found = compare(operator, left, right)
+        if found is not None or not self.assumed:
+            return found
+        if operator in ("==", "!="):
+            apart = self.proven("<", left, right) or self.proven(">", left, right)
+            return operator == "!=" if apart else None
+        rooms = [
+            _room(fact.operator, fact.left, fact.right) for fact in self.assumed if fact.operator not in ("==", "!=")
+        ]
+        for name in (operator, _OPPOSITE[operator]):
+            goal = _room(name, Expr.of(left), Expr.of(right))
+            if any((goal - room).bounds()[0] >= 0 for room in rooms):
+                return name == operator
+        return None
+
+    def _range(self, symbol: Symbol, about: list[Fact]) -> tuple[float, float]:
+        """Between which integers the facts about a symbol that are as simple as that leave it."""
+        low, high = symbol.minimum, math.inf if symbol.maximum is None else symbol.maximum
+        for fact in about:
+            if fact.left == Expr.of(symbol) and fact.right.symbols <= self.samples.keys():
+                limit = fact.right.evaluate(self.samples)
+                low = max(low, limit) if fact.operator in (">", ">=") else low
+                high = min(high, limit) if fact.operator in ("<", "<=") else high
+        return low, high
+
     def _sample(self, symbol: Symbol, real: int, about: list[Fact]) -> tuple[int, int] | None:
         taken = {prime for prime, _ in self._primes.values()}
-        high = symbol.maximum
+        low, high = self._range(symbol, about)
         for times in _TIMES if about else (1,):
-            for prime in _candidates():
+            for prime in _candidates() if high > _FEW else (*_candidates(), 7, 5, 3, 2):
                 n = prime * times
-                if (
-                    prime in taken
-                    or n == real
-                    or n in self._known
-                    or n < symbol.minimum
-                    or (high is not None and n > high)
-                ):
+                if not low <= n <= high or prime in taken or n == real or n in self._known:
                     continue
-                if any(other % prime == 0 for other in self._avoid):
+                if any(other % prime == 0 for other in (*self._avoid, *self._fixed)):
                     continue
                 values = {**self.samples, symbol: n}
                 if all(fact.holds(values) for fact in about if fact.symbols <= values.keys()):
@@ -211,7 +265,7 @@ class SizeTable:
     def meet(self, tensor_sizes: Iterable[int]) -> None:
         """Sizes of an input that are not open: known values should not look like them."""
         for number in tensor_sizes:
-            if number > _SMALL and number not in self._fixed:
+            if number > 1 and number not in self._fixed:
                 self._fixed.add(number)
                 for value, expr in self._known.items():
                     self._tell_apart(number, expr, value)
@@ -253,7 +307,7 @@ class SizeTable:
 
     def decide(self, operator: str, left: int, right: int) -> bool:
         """Whether ``left <operator> right`` in the real call; relied upon unless it always is so."""
-        proven = compare(operator, Expr.of(left), Expr.of(right))
+        proven = self.proven(operator, left, right)
         if proven is not None:
             return proven
         truth = bool(_HOLDS[operator](self.real(left), self.real(right)))
@@ -265,6 +319,10 @@ class SizeTable:
         fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
         if not fact.symbols or fact in self.facts:
             return
+        if fact.symbols & self.unbacked:
+            if self.proven(operator, left, right):
+                return
+            raise Specialise(fact.symbols & self.unbacked, f"whether {fact}", fact.where)
         if not fact.holds(self.reals):
             raise Specialise(fact.symbols, f"{fact} is false now", fact.where)
         if not fact.holds(self.samples):
@@ -300,6 +358,13 @@ class SizeTable:
         made._least = min((*(row[2] for row in symbols), *made._known), default=0)
         return made
 
+    def small(self, size: int) -> SizeTable | None:
+        """All symbols that may be 0 or 1 at this size; None where that cannot be."""
+        made = SizeTable()
+        made.samples = {s: n if s.minimum > 1 else max(size, s.minimum) for s, n in self.samples.items()}
+        possible = all(fact.holds(made.samples) for fact in (*self.facts, *self.assumed))
+        return made if possible and made.samples != self.samples else None
+
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
         primes = [prime for prime, _ in self._primes.values()]
@@ -307,11 +372,11 @@ class SizeTable:
         differ = [Fact("!=", expr, Expr.of(number)) for expr, number in self._values.items()]
         # far away, so that quotients which no formula explains differ as well
         far = [Fact(">", Expr.of(symbol), Expr.of(2 * n)) for symbol, n in self.samples.items()]
-        facts, wishes = (*self._wanted, *self.facts, *differ), (*(self._wishes or ()), *far)
+        facts, wishes = (*self._wanted, *self.facts, *self.assumed, *differ), (*(self._wishes or ()), *far)
         made = SizeTable((*self._avoid, *primes), facts, self.place, wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)
-        made._wishes = None
+        made._wishes, made.unbacked, made.assumed = None, self.unbacked, self.assumed
         for expr in self._known.values():
             made.learn(made.size(expr))
         return made

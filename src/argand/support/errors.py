@@ -101,6 +101,11 @@ class Break(enum.Enum):
     B015 = ("{kind} functions are not captured themselves", "call them inside of a compiled function")
     B016 = ("user code raised {error}", "none: eager raises it again")
 
+    B017 = (
+        "the program depends on data, by a size known only when it runs: {what}",
+        "say what holds with torch._check, such as torch._check(n <= x.shape[0])",
+    )
+
     @property
     def text(self) -> str:
         """The reason, a template over the details of the break."""
