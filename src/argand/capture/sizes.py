@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from argand.capture.size_plan import Place, Plan, note
 from argand.ops.fakes import FakeMode
+from argand.ops.layout import new
 from argand.ops.size_formulas import learn_slice
 from argand.ops.sizes import Fact, SizeTable, Specialise
 from argand.runtime.guards import Guard, GuardKind, Relation, Source, derived_strides, inner_first
@@ -244,7 +245,7 @@ class Sizes:
         """A fake; sizes that make it too large for the address space are fixed."""
         sizes, steps = [int(n) for n in shape], [int(n) for n in strides]
         try:
-            return torch.empty_strided(sizes, steps, dtype=dtype, device="cpu")
+            return new(sizes, steps, dtype=dtype)
         except RuntimeError:
             raise Specialise(self.table.samples, f"a tensor of sizes {sizes} is too large") from None
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from argand.ops.layout import DataDependent
+from argand.ops.layout import DataDependent, new
 
 # Their kernels have no effects but on tensors; a user's operator may print, count, or call out.
 _QUIET_NAMESPACES: Final = frozenset({"aten", "prims", "mkldnn", "onednn", "torchvision"})
@@ -47,6 +47,8 @@ class TensorType(NamedTuple):
 
     def new(self, device: str = "cpu") -> torch.Tensor:
         """A tensor of this type whose memory nobody has touched."""
+        if device == "cpu":
+            return new(self.shape, self.stride, dtype=self.dtype)
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
 

@@ -7,6 +7,8 @@ torch's TensorIterator: a result takes the memory order of its operands.
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -16,7 +18,20 @@ Shape = tuple[int, ...]
 # Shape, stride and dtype of an operand; for a Python number the dtype is its Python type.
 Operand = tuple[Shape, Shape, Any]
 
-new: Final = torch.empty_strided
+_NO_RESERVE: Final = 0x4000  # Linux: address space that no memory stands behind
+
+
+def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
+    """A fake: memory that nobody touches. Where it is more than malloc grants, address space alone."""
+    try:
+        return torch.empty_strided(shape, stride, dtype=dtype)
+    except RuntimeError:
+        length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=False))
+        if min(shape, default=0) < 1 or not 1 << 30 < length * dtype.itemsize < 1 << 46:
+            raise
+    space = mmap.mmap(-1, length * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    storage = torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
+    return torch.empty(0, dtype=dtype).set_(storage, 0, shape, stride)
 
 
 class NoAnswer(Exception):
