@@ -243,3 +243,8 @@ print(sorted(m for m in set(sys.modules) - before if m.startswith(HEAVY)))
 def test_models_forward_and_backward_import_nothing_heavy() -> None:
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(MODELS)], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
+
+
+def test_a_sparse_result_depends_on_data() -> None:
+    with FakeMode(), pytest.raises(DataDependent, match="sparse_coo"):
+        torch.empty(3, 3).to_sparse()

@@ -59,7 +59,9 @@ class _List(tuple[Any, ...]):
 
 
 def type_of(tensor: torch.Tensor) -> TensorType:
-    """The type of a tensor."""
+    """The type of a tensor; how many entries a sparse one has depends on data."""
+    if tensor.layout is not torch.strided:
+        raise DataDependent(f"an operator that returns {tensor.layout}")
     return TensorType(tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
