@@ -70,6 +70,12 @@ def random_module(x):
 
 
 @case
+def generator_of_its_own(x):
+    numbers = random.Random(3)  # its class is C's, but on the heap
+    return x * numbers.random(), numbers.randint(1, 3)
+
+
+@case
 def transforms(x):
     f = torch.func.vmap(lambda row: row.sin() + 1)
     g = torch.func.grad(lambda row: (row * row).sum())

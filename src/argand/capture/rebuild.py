@@ -352,8 +352,9 @@ class Rebuilder:
 
 
 def native_base(kind: type) -> type:
-    """The C class at the root of a class, whose `__new__` makes it."""
-    return next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    """The C class at the root of a class, whose `__new__` makes it; C classes on the heap have one of their own."""
+    own = (base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE or type(base.__dict__.get("__new__")) is _C)
+    return next(own)
 
 
 @functools.lru_cache(maxsize=1024)
