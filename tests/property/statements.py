@@ -451,5 +451,5 @@ STATEMENTS = (
     Row(print_something, 2, breaks=True),
     Row(graph_break, 1, breaks=True),
     Row(early_return, 1),
-    Row(delete, 1, outermost=True),
+    Row(delete, 2, outermost=True),
 )
