@@ -16,10 +16,10 @@ BEGIN, END = "<!-- follow:begin (python -m tools.follow --write) -->", "<!-- fol
 MOST_LINES = 40  # of one stage; the document is to be read
 
 PROGRAM = '''\
-def program(x, weight):
-    """Scale, normalise, activate."""
-    y = x * weight
-    return torch.nn.functional.gelu(y - y.mean(-1, keepdim=True))
+def program(scores, values):
+    """Softmax, dropout and a product, as in attention."""
+    weights = torch.softmax(scores, dim=-1)
+    return torch.nn.functional.dropout(weights, 0.1) @ values
 '''
 STAGES = (
     ("guards", "capture: what must hold for the compiled code to be used again"),
@@ -41,7 +41,7 @@ def stage_texts() -> dict[str, list[str]]:
     exec(compile(PROGRAM, "program.py", "exec"), scope)
     compiled = argand.compile(scope["program"], options={"cache": False})
     with events.collect() as heard:
-        compiled(torch.ones(4, 32), torch.ones(32))
+        compiled(torch.ones(4, 32), torch.ones(32, 8))
         return {name: heard.texts(name) for name, _ in STAGES}
 
 

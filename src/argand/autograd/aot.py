@@ -8,10 +8,11 @@ the captured graph itself when a program cannot be traced soundly (counted, with
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -22,7 +23,7 @@ from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.runtime import Boxed, boxed, run_inference, run_training
+from argand.autograd.runtime import Asked, Boxed, boxed, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
@@ -33,6 +34,7 @@ from argand.support.errors import InternalError
 from argand.support.options import Options
 
 Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+_MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
 
 @final
@@ -208,25 +210,40 @@ def _partition(joint: GraphModule, traced: Traced, compilers: Compilers) -> tupl
 
 def _compile_later(
     program: Program, traced: Traced, module: GraphModule, compilers: Compilers
-) -> Callable[[int, Sequence[Any]], Boxed | None]:
-    """The backward for the tangents that are there (as bits), compiled when it first runs.
+) -> Callable[[Asked, Sequence[Any]], Boxed | None]:
+    """The backward for what is asked, compiled when it first runs.
 
     None when there is no special one: then the full backward takes zeros for what is missing.
     """
     lock = threading.Lock()
-    known: dict[int, Boxed | None] = {}
-    every = (1 << len(traced.tangents)) - 1
+    known: dict[Asked, Boxed | None] = {}
+    every = full_backward(traced)
 
-    def get(present: int, primals: Sequence[Any]) -> Boxed | None:
-        if present not in known:
+    def get(asked: Asked, primals: Sequence[Any]) -> Boxed | None:
+        if asked not in known and len(known) >= _MOST_BACKWARDS:
+            asked = asked._replace(gradients=every.gradients)
+        if asked not in known:
             with lock:
-                if present not in known:
-                    full = present == every
-                    chosen = module if full else _part(program, traced, module, compilers, present, primals)
-                    known[present] = chosen and _compile_backward(chosen, compilers)
-        return known[present]
+                if asked not in known:
+                    full = asked.tangents == every.tangents
+                    chosen = module if full else _part(program, traced, module, compilers, asked.tangents, primals)
+                    if chosen is not None and asked.gradients != every.gradients:
+                        chosen = _only(chosen, asked.gradients)
+                    known[asked] = chosen and _compile_backward(chosen, compilers)
+        return known[asked]
 
     return get
+
+
+def _only(backward: GraphModule, gradients: int) -> GraphModule:
+    """A backward that computes some of its gradients only."""
+    nodes = list(backward.graph.nodes)
+    outputs = [value if gradients >> bit & 1 else None for bit, value in enumerate(flat_outputs(backward.graph))]
+    graph = extract(nodes, [node for node in nodes if node.op == "placeholder"], outputs, draws=False)
+    constants = {str(node.target): getattr(backward, str(node.target)) for node in nodes if node.op == "get_attr"}
+    made = make_module(graph, constants, "PartialBackward")
+    made.meta.update(backward.meta)
+    return made
 
 
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
@@ -270,24 +287,26 @@ def _part(
 
 def _differentiate_later(
     program: Program, traced: Traced, compilers: Compilers
-) -> Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]:
+) -> Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]:
     """The backward as a program of its own, traced and compiled when ``create_graph`` asks for it."""
     lock = threading.Lock()
     known: dict[tuple[int, ...], Callable[..., Any]] = {}
-    again = gradient_program(program, traced)
 
-    def gradients(primals: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+    def gradients(primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
         values = [*primals, *tangents]
-        key: tuple[int, ...] = tuple(tangent.requires_grad for tangent in tangents)
+        if len(known) >= _MOST_BACKWARDS:
+            wanted = full_backward(traced).gradients
+        key: tuple[int, ...] = (wanted, *(tangent.requires_grad for tangent in tangents))
         if traced.sizes is not None:  # one program for each combination of sizes
             key = (*key, *traced.sizes.values(primals).values())
         with lock:
             if key not in known:
+                again = gradient_program(program, traced, wanted)
                 second = _try_trace(again, values, compilers)
                 if second is not None:
                     known[key] = compile_traced(again, second, compilers)
                 else:
-                    known[key] = lambda *given: run_eagerly(again, given)
+                    known[key] = functools.partial(run_eagerly, again)
         return known[key](*values)
 
     return gradients

@@ -17,13 +17,13 @@ from argand.autograd.outputs import Traced, read_effects, state_of
 from argand.autograd.trace import Program, ambient_autocast, run_engine
 
 
-def run_eagerly(program: Program, values: Sequence[Any]) -> Sequence[Any]:
+def run_eagerly(program: Program, *values: Any) -> Sequence[Any]:
     """A program on real tensors: for what cannot be traced."""
     return program(SimpleNamespace(stack_trace=None, line_book=None), list(values))  # type: ignore[arg-type]
 
 
-def gradient_program(program: Program, traced: Traced) -> Program:
-    """(primals, tangents) -> gradients of the traced program's differentiable inputs."""
+def gradient_program(program: Program, traced: Traced, wanted: int) -> Program:
+    """(primals, tangents) -> gradients of the traced program's differentiable inputs; None for those not wanted."""
     count = len(traced.inputs)
     written_inputs = {mutation.index for mutation in traced.effects.mutations}
 
@@ -41,8 +41,10 @@ def gradient_program(program: Program, traced: Traced) -> Program:
                 outputs = program(recorder, given)
             effects = read_effects(given, before, list(outputs), written, lambda base, view: ())
             results = effects.results(given)
-            wanted = [primals[i] for i in traced.differentiable]
+            targets = {bit: primals[i] for bit, i in enumerate(traced.differentiable) if wanted >> bit & 1}
             chosen = [results[k] for k in traced.tangents]
-            return run_engine(chosen, tangents, wanted, create_graph=True)
+            made = run_engine(chosen, tangents, list(targets.values()), create_graph=True)
+            found = dict(zip(targets, made, strict=True))
+            return [found.get(bit) for bit in range(len(traced.differentiable))]
 
     return gradients

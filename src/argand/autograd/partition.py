@@ -21,7 +21,7 @@ from argand.autograd.functional import is_random
 from argand.autograd.graphs import ancestors, extract, flat_outputs, is_view, make_module
 from argand.ops.rows import row_of
 from argand.ops.table import Kind
-from argand.support.symbols import SizeInt
+from argand.support.symbols import OpenFloat, SizeInt
 
 # Kinds whose ops fuse into the kernels that read them: computing them again costs no memory traffic.
 _FUSIBLE: Final = frozenset({Kind.POINTWISE, Kind.FACTORY, Kind.VIEW})
@@ -238,7 +238,7 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     primals, tangents = split_placeholders(joint)
     saved = [
         *(node for node in saved if not is_size(node)),
-        *(p for p in primals if isinstance(p.meta["val"], SizeInt)),
+        *(p for p in primals if isinstance(p.meta["val"], SizeInt | OpenFloat)),
     ]
     constants = {
         str(node.target): getattr(joint, str(node.target)) for node in joint.graph.nodes if node.op == "get_attr"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -17,10 +17,19 @@ from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
-# (bits of the tangents that are there, primals) -> the backward for them
-Backward = Callable[[int, Sequence[Any]], Boxed | None]
-# (primals, tangents) -> gradients that can be differentiated again
-Differentiable = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+class Asked(NamedTuple):
+    """What one backward is for, as bits: the tangents that are there, the gradients that somebody wants."""
+
+    tangents: int
+    gradients: int
+
+
+# (what is asked, primals) -> the backward for it
+Backward = Callable[[Asked, Sequence[Any]], Boxed | None]
+# (primals, tangents, bits of the gradients that are wanted) -> gradients that can be differentiated again
+Differentiable = Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
 _set_version: Final = torch._C._autograd._unsafe_set_version_counter
@@ -195,6 +204,11 @@ def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) ->
 # -- training ----------------------------------------------------------------------------------
 
 
+def full_backward(traced: Traced) -> Asked:
+    """All tangents are there, all gradients are wanted."""
+    return Asked((1 << len(traced.tangents)) - 1, (1 << len(traced.differentiable)) - 1)
+
+
 def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
@@ -271,14 +285,15 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             """Run the backward, or its differentiable form."""
             opened = None if sizes is None else ctx.sizes
             present, tangents = places.gather(grads, opened)
+            wanted = places.wanted(ctx.next_functions)
             if not present:
                 return (None,) * places.inputs
             if torch.is_grad_enabled():
                 tangents = places.fill(tangents, present, opened)
-                return places.scatter(_differentiate(ctx, tangents, checked, again), present)
-            run = backward(present, ctx.primals)
+                return places.scatter(_differentiate(ctx, tangents, wanted, checked, again), present)
+            run = backward(Asked(present, wanted), ctx.primals)
             if run is None:
-                run = backward(places.every, ctx.primals)
+                run = backward(Asked(places.every, wanted), ctx.primals)
                 tangents = places.fill(tangents, present, opened)
             assert run is not None
             values = [*ctx.saved_tensors, *(opened or {}).values(), *tangents]
@@ -304,10 +319,16 @@ class _Places:
         self.every = (1 << len(self.tangents)) - 1
         self.constant = [k for k in range(traced.results) if k not in set(traced.tangents)]
         self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
+        tensors = [k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor)]
+        self.edges = tuple(tensors.index(k) for k in traced.differentiable)  # among those autograd knows of
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
         self.checked = [
             k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor) and k not in unread
         ]
+
+    def wanted(self, edges: Sequence[Any]) -> int:
+        """Bits of the gradients that the engine will use: ``autograd.grad`` may ask for few."""
+        return sum(1 << bit for bit, edge in enumerate(self.edges) if _is_wanted(edges[edge][0]))
 
     def gather(self, grads: Sequence[Any], opened: Mapping[Any, int] | None) -> tuple[int, list[torch.Tensor]]:
         """(bits of the tangents that are there, those tangents as the graph wants them)."""
@@ -342,6 +363,13 @@ class _Places:
         return tuple(answer)
 
 
+def _is_wanted(node: Any) -> bool:
+    try:
+        return node is not None and torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # what it says of a leaf that ``autograd.grad`` asks for
+        return True
+
+
 def _release(ctx: Any) -> None:
     """Let go of saved tensors and inputs before the backward runs, unless the graph is retained."""
     ctx.maybe_clear_saved_tensors()
@@ -351,7 +379,9 @@ def _release(ctx: Any) -> None:
         ctx.primals = None
 
 
-def _differentiate(ctx: Any, tangents: list[Any], checked: Sequence[int], again: Differentiable) -> Sequence[Any]:
+def _differentiate(
+    ctx: Any, tangents: list[Any], wanted: int, checked: Sequence[int], again: Differentiable
+) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
     _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
     primals = ctx.primals
@@ -361,10 +391,10 @@ def _differentiate(ctx: Any, tangents: list[Any], checked: Sequence[int], again:
             "inplace operation between the forward and this differentiable backward"
         )
     if not hasattr(ctx, "generator"):
-        return again(primals, tangents)
+        return again(primals, tangents, wanted)
     state = torch.get_rng_state()
     torch.set_rng_state(ctx.generator)
     try:
-        return again(primals, tangents)
+        return again(primals, tangents, wanted)
     finally:
         torch.set_rng_state(state)

@@ -9,6 +9,7 @@ no graph can show: ``Specialise``. In: two traces of one program. Out: its graph
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from argand.autograd.outputs import Row, Traced
 from argand.ops.sizes import SizeTable, Specialise
 from argand.runtime.disk.graphs import opened
 from argand.support import events
-from argand.support.symbols import SizeInt, Symbol, largest, smallest
+from argand.support.symbols import OpenFloat, SizeInt, Symbol, largest, smallest
 
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv},
@@ -43,17 +44,51 @@ class Ratio:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A float that is an input of the program."""
+
+    place: int
+
+
+# The value of a float never decides how these compute.
+_TAKE_FLOATS: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "mul.Tensor"),
+        *("mul.Scalar", "div.Tensor", "div.Scalar", "pow.Tensor_Scalar", "pow.Scalar", "clamp.default"),
+        *("clamp_min.default", "clamp_max.default", "full.default", "full_like.default", "fill.Scalar"),
+        *("where.Scalar", "where.ScalarOther", "where.ScalarSelf", "masked_fill.Scalar", "addcmul.default"),
+        *("addcdiv.default", "scalar_tensor.default"),
+        *(f"{name}.Scalar" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    )
+)
+
+
+def _samples(place: int, value: OpenFloat) -> tuple[OpenFloat, OpenFloat]:
+    """What stands for a float in the two traces: near it, and no number that a program has."""
+    near = value if math.isfinite(value) and abs(value) > 1e-300 else 1.0
+    one, two = (OpenFloat(near * (1 - k * 2**-24), value.symbols) for k in (2 * place + 1, 2 * place + 2))
+    return one, two
+
+
+@final
 class OpenSizes:
     """The open sizes of one program: their table, its twin, and the inputs they come from."""
 
     def __init__(self, shown: Sequence[Any], table: SizeTable) -> None:
         self.table, self.shown = table, shown  # what stands for each input
-        self.places: dict[Symbol, int] = {}  # inputs that are sizes
+        self.places: dict[Symbol, int] = {}  # inputs that are sizes or floats
+        self._floats: dict[tuple[float, float], int] = {}
+        self.float_symbols = frozenset(s for value in shown if isinstance(value, OpenFloat) for s in value.symbols)
         for place, value in enumerate(self.shown):
             if isinstance(value, SizeInt) and value.expr.terms[0][0]:
                 (symbol, *_), _ = value.expr.terms[0]
                 assert isinstance(symbol, Symbol)
                 self.places[symbol] = place
+            if isinstance(value, OpenFloat):
+                self.places[Symbol(f"f{place}")] = place
+                self._floats[_samples(place, value)] = place
         self._pairs: dict[tuple[int, int], int] = {}
         self._opened: set[int] = set()  # integers that were found to be sizes
 
@@ -81,15 +116,18 @@ class OpenSizes:
                 fake = torch._conj(fake) if real.is_conj() else fake
                 fake = torch._neg_view(fake) if real.is_neg() else fake
                 made[id(real)] = fake.requires_grad_() if real.requires_grad else fake
-        return [
+        inputs = [
             table.size(shown) if isinstance(shown, SizeInt) else made.get(id(real), real)
             for real, shown in zip(examples, self.shown, strict=True)
         ]
+        for (one, two), place in self._floats.items():
+            inputs[place] = one if table is self.table else two
+        return inputs
 
     def refuse(self, reason: str, symbols: frozenset[Symbol] | None = None) -> Any:
         """These sizes (all, when it cannot be told which) must be fixed."""
         events.count("autograd.specialise", detail=reason)
-        raise Specialise(symbols or self.table.samples, reason)
+        raise Specialise(symbols or {*self.table.samples, *self.float_symbols}, reason)
 
     # -- two traces are one -------------------------------------------------------------------
 
@@ -106,6 +144,8 @@ class OpenSizes:
             self._values(one.meta.get("val"), two.meta.get("val"))
             args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
             if one.op != "placeholder":
+                if _has_floats((args, kwargs)) and str(one.target) not in _TAKE_FLOATS:
+                    self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
                 one.args, one.kwargs = writer.written(args), writer.written(kwargs)
         rows = zip(traced.effects.rows, other.effects.rows, strict=True)
         traced.effects.rows = [self._row(one, two) for one, two in rows]
@@ -142,6 +182,8 @@ class OpenSizes:
 
     def _number(self, one: float, two: float) -> Any:
         """A float that differs: a size, or a small number over one (derivatives of means and variances)."""
+        if (one, two) in self._floats:
+            return Given(self._floats[one, two])
         if one.is_integer() and two.is_integer():
             return self._integer(int(one), int(two))
         for above in (1.0, 2.0, -1.0, -2.0):
@@ -206,13 +248,19 @@ class OpenSizes:
         return [row_of(row) for row in rows]
 
 
+def _has_floats(value: Any) -> bool:
+    if isinstance(value, list | tuple | dict):
+        return any(map(_has_floats, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, Given)
+
+
 @final
 class _Writer:
     """Writes sizes into a graph as int nodes, each once, after the placeholders."""
 
     def __init__(self, graph: Graph, sizes: OpenSizes) -> None:
         self.graph, self.sizes = graph, sizes
-        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        inputs = self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.leaves = {symbol: inputs[place] for symbol, place in sizes.places.items()}
         self.first = next(node for node in graph.nodes if node.op != "placeholder")
         self.made: dict[Any, Node] = {}
@@ -221,6 +269,8 @@ class _Writer:
         """An argument with nodes in the place of sizes."""
         if isinstance(value, SizeInt):
             return value.expr.build(self.leaves.__getitem__, self._join)
+        if isinstance(value, Given):
+            return self.inputs[value.place]
         if isinstance(value, Ratio):
             return self._join("/", value.number, self.written(value.size))
         if isinstance(value, list | tuple):

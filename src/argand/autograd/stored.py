@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 
 from argand.autograd.geometry import Step, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
-from argand.autograd.runtime import Boxed, run_inference, run_training
+from argand.autograd.runtime import Asked, Boxed, full_backward, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
 from argand.runtime.cache import without_collections
 from argand.runtime.disk.format import Damaged
@@ -32,7 +32,7 @@ from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.support import events
 from argand.support.options import Options
-from argand.support.symbols import SizeInt
+from argand.support.symbols import OpenFloat, SizeInt
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view)
 _PLAIN_FIELDS: Final = (
@@ -97,6 +97,8 @@ def _named(shown: Any, value: Any, table: Any) -> Any:
     """The data of an input, open sizes by their expressions."""
     if isinstance(shown, SizeInt):
         return str(shown)
+    if isinstance(shown, OpenFloat):
+        raise Unstorable("a float that is left open")
     data = spec_of(value)
     if isinstance(value, torch.Tensor) and table is not None:
         data[1:3] = [[n if type(n) is int else str(n) for n in row] for row in opened(value, shown, table)]
@@ -255,23 +257,22 @@ class _Late:
         compilers: Callable[[], Any],
     ) -> None:
         self.traced, self.sections, self.load, self.compilers = traced, sections, load, compilers
-        self.every = (1 << len(traced.tangents)) - 1
         self.lock = threading.RLock()
-        self.known: dict[int, Boxed | None] = {}
+        self.known: dict[Asked, Boxed | None] = {}
 
-    def backward(self, present: int, primals: Sequence[Any]) -> Boxed | None:
-        """The backward for the tangents that are there."""
-        if present not in self.known:
+    def backward(self, asked: Asked, primals: Sequence[Any]) -> Boxed | None:
+        """The backward for what is asked."""
+        if asked not in self.known:
             with self.lock, without_collections():
-                found = self.load() if present == self.every else None
-                self.known[present] = found or self.halves[0](present, primals)
-        return self.known[present]
+                found = self.load() if asked == full_backward(self.traced) else None
+                self.known[asked] = found or self.halves[0](asked, primals)
+        return self.known[asked]
 
-    def again(self, primals: Sequence[Any], tangents: Sequence[Any]) -> Sequence[Any]:
+    def again(self, primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
         """Gradients that can be differentiated again."""
         with self.lock:
             differentiate = self.halves[1]
-        return differentiate(primals, tangents)
+        return differentiate(primals, tangents, wanted)
 
     @functools.cached_property
     def halves(self) -> tuple[Any, Any]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, native, operate, pending
+from argand.capture.floats import Float
 from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
@@ -422,6 +423,8 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
             if kind is int and tracer.world.sizes.reads_data and not args[0].is_floating_point():
                 return pending.item(tracer, args[0])
             raise CaptureBreak(Break.B004, None, method=kind.__name__)
+        if kind is float and args and type(args[0]) is Float:
+            return args[0]
         if kind is int and args and (type(args[0]) is Size or (type(args[0]) is Pending and args[0].kind is int)):
             return args[0]
         found = operate.python_method(tracer, args[0], method) if args else None
@@ -434,7 +437,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
 
 def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        return args[0].__class__ if type(args[0]) in (Claim, Pending, Size) else type(args[0])
+        return args[0].__class__ if type(args[0]) in (Claim, Float, Pending, Size) else type(args[0])
     raise CaptureBreak(Break.B013, None, what="type() making a class")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import native, pending
+from argand.capture.floats import Float
 from argand.capture.markers import END, MISSING
 from argand.capture.pending import Pending
 from argand.capture.sizes import Size
@@ -104,7 +105,7 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
                 return a
             function = PLAIN_FORM[function]
         return tensor_binary(tracer, function, a, b)
-    if type(a) is Size or type(b) is Size:
+    if type(a) in (Size, Float) or type(b) in (Size, Float):
         return _sizes(tracer, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if (

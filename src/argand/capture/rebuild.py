@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy
 import torch
 
+from argand.capture.floats import Computed, Float
 from argand.capture.generators import Callback, Generator
 from argand.capture.pending import Pending
 from argand.capture.sizes import Claim, Shape, Size
@@ -87,10 +88,13 @@ class Rebuilder:
             self.namespace[name] = value
         return name
 
-    def source(self, source: Source) -> str:
+    def source(self, source: Source | Computed) -> str:
         """The parameter that holds what lives at a source."""
         if isinstance(source, Const):
             return self.constant(source.value)
+        if isinstance(source, Computed):
+            left, right = (self.value(s) if type(s) in (int, float) else self.source(s) for s in source[1:])
+            return f"({left} {source.operator} {right})"
         name = self._collected.get(id(source))
         if name is None:
             name = self._collected[id(source)] = f"v{len(self.collect)}"
@@ -386,6 +390,7 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     Callback: Rebuilder._callback,
     Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
     Size: Rebuilder._size,
+    Float: lambda self, value: self.source(value.source),
     Claim: lambda self, value: self.output(value.node),
     Shape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
 }

@@ -16,13 +16,14 @@ import torch
 import torch.fx
 
 from argand.capture import native
+from argand.capture.floats import Float
 from argand.capture.pending import Pending
 from argand.capture.sizes import Claim, Shape, Size, expression
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent
 from argand.ops.sizes import Fact, Specialise
 from argand.support.errors import Break, CaptureBreak
-from argand.support.symbols import Expr, Symbol
+from argand.support.symbols import Expr, OpenFloat, Symbol
 
 _ATOMS: Final = frozenset(
     {int, float, bool, str, complex, type(None), type(...), torch.dtype, torch.device}
@@ -56,6 +57,7 @@ class Recorder:
         self._first_call: torch.fx.Node | None = None
         self._names: dict[str, int] = {}
         self._sizes: dict[Expr, Any] = {}  # nodes that compute sizes
+        self._floats: dict[str, torch.fx.Node] = {}
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor belongs to the trace."""
@@ -106,6 +108,8 @@ class Recorder:
             return type(value)([self.argument(item) for item in value])
         if kind is Size:
             return self.size_node(value.expr)
+        if kind is Float:
+            return self._float(value)
         if kind is Claim:
             return value.node
         return self._plain(value)
@@ -117,6 +121,14 @@ class Recorder:
             if isinstance(value, plain):
                 return plain(getattr(value, "value", value))
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
+
+    def _float(self, value: Float) -> torch.fx.Node:
+        """The input that is a float; floats computed in the same way are one input."""
+        key = repr(value.source)
+        if key not in self._floats:
+            source: Any = value.source  # perhaps computed
+            self._floats[key] = self._placeholder(Known(value.real, OpenFloat(value.real, value.symbols), source))
+        return self._floats[key]
 
     def number(self, value: Any) -> Any:
         """Numbers in an argument that the graph reads from tensors: under `fullgraph` integers are sizes."""

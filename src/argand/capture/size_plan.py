@@ -20,6 +20,7 @@ from argand.support.errors import Break, CaptureBreak, CaptureError, Location, U
 from argand.support.symbols import Expr, Symbol, compare
 
 _STATE: Final = frozenset({"_parameters", "_buffers"})
+LARGEST: Final = (65504.0, 3e38)  # float16 has none above the first, float32 and bfloat16 few above the second
 _MANY: Final = 24  # restarts after which nothing stays open
 _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 56, 64)
 
@@ -37,11 +38,11 @@ class SizeMark:
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a size is read: `x.shape[0]`, `self.length`."""
+    """Where a size or a number is read: `x.shape[0]`, `self.length`."""
 
     name: str
     source: Source
-    real: int
+    real: Any  # an int, or a float
     minimum: int = 2
     maximum: int | None = None
 
@@ -67,7 +68,8 @@ class Plan:
         for symbol, known in self.places.items():
             if known.name == place.name:
                 return symbol
-        made = Symbol(f"s{len(self.places)}", place.minimum, place.maximum)
+        letter = "s" if type(place.real) is int else "f"
+        made = Symbol(f"{letter}{len(self.places)}", place.minimum, place.maximum)
         self.places[made] = place
         return made
 
@@ -93,9 +95,10 @@ class Plan:
                 found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
         return found
 
-    def opens_integer(self, source: Source, raw: int, is_argument: bool) -> bool:
-        """Whether an int of the outside gets a symbol."""
-        if raw < 2 or self.dynamic is False or not (self.dynamic or self.varied):
+    def opens_number(self, source: Source, raw: float, is_argument: bool) -> bool:
+        """Whether an int or a float of the outside gets a symbol."""
+        fits = raw >= 2 if type(raw) is int else abs(raw) < LARGEST[1]
+        if not fits or self.dynamic is False or not (self.dynamic or self.varied):
             return False
         name = str(source)
         return (name in self.varied or (bool(self.dynamic) and is_argument)) and (
@@ -187,7 +190,7 @@ class Plan:
             )
         self.pinned[name] = reason, where
         place = next(p for p in self.places.values() if p.name == name)
-        constant = Expr.of(place.real)
+        constant = Expr.of(int(place.real))
         swap = {symbol: constant for symbol, known in self.places.items() if known.name == name}
         # what was given by it is given by a number now, and so is fixed as well
         self.given = {n: (e.replace(swap), w) for n, (e, w) in self.given.items()}
@@ -198,7 +201,7 @@ class Plan:
         events.artifact("dynamic", lambda: note(name, place.real, reason, where))
 
 
-def note(name: str, real: int, reason: str, where: Location | None) -> str:
+def note(name: str, real: float, reason: str, where: Location | None) -> str:
     """One line about a size that did not stay open."""
     return f"{name} is fixed at {real}: {reason}" + (f" [{where}]" if where else "")
 

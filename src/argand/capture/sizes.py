@@ -15,7 +15,8 @@ from typing import Any, Final, final
 import torch
 from typing_extensions import override
 
-from argand.capture.size_plan import Place, Plan, note
+from argand.capture.floats import Float
+from argand.capture.size_plan import LARGEST, Place, Plan, note
 from argand.ops.fakes import FakeMode
 from argand.ops.layout import new
 from argand.ops.size_formulas import learn_slice
@@ -209,6 +210,14 @@ class Sizes:
             self._relate(Fact("<=", Expr.of(symbol), Expr.of(symbol.maximum)))
         return self.table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
 
+    def open_float(self, place: Place) -> Float:
+        """The float at a place."""
+        self._activate()
+        made = Float(place.source, place.real, frozenset([self.plan.symbol(place)]), self.guards, self._place)
+        for bound in LARGEST:  # the types of elements that can hold it: others raise
+            operator.lt(made, bound), operator.gt(made, -bound)
+        return made
+
     def _activate(self) -> None:
         self.active = True
         if self.mode is not None:
@@ -272,6 +281,8 @@ class Sizes:
         kind = type(value)
         if kind is Size:
             return int(self.table.learn(self.table.size(value.expr)))
+        if kind is Float:
+            return value.real
         if kind is Shape:
             return torch.Size([self.lower(item) for item in value])
         if kind is tuple or kind is list:
@@ -456,7 +467,9 @@ class Sizes:
         plan, table = self.plan, self.table
         lines = [f"{symbol} = {self.sources[symbol]}, now {table.reals[symbol]}" for symbol in table.reals
                  if symbol in self.sources]  # fmt: skip
-        for place in plan.places.values():
+        for symbol, place in plan.places.items():
+            if type(place.real) is float and place.name not in plan.pinned:
+                lines.append(f"{symbol} = {place.name}, now {place.real}")
             if place.name in plan.pinned:
                 lines.append(note(place.name, place.real, *plan.pinned[place.name]))
         if lines:

@@ -250,9 +250,8 @@ class World:
 
     def _convert(self, source: Source, raw: Any) -> Any:  # noqa: C901, one row per kind of value
         kind = type(raw)
-        if kind is int and self.sizes.plan.opens_integer(source, raw, type(source) is Local):
-            self.guard(GuardKind.TYPE_IS, source, int)
-            return self.sizes.wrap(self.sizes.open(Place(str(source), source, raw)))
+        if kind in (int, float) and self.sizes.plan.opens_number(source, raw, type(source) is Local):
+            return self._number(source, raw)
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
@@ -282,6 +281,14 @@ class World:
         if isinstance(raw, CONTAINERS):
             return self._shadow(source, raw)
         return self._object(source, raw)
+
+    def _number(self, source: Source, raw: float) -> Any:
+        self.guard(GuardKind.TYPE_IS, source, type(raw))
+        place = Place(str(source), source, raw)
+        if type(raw) is int:
+            return self.sizes.wrap(self.sizes.open(place))
+        self.volatile = "a float that is left open"
+        return self.sizes.open_float(place)
 
     def _meet_again(self, source: Source, known: Known, reads: bool = False) -> Any:
         """A second road to an object: both must lead to the same one from now on."""

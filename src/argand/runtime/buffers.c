@@ -153,6 +153,11 @@ static int read_input(Run *run, const Number *number, int64_t *result)
     PyObject *input = run->objects[number->left];
     int64_t *row, ndim;
     if (number->kind == NUMBER_INPUT) {
+        if (PyFloat_CheckExact(input)) { /* its bits */
+            double number = PyFloat_AS_DOUBLE(input);
+            memcpy(result, &number, sizeof number);
+            return 0;
+        }
         *result = PyLong_AsLongLong(input);
         return *result == -1 && PyErr_Occurred() ? -1 : 0;
     }

@@ -165,8 +165,9 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
                 f"`{name}` was {show(expected)}, is another object: {show(now)}",
                 "do not make it anew for each call, or compile per object",
             )
-        case GuardKind.RELATION:
-            return f"`{expected}` no longer holds", "one more entry is compiled for the other case"
+        case GuardKind.RELATION | GuardKind.COMPARED:
+            said = expected if guard.kind is GuardKind.RELATION else f"{name} {expected}"
+            return f"`{said}` no longer holds", "one more entry is compiled for the other case"
         case _:
             return _was(name, expected, now), _constant_hint(expected)
 

@@ -175,6 +175,14 @@ static int holds(const Check *check, PyObject *value, int owning) {
         return answer == 1;
     }
     case WEAK_ALIVE: return 1;
+    case COMPARED: { /* no identity shortcut: nan is not equal to itself */
+        if (!PyFloat_CheckExact(value)) return 0;
+        long comparison = PyLong_AsLong(PyTuple_GET_ITEM(check->expected, 0));
+        PyObject *now = PyFloat_Type.tp_richcompare(value, PyTuple_GET_ITEM(check->expected, 1), (int)comparison);
+        int same = now == PyTuple_GET_ITEM(check->expected, 2);
+        Py_XDECREF(now);
+        return same;
+    }
     default: return 0;
     }
 }

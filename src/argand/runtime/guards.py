@@ -298,6 +298,7 @@ class GuardKind(enum.IntEnum):
     RELATION = 14  # [Relation] an integer expression over sources holds
     NO_OVERLAP = 15  # [tuple of sources] tensors with pairwise different storages
     MISSING = 16  # [None] the source leads nowhere: an unset local, an absent global or dict key
+    COMPARED = 17  # [Comparison] how a float compares with a number
 
 
 @final
@@ -328,6 +329,22 @@ class TensorSpec(NamedTuple):
         steps = ", ".join("*" if step is None or step < 0 else str(step) for step in self.strides or ())
         dtype = str(self.dtype).removeprefix("torch.")
         return f"{name} {dtype}[{sizes}] strides ({steps}) on {self.device}{grad}"
+
+
+COMPARISONS: Final = ("lt", "le", "eq", "ne", "gt", "ge")  # CPython's order
+
+
+@final
+class Comparison(NamedTuple):
+    """Whether ``value <op> number`` holds."""
+
+    operator: int  # a place in COMPARISONS
+    number: float
+    holds: bool
+
+    @override
+    def __str__(self) -> str:
+        return f"{'' if self.holds else 'not '}{COMPARISONS[self.operator]} {self.number}"
 
 
 Sum: TypeAlias = "tuple[tuple[int, tuple[Factor, ...]], ...]"
@@ -370,7 +387,7 @@ class Guard(NamedTuple):
 def _show(expected: object) -> str:
     if isinstance(expected, weakref.ref):
         expected = expected()
-    if isinstance(expected, TensorSpec | Relation):
+    if isinstance(expected, TensorSpec | Relation | Comparison):
         return str(expected)
     if isinstance(expected, type):
         return expected.__qualname__

@@ -1,4 +1,4 @@
-"""runtime.history: which sizes and integers of a frame have had several values.
+"""runtime.history: which sizes and numbers of a frame have had several values.
 
 In: the guards of entries that refused a frame, and the frame. Out: names of places (`x.shape[0]`, `self.length`) for
 capture, which leaves them open the next time (`dynamic=None`).
@@ -68,7 +68,7 @@ def _differences(guard: Guard, view: FrameView) -> Iterable[str]:
             for dim, (size, found) in enumerate(zip(wanted, now.shape, strict=True)):
                 if size is not None and size != found:
                     yield f"{guard.source}.shape[{dim}]"
-    elif guard.kind is GuardKind.EQUALS and type(guard.expected) is int:
+    elif guard.kind is GuardKind.EQUALS and type(guard.expected) in (int, float):
         now = evaluate(guard.source, view)
-        if type(now) is int and now != guard.expected:
+        if type(now) is type(guard.expected) and now != guard.expected:
             yield str(guard.source)

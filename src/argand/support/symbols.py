@@ -457,6 +457,19 @@ class SizeInt(int):
     __str__ = __repr__
 
 
+@final
+class OpenFloat(float):
+    """A float that is an input of a graph, made of these symbols; its value is but a sample."""
+
+    symbols: frozenset[Symbol]
+
+    def __new__(cls, value: float, symbols: frozenset[Symbol]) -> OpenFloat:
+        """A value with its symbols."""
+        made = super().__new__(cls, value)
+        made.symbols = symbols
+        return made
+
+
 def smallest(*values: int) -> int:
     """``min`` that knows expressions: Python's would choose by the sample."""
     return functools.reduce(functools.partial(_choose, "min"), values)

@@ -64,6 +64,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "view": OpRow(Kind.VIEW, 1),  # attribute: an Affine per input dimension
     "reshape": OpRow(Kind.VIEW, 1),
     "cast": _pointwise(1, "free"),
+    "float_of_bits": _pointwise(1, "free"),
     "copy": _pointwise(1),  # the same value, written to memory: made by the scheduler
     **{name: _pointwise(2) for name in ("add", "sub", "mul", "max", "min")},
     **{name: _pointwise(1) for name in ("neg", "abs")},

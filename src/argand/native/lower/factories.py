@@ -9,7 +9,7 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.builder import broadcast
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
+from argand.native.lower.context import Context, Lowering, NotLowered, Scalar, Value
 from argand.native.lower.views import iota
 from argand.support.symbols import SizeInt
 
@@ -18,10 +18,8 @@ def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:
     return c.build.constant(0, c.dtype, c.shape)
 
 
-def _full(c: Context, size: Any, value: Scalar, *_: Any, **__: Any) -> Node:
-    if not isinstance(value, bool | int | float):
-        raise NotLowered
-    return c.build.constant(value, c.dtype, c.shape)
+def _full(c: Context, size: Any, value: Value, *_: Any, **__: Any) -> Node:
+    return c.full(c.node(value))
 
 
 def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 import torch.fx
@@ -23,7 +23,9 @@ from argand.native.lower.table import TABLE
 from argand.ops.sizes import Specialise
 from argand.support import events
 from argand.support.options import Options
-from argand.support.symbols import SizeInt
+from argand.support.symbols import Expr, OpenFloat, SizeInt, Symbol
+
+_NO_SIZE: Final = -(1 << 40)
 
 
 def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple) -> TensorSpec | None:
@@ -66,6 +68,8 @@ class _Importer:
                     spec = spec_of(example_inputs[len(inputs)])
                 self.values[node] = self._leaf("input", len(inputs), spec, node.meta.get("val"))
                 value = node.meta.get("val")
+                if isinstance(value, OpenFloat):
+                    value = self._float(node, len(inputs))
                 inputs.append(value if isinstance(value, SizeInt) else spec)
                 self.memory[node] = -len(inputs)
             elif node.op == "get_attr":
@@ -77,6 +81,13 @@ class _Importer:
             if node not in self.memory:
                 self.memory[node] = self._memory_of(node)
         return Graph.of(tuple(inputs), outputs, tuple(self.effects), self.layouts)
+
+    def _float(self, node: torch.fx.Node, position: int) -> SizeInt:
+        """A float that is an input: a number of the plan that is its bits, with a sample no size has."""
+        bits = SizeInt(_NO_SIZE - position, Expr.of(Symbol(f"f{position}")))
+        whole = self.build.constant(bits, DType.I64)
+        self.values[node] = self.build.node("float_of_bits", (whole,), (), DType.F64)
+        return bits
 
     def _value(self, node: torch.fx.Node) -> Any:
         """The fake of a node, in the layout it will have."""
@@ -111,7 +122,9 @@ class _Importer:
         into: tuple[int, ...] = self.module.meta.get("writes", ())
         for position, result in enumerate(listed):
             value = self.values[result] if isinstance(result, torch.fx.Node) else result
-            if isinstance(value, Node):
+            if isinstance(value, Node) and isinstance(result.meta["val"], OpenFloat):
+                outputs.append(None)  # kept for the backward: autograd has it from the call
+            elif isinstance(value, Node):
                 spec = spec_of(result.meta["val"], self.express)
                 assert spec is not None
                 target = into[position] if position < len(into) else -1
@@ -189,7 +202,8 @@ class _Importer:
                 inputs.append(value)
                 fake = self._value(argument)
                 if isinstance(fake, float):
-                    raise Specialise(self.module.meta["sizes"].samples, f"{node.target} of a number made of sizes")
+                    symbols = getattr(fake, "symbols", self.module.meta["sizes"].samples)
+                    raise Specialise(symbols, f"{node.target} of a number known only at run time")
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return Slot(len(inputs) - 1)

@@ -30,6 +30,8 @@ def compute(text: Text, op: str, arguments: list[str], operand: DType, result: D
     kind = vector(operand.row.compute, lanes)
     if op == "cast":
         return cast(text, arguments[0], operand, result, lanes)
+    if op == "float_of_bits":
+        return text.value(f"bitcast {kind} {arguments[0]} to {vector(result.row.compute, lanes)}")
     if op == "select":
         mask = vector("i1", lanes)
         test, yes, no = arguments
@@ -93,6 +95,8 @@ def extreme(text: Text, op: str, left: str, right: str, operand: DType, lanes: i
         return text.value(f"select {mask} {test}, {kind} {left}, {kind} {right}")
     if left.startswith(("0x", "splat")):
         left, right = right, left
+    if right == splat(operand.row.compute, lanes, numbers.nan):
+        return right
     # True for an unordered pair too: a NaN on the left is chosen by the first test.
     test = text.value(f"fcmp {'ugt' if op == 'max' else 'ult'} {kind} {left}, {right}")
     chosen = text.value(f"select {mask} {test}, {kind} {left}, {kind} {right}")

@@ -1,0 +1,123 @@
+"""capture.floats: floats of the program that are known at run time only.
+
+In: floats of the outside that a `Plan` leaves open. Out: `Float`, which adds, subtracts, multiplies and divides
+like a float and is an input of the graph where it meets a tensor. A comparison with a number is decided by its
+value now, and becomes a guard; whatever else needs the number itself fixes it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, NoReturn, final
+
+from typing_extensions import override
+
+from argand.ops.sizes import Specialise
+from argand.runtime.guards import COMPARISONS, Comparison, Guard, GuardKind, Source
+from argand.support.errors import Location
+from argand.support.symbols import Symbol
+
+_COMPUTED: Final = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}
+_EXACT: Final = 1 << 53  # integers below it are floats
+_NUMBER: Final = (
+    "int float hash str repr format round abs trunc floor ceil floordiv rfloordiv mod rmod divmod rdivmod pow rpow"
+)
+
+
+@final
+class Computed(NamedTuple):
+    """A float made of others: an operator between sources and numbers."""
+
+    operator: str
+    left: Any
+    right: Any
+
+    @override
+    def __str__(self) -> str:
+        return f"({self.left} {self.operator} {self.right})"
+
+
+@final
+class Float:
+    """A float of the program that is known at run time only."""
+
+    __slots__ = ("guards", "place", "real", "source", "symbols")
+    _argand_native = True
+
+    def __init__(
+        self,
+        source: Source | Computed,
+        real: float,
+        symbols: frozenset[Symbol],
+        guards: list[Guard],
+        place: Callable[[], Location | None],
+    ) -> None:
+        self.source, self.real, self.symbols, self.guards, self.place = source, real, symbols, guards, place
+
+    @property  # type: ignore[misc]
+    @override
+    def __class__(self) -> Any:
+        """Pass `isinstance(x, float)`."""
+        return float
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods of float need the number."""
+        getattr(self.real, name)
+        self.fix(f".{name}")
+
+    def __bool__(self) -> bool:
+        return bool(operator.ne(self, 0))
+
+    def __neg__(self) -> Any:
+        return operator.mul(self, -1)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def fix(self, what: str) -> NoReturn:
+        """The number itself is needed: trace again with that of this call."""
+        raise Specialise(self.symbols, f"{self.source} is needed as a number ({what})", self.place())
+
+
+def _computed(name: str, reflected: bool) -> Callable[..., Any]:
+    function = getattr(operator, name)
+
+    def method(self: Float, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        if type(other) not in (int, float, Float):
+            self.fix(f"with a {type(other).__name__}")
+        sides: tuple[Any, Any] = (other, self) if reflected else (self, other)
+        if name == "truediv" and type(sides[1]) is Float and not sides[1]:
+            self.fix("a division by zero")
+        left, right = (side.real if type(side) is Float else side for side in sides)
+        source = Computed(_COMPUTED[name], *[side.source if type(side) is Float else side for side in sides])
+        symbols = frozenset[Symbol]().union(*[side.symbols for side in sides if type(side) is Float])
+        return Float(source, function(left, right), symbols, self.guards, self.place)
+
+    return method
+
+
+def _compared(name: str) -> Callable[..., Any]:
+    def method(self: Float, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            return NotImplemented
+        exact = type(other) is float or (type(other) is int and abs(other) < _EXACT)
+        if not exact or isinstance(self.source, Computed):
+            self.fix("a comparison")
+        holds = bool(getattr(operator, name)(self.real, other))
+        row = Comparison(COMPARISONS.index(name), float(other), holds)
+        self.guards.append(Guard(GuardKind.COMPARED, self.source, row, self.place()))
+        return holds
+
+    return method
+
+
+for _name in _COMPUTED:
+    setattr(Float, f"__{_name}__", _computed(_name, False))
+    setattr(Float, f"__r{_name}__", _computed(_name, True))
+for _name in COMPARISONS:
+    setattr(Float, f"__{_name}__", _compared(_name))
+for _name in _NUMBER.split():
+    setattr(Float, f"__{_name}__", lambda self, *args, _name=_name: self.fix(_name))

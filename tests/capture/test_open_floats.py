@@ -1,0 +1,201 @@
+"""Floats that vary: how often a program is compiled, and that results, gradients and errors are eager's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import argand
+from argand.support import events
+
+VALUES = (0.5, 0.25, 3.0, -2.0, 0.0, 1.0, -0.0, 1e-30)
+SPECIAL = (float("inf"), float("nan"))  # are compiled by themselves
+BACKENDS = ("eager", "aot_eager", "argand")
+OPERATORS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "times": lambda x, f: x * f,
+    "plus": lambda x, f: f + x,
+    "minus": lambda x, f: x - f,
+    "from": lambda x, f: f - x,
+    "over": lambda x, f: f / x,
+    "alpha": lambda x, f: torch.add(x, x.flip(0), alpha=f),
+    "clamp": lambda x, f: x.clamp(max=f),
+    "full": lambda x, f: x + torch.full((3,), f),
+    "where": lambda x, f: torch.where(x > f, x, f),
+    "filled": lambda x, f: x.masked_fill(x > 0, f),
+    "power": lambda x, f: x.abs() ** f,
+    "addcmul": lambda x, f: torch.addcmul(x, x, x, value=f),
+    "integers": lambda x, f: (x * 4).to(torch.int64) * f,
+    "scalar": lambda x, f: x.sum() * f,
+    "half": lambda x, f: x.to(torch.bfloat16) * f,
+    "computed": lambda x, f: x * (1 - f) + (f * 2 + 1) * x.exp() - (-f),
+}
+
+
+def compiles(
+    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], backend: str = "eager", **keywords: Any
+) -> int:
+    """How often a function is compiled over some calls, each checked against eager."""
+    run = argand.compile(function, backend=backend, fullgraph=True, options={"cache": False}, **keywords)
+    exact = {"rtol": 0.0, "atol": 0.0} if backend == "eager" else {}
+    with events.collect() as seen:
+        for args in calls:
+            torch.testing.assert_close(run(*args), function(*args), equal_nan=True, **exact)
+    return seen.total("compiles")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_two_compiles_for_any_number_of_values(name: str, backend: str) -> None:
+    x = torch.linspace(-2, 2, 3)
+    assert compiles(OPERATORS[name], [(x, value) for value in VALUES], backend) == 2
+    assert compiles(OPERATORS[name], [(x, value) for value in (*VALUES, *SPECIAL)], backend) == 4
+
+
+@pytest.mark.parametrize(("dynamic", "count"), [(True, 1), (False, 4)])
+def test_dynamic_says_when(dynamic: bool, count: int) -> None:
+    calls = [(torch.ones(3), value) for value in VALUES[:4]]
+    assert compiles(OPERATORS["times"], calls, dynamic=dynamic) == count
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients(backend: str) -> None:
+    def loss(x: torch.Tensor, w: torch.Tensor, f: float, g: float) -> torch.Tensor:
+        return ((x @ w * f).tanh() / g + f * g * x).square().mean()
+
+    run = argand.compile(loss, backend=backend, options={"cache": False})
+    with events.collect() as seen:
+        for f, g in ((0.5, 2.0), (0.25, 3.0), (1.5, 2.5), (0.0, 1.0)):
+            gradients = []
+            for function in (run, loss):
+                x = torch.linspace(-1, 1, 12).view(3, 4).requires_grad_()
+                w = torch.linspace(-1, 2, 16).view(4, 4).requires_grad_()
+                function(x, w, f, g).backward()
+                gradients.append((x.grad, w.grad))
+            torch.testing.assert_close(*gradients)
+    assert seen.total("compiles") == 2
+
+
+def test_an_attribute_of_a_module_and_an_item_of_a_dict() -> None:
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.rates = 1.5, {"low": 0.5}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + self.rates["low"]
+
+    module, x = Scale(), torch.ones(4)
+    run = argand.compile(module, backend="eager")
+    with events.collect() as seen:
+        for step in range(6):
+            module.scale, module.rates["low"] = 1.0 / (step + 2), 0.1 * step
+            assert torch.equal(run(x), module(x))
+    assert seen.total("compiles") == 2
+
+
+def test_comparisons_are_guards() -> None:
+    def branch(x: torch.Tensor, f: float) -> torch.Tensor:
+        return x * f if f > 0.5 else x - f if f else x + 1
+
+    x = torch.ones(3)
+    calls = [(x, value) for value in (0.75, 0.8, 0.6, 0.1, 0.2, 0.9, 0.0, -0.0, float("nan"), 7.0)]
+    assert compiles(branch, calls) == 5  # 0.75 itself, above, below, zero, nan
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, f: x * math.sqrt(f),
+        lambda x, f: x + int(f),
+        lambda x, f: x * float(str(f)),
+        lambda x, f: x[: round(f)],
+        lambda x, f: torch.arange(0, 4, f),
+        lambda x, f: x * f**2,
+        lambda x, f: x * {0.5: 2}.get(f, 3),
+        lambda x, f: torch.nn.functional.leaky_relu(x, f),
+        lambda x, f: torch.nn.functional.dropout(x, f) * 0,
+        lambda x, f: torch.addmm(x, torch.ones(8, 8), torch.ones(8, 8), beta=f),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_needs_the_number_gets_it(use: Callable[..., torch.Tensor], backend: str) -> None:
+    x = torch.linspace(-1, 1, 8)
+    run = argand.compile(use, backend=backend)
+    for value in (0.5, 0.25, 0.75, 0.9, 0.1):
+        torch.testing.assert_close(run(x, value), use(x, value))
+
+
+def test_a_division_by_zero_raises_in_the_users_line() -> None:
+    def inverse(x: torch.Tensor, f: float) -> torch.Tensor:
+        return x * (1 / f)
+
+    run = argand.compile(inverse, backend="eager")
+    for value in (2.0, 4.0, 5.0):
+        assert torch.equal(run(torch.ones(2), value), inverse(torch.ones(2), value))
+    with pytest.raises(ZeroDivisionError, match="float division by zero") as raised:
+        run(torch.ones(2), 0.0)
+    assert raised.traceback[-1].name == "inverse"
+
+
+def test_floats_are_returned_and_kept() -> None:
+    kept: list[float] = []
+
+    def step(x: torch.Tensor, rate: float) -> tuple[torch.Tensor, float, float]:
+        kept.append(rate * 2)
+        return x * rate, rate, 1 - rate
+
+    run = argand.compile(step, backend="eager")
+    for value in (0.5, 0.25, 0.125, 3.0):
+        _, same, rest = run(torch.ones(2), value)
+        assert (type(same), same, type(rest), rest, kept[-1]) == (float, value, float, 1 - value, value * 2)
+
+
+def test_a_break_hands_them_on() -> None:
+    def broken(x: torch.Tensor, f: float) -> torch.Tensor:
+        y = x * f
+        argand.graph_break()
+        return y + f * 2
+
+    run = argand.compile(broken, backend="eager")
+    with events.collect() as seen:
+        for value in (0.5, 0.25, 0.125, 3.0, 4.0):
+            assert torch.equal(run(torch.ones(2), value), broken(torch.ones(2), value))
+    assert seen.total("compiles") == 4
+
+
+def test_explain_names_them() -> None:
+    explanation = argand.explain(lambda x, lr: x * lr, dynamic=True)(torch.ones(2), 0.5)
+    assert "f1 = lr, now 0.5" in str(explanation)
+    explanation = argand.explain(lambda x, lr: x * math.exp(lr), dynamic=True)(torch.ones(2), 0.5)
+    assert "lr is fixed at 0.5: lr is needed as a number (float)" in str(explanation)
+
+
+def _terms() -> st.SearchStrategy[Any]:
+    leaf = st.sampled_from(["f", "g", "0.5", "2", "-3.25"])
+    return st.recursive(
+        leaf, lambda inner: st.tuples(st.sampled_from("+-*/"), inner, inner).map(lambda t: f"({t[1]} {t[0]} {t[2]})")
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(_terms(), st.sampled_from(["x * {}", "{} - x", "x / {}", "x.clamp(min={})"]))
+def test_arithmetic_is_pythons(term: str, use: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def program(x, f, g):\n    return {use.format(term)}", scope)
+    program, x = scope["program"], torch.linspace(-2, 2, 5)
+    run = argand.compile(program, backend="eager")
+    for f, g in ((0.5, 2.0), (0.75, 3.0), (-1.5, 0.25), (0.0, 0.0), (1e300, -1e300), (2.5, 2.5)):
+        try:
+            expected = program(x, f, g)
+        except (ZeroDivisionError, RuntimeError) as error:
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                run(x, f, g)
+            continue
+        assert torch.equal(run(x, f, g).nan_to_num(), expected.nan_to_num())
