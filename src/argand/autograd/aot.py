@@ -21,9 +21,10 @@ from torch.utils import _pytree as pytree
 from argand.autograd import stored
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
+from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.runtime import Asked, Boxed, boxed, full_backward, run_inference, run_training
+from argand.autograd.runtime import Asked, Boxed, Switch, boxed, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
@@ -144,8 +145,43 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
     run_forward = boxed(compilers.forward(forward, traced.inputs))
-    run = run_training(traced, run_forward, *_halves(program, traced, backward, compilers))
-    return _remembered(run, run_forward, traced, backward, compilers)
+    switch = Switch(_linking(program, compilers))
+    late, again = _halves(program, traced, backward, compilers)
+    switch.run = run_training(traced, run_forward, late, switch.watch(again))
+    return _remembered(switch, run_forward, traced, backward, compilers)
+
+
+@final
+class _Tools:
+    """What linked programs are made with."""
+
+    def __init__(self, compilers: Compilers) -> None:
+        self.compilers = dataclasses.replace(compilers, remember=None)
+
+    def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
+        """Trace a program."""
+        with torch.enable_grad():
+            return _try_trace(program, inputs, self.compilers, only)
+
+    def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
+        """Cut it in two."""
+        return _partition(make_module(traced.graph, traced.constants, "Joint"), traced, self.compilers)
+
+    def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
+        """Compile it."""
+        return compile_traced(program, traced, self.compilers)
+
+    def code(self, module: GraphModule) -> Boxed:
+        """Compile a graph."""
+        return boxed(self.compilers.backward(module, _examples(module)))
+
+
+def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
+    def make(inputs: Sequence[Any]) -> Callable[..., Any] | None:
+        with events.stage("autograd.link"):
+            return None if compilers.sizes is not None else link(program, inputs, _Tools(compilers))
+
+    return make
 
 
 def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers) -> Any:
@@ -159,10 +195,11 @@ def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | 
     return run
 
 
-def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
+def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
-    return _halves(_flatten(run_graph(gm))[0], traced, backward, compilers)
+    program, _ = _flatten(run_graph(gm))
+    return *_halves(program, traced, backward, compilers), _linking(program, compilers)
 
 
 def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:

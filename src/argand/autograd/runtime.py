@@ -8,6 +8,7 @@ mutated inputs are written back and views are replayed outside it, where autogra
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
@@ -242,6 +243,32 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
     return run
 
 
+@final
+class Switch:
+    """Runs a program as it was compiled; from the call after gradients with a history were asked for, linked."""
+
+    def __init__(self, link: Callable[[Sequence[Any]], Callable[..., Any] | None]) -> None:
+        self.link, self.lock, self.asked = link, threading.Lock(), False
+        self.run: Callable[..., Any]
+
+    def watch(self, again: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function; a call of it is noticed."""
+
+        def watched(*arguments: Any) -> Any:
+            self.asked = True
+            return again(*arguments)
+
+        return watched
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the program."""
+        if self.asked:
+            with self.lock:
+                if self.asked:
+                    self.run, self.asked = self.link(inputs) or self.run, False
+        return self.run(*inputs)
+
+
 def _fit_tangent(
     tangent: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, ...]
 ) -> torch.Tensor:
@@ -255,7 +282,7 @@ def _fit_tangent(
 def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
     results, random, sizes = traced.results, traced.random, traced.sizes
-    places = _Places(traced)
+    places = Places(traced)
     checked, constant = places.checked, places.constant
     forward = _dressed(traced, forward)
 
@@ -306,7 +333,7 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
 
 
 @final
-class _Places:
+class Places:
     """Where gradients come from and go to."""
 
     def __init__(self, traced: Traced) -> None:

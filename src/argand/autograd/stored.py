@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 
 from argand.autograd.geometry import Step, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
-from argand.autograd.runtime import Asked, Boxed, full_backward, run_inference, run_training
+from argand.autograd.runtime import Asked, Boxed, Switch, full_backward, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
 from argand.runtime.cache import without_collections
 from argand.runtime.disk.format import Damaged
@@ -206,7 +206,8 @@ def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any
         return None
     if traced.training:
         late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
-        run = run_training(traced, forward, late.backward, late.again)
+        run = Switch(late.link)
+        run.run = run_training(traced, forward, late.backward, run.watch(late.again))
     else:
         run = run_inference(traced, forward, written_in_graph=False)
     run.stored_key = key
@@ -274,8 +275,13 @@ class _Late:
             differentiate = self.halves[1]
         return differentiate(primals, tangents, wanted)
 
+    def link(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
+        """The program with linked gradients."""
+        with self.lock:
+            return self.halves[2](inputs)
+
     @functools.cached_property
-    def halves(self) -> tuple[Any, Any]:
+    def halves(self) -> tuple[Any, Any, Any]:
         """The same from the graphs in the entry, as a cold compile has them."""
         from argand.autograd.aot import late_halves  # noqa: PLC0415  # the tracer: rarely needed
 

@@ -89,7 +89,7 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
         if type(other) not in (int, float, Float):
             self.fix(f"with a {type(other).__name__}")
         sides: tuple[Any, Any] = (other, self) if reflected else (self, other)
-        if name == "truediv" and type(sides[1]) is Float and not sides[1]:
+        if name == "truediv" and not sides[1]:
             self.fix("a division by zero")
         left, right = (side.real if type(side) is Float else side for side in sides)
         source = Computed(_COMPUTED[name], *[side.source if type(side) is Float else side for side in sides])

@@ -1,0 +1,154 @@
+"""autograd.linked: programs whose gradients are differentiated again (``create_graph=True``), at the price of eager.
+
+What the backward reads of the forward are results of the graph here, which autograd knows. So gradients are a
+program of them and of the tangents that need not run the forward again, and whatever flows back into them reaches
+the forward once. In: a program that trains, and its inputs. Out: a callable like that of ``runtime.run_training``;
+None for programs that write to inputs, return views or draw random numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from argand.autograd.graphs import extract, flat_outputs, make_module
+from argand.autograd.outputs import Traced
+from argand.autograd.runtime import Asked, Boxed, Places
+from argand.autograd.trace import Program, run_graph
+
+
+class Tools(Protocol):
+    """What ``autograd.aot`` does for a program; each may fail with None."""
+
+    def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
+        """A traced program, for some of its tangents."""
+
+    def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
+        """Its forward and backward."""
+
+    def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
+        """A callable that can be differentiated."""
+
+    def code(self, module: GraphModule) -> Boxed:
+        """A compiled graph."""
+
+
+def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[..., Any] | None:
+    """The program for these inputs with linked gradients."""
+    traced = tools.trace(program, inputs)
+    if traced is None or not _is_plain(traced) or not all(isinstance(x, torch.Tensor) for x in inputs):
+        return None
+    forward, _ = tools.halves(traced)
+    outputs = flat_outputs(forward.graph)
+    kept = [node for node in dict.fromkeys(outputs[traced.results :]) if node.op != "placeholder"]
+    places = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    graph = extract(forward.graph.nodes, places, [*outputs[: traced.results], *kept], draws=False)
+    wider = run_graph(make_module(graph, traced.constants, "Linked"))
+    whole = tools.trace(wider, inputs)
+    if whole is None or not _is_plain(whole):
+        return None
+    apply = _make_function(_Gradients(wider, inputs, whole, tools))
+    return lambda *values: apply(*values)[: traced.results]
+
+
+def _is_plain(traced: Traced) -> bool:
+    """Whether the results are new tensors, whatever the inputs are, and nothing else happens."""
+    odd = (traced.copied_inputs, traced.flipped_inputs, traced.view_results, traced.random, traced.autocast)
+    fresh = all(
+        row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(traced.effects.rows)
+    )
+    return traced.training and fresh and not traced.effects.mutations and not any(odd)
+
+
+@final
+class _Gradients:
+    """The gradients of a program from its inputs, its results and tangents: code for each question."""
+
+    def __init__(self, program: Program, inputs: Sequence[Any], whole: Traced, tools: Tools) -> None:
+        self.program, self.whole, self.tools = program, whole, tools
+        self.examples = [x.detach().requires_grad_(x.requires_grad) for x in inputs]
+        joint = whole.graph
+        places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
+        graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], draws=False)
+        self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
+        self.lock = threading.RLock()
+        self.modules: dict[Asked, tuple[GraphModule, list[int]]] = {}
+        self.plain: dict[Asked, Boxed] = {}
+        self.differentiable: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def module(self, asked: Asked) -> tuple[GraphModule, list[int]]:
+        """(inputs, results, tangents) -> gradients, as a graph, and which gradients these are."""
+        if asked not in self.modules:
+            part = self.tools.trace(self.program, self.examples, asked.tangents)
+            assert part is not None, "some tangents of a program that has them all"
+            nodes = list(part.graph.nodes)
+            places = [node for node in nodes if node.op == "placeholder"]
+            primals, tangents = places[: len(part.inputs)], places[len(part.inputs) :]
+            outputs = flat_outputs(part.graph)
+            given = [*primals, *outputs[: part.results], *tangents]
+            made = {bit: node for bit, node in enumerate(outputs[part.results :]) if isinstance(node, Node)}
+            wanted = [bit for bit in made if asked.gradients >> bit & 1]
+            behind = [node for node in nodes if node.meta.get("is_backward")]
+            graph = extract(behind, given, [made[bit] for bit in wanted], draws=False)
+            self.modules[asked] = make_module(graph, part.constants, "Gradients"), wanted
+        return self.modules[asked]
+
+    def run(self, asked: Asked, values: list[Any]) -> list[Any]:
+        """The gradients, None for those not wanted; with a history where grad mode is on."""
+        results: list[Any] = [None] * len(self.whole.differentiable)
+        made = self._run(asked, values)
+        for bit, gradient in zip(self.modules[asked][1], made, strict=True):
+            results[bit] = gradient
+        return results
+
+    def _run(self, asked: Asked, values: list[Any]) -> Sequence[Any]:
+        if not torch.is_grad_enabled():
+            with self.lock:
+                if asked not in self.plain:
+                    self.plain[asked] = self.tools.code(self.module(asked)[0])
+            return self.plain[asked](values)
+        key = (asked, *(value.requires_grad for value in values))
+        with self.lock:
+            if key not in self.differentiable:
+                self.differentiable[key] = self._differentiable(asked, values)
+        return self.differentiable[key](*values)
+
+    def _differentiable(self, asked: Asked, values: Sequence[Any]) -> Callable[..., Any]:
+        module, _ = self.module(asked)
+        program = run_graph(module)
+        traced = self.tools.trace(program, values)
+        return module if traced is None else self.tools.compile(program, traced)
+
+
+def _make_function(gradients: _Gradients) -> Callable[..., Any]:
+    """``apply`` of the autograd function of a program."""
+    places = Places(gradients.whole)
+    constant, forward = places.constant, gradients.forward
+
+    class LinkedFunction(torch.autograd.Function):
+        """A compiled graph that keeps its inputs and results, and nothing else, for its gradients."""
+
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            """Run the forward."""
+            ctx.set_materialize_grads(False)
+            outputs = tuple(forward(list(args)))
+            ctx.save_for_backward(*args, *outputs)
+            if constant:
+                ctx.mark_non_differentiable(*[outputs[k] for k in constant])
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            """Compute the gradients that are wanted."""
+            present, tangents = places.gather(grads, None)
+            if not present:
+                return (None,) * places.inputs
+            asked = Asked(present, places.wanted(ctx.next_functions))
+            return places.scatter(gradients.run(asked, [*ctx.saved_tensors, *tangents]), present)
+
+    return super(torch.autograd.Function, LinkedFunction).apply
