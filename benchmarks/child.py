@@ -126,7 +126,7 @@ def steady(
             continue
         answers[engine] = {"status": "ok" if error <= 1 else "wrong", "distance": error}
         calls[engine] = lambda program=program, compiled=compiled: program.run(compiled)
-    floor, args = CASES[case_name].floor, CASES[case_name].program(mode).args
+    floor, args = CASES[case_name].floor, program.args  # the memory of the last engine: where it lies matters
     if floor is not None:
         answers["copy"] = {"status": "ok"}
         calls["copy"] = lambda: floor(*args)

@@ -106,3 +106,17 @@ def test_fingerprints_differ():
     assert len(marks) == 1 + 25 + 1 + 3
     with pytest.raises(TypeError):
         _native.fingerprint(3, 4)
+
+
+def test_weights_are_packed_for_the_sizes_at_hand():
+    """oneDNN chooses the format by the sizes of the image; for others it may be very slow."""
+    convolution = PackedConvolution(((1, 1), (1, 1), (1, 1), 1))
+    packed = []
+    pack = convolution._pack
+    convolution._pack = lambda *given: packed.append(tuple(given[-1])) or pack(*given)
+    weight = torch.randn(8, 3, 3, 3)
+    images = {n: torch.randn(2, 3, n, n).to(memory_format=torch.channels_last) for n in (8, 9, 10)}
+    for n in (8, 9, 10, 9, 8, 8, 9, 8, 10, 10, 8, 10):  # what comes twice in a row is packed for
+        expected = torch.conv2d(images[n], weight, padding=1)
+        torch.testing.assert_close(convolution(images[n], weight, None), expected, rtol=1e-4, atol=1e-5)
+    assert packed == [(2, 3, 8, 8), (2, 3, 10, 10)]

@@ -28,22 +28,24 @@ class PackedConvolution:
         stride, padding, dilation, groups = map(_listed, spec)
         self._plain = (stride, padding, dilation, False, [0] * len(stride), groups)
         self._packed = (padding, stride, dilation, groups)
-        self._state: tuple[int, Any] = (-1, None)  # replaced as one: threads see old or new
+        self._state: tuple[Any, int, Any] = (None, -1, None)  # replaced as one: threads see old or new
+        self._last: Any = None  # the sizes of the call before
         self._calls = self._changes = 0
         self._pack = torch.ops.mkldnn._reorder_convolution_weight.default._op
         self._run = torch.ops.mkldnn._convolution_pointwise.default._op
 
     def __call__(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Convolve; a weight that keeps changing is not packed again, and none is for a first result."""
+        """Convolve; a weight that keeps changing is not packed again, and none is for sizes that come once."""
         self._calls += 1
-        if self._calls == 1 or (self._changes > PATIENCE and self._changes * 2 > self._calls):
+        sizes, (packed_for, known, packed) = x.shape, self._state
+        again, self._last = sizes == self._last, sizes
+        if not (again or sizes == packed_for) or (self._changes > PATIENCE and self._changes * 2 > self._calls):
             return torch.ops.aten.convolution.default._op(x, weight, bias, *self._plain)
         mark = _native.fingerprint(weight, weight.nbytes)
-        known, packed = self._state
-        if known != mark:
-            self._changes += 1
-            packed = self._pack(weight.detach(), *self._packed, list(x.shape))
-            self._state = (mark, packed)
+        if known != mark or sizes != packed_for:  # oneDNN chooses the format by the sizes: for others it may be slow
+            self._changes += known != mark
+            packed = self._pack(weight.detach(), *self._packed, list(sizes))
+            self._state = (sizes, mark, packed)
         return self._run(x, packed, bias, *self._packed, "none", [], "")
 
 
