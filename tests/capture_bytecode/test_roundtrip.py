@@ -66,7 +66,7 @@ def test_keyword_names_are_on_the_call() -> None:
 def test_every_opcode_has_a_stack_effect() -> None:
     machinery = {"CACHE", "EXTENDED_ARG"}
     for name in set(dis.opmap) - machinery:
-        normal = dialect._NORMAL[dis.opmap[name]]
+        normal = dialect.NORMAL[dis.opmap[name]]
         for arg in (2, 3):
             for jumps in (False, True):
                 popped, pushed = dialect.effect(normal, arg, jumps=jumps)

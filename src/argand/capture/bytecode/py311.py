@@ -1,7 +1,8 @@
 """capture.bytecode.py311: CPython 3.11's bytecode to the normal form, and the facts to write it back.
 
 In: a code object.  Out: its `Instruction`s.  Everything that is true of 3.11 only is in this file; a new Python
-version is a new module with the same public names (`read`, `raw_name`, `CACHES`, `call_of_local`, `effect`).
+version is a new module with the same public names (`read`, `raw_name`, `CACHES`, `NORMAL`, `call_of_local`,
+`effect`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _FORWARD: Final = {
 _RAW_BACKWARD: Final = {normal: raw for raw, normal in _BACKWARD.items()}
 _RAW_FORWARD: Final = {normal: raw for raw, normal in _FORWARD.items()}
 
-_NORMAL: Final = tuple(_BACKWARD.get(name) or _FORWARD.get(name) or name for name in NAMES)
+# The name in the normal form, by opcode.
+NORMAL: Final = tuple(_BACKWARD.get(name) or _FORWARD.get(name) or name for name in NAMES)
 _DIRECTION: Final = tuple(-1 if n in _BACKWARD else 1 if n in _FORWARD else 0 for n in NAMES)
 _HAVE_ARGUMENT: Final = opcode.HAVE_ARGUMENT
 _EXTENDED_ARG: Final = CODES["EXTENDED_ARG"]
@@ -110,7 +112,7 @@ def read(code: CodeType) -> tuple[Instruction, ...]:
             keywords = ()
         argument = arg if op >= _HAVE_ARGUMENT else None
         place = tuple.__new__(Positions, positions[offset >> 1])  # twice as fast as Positions(...)
-        found.append(Instruction(len(found), _NORMAL[op], argument, value, offset, place))
+        found.append(Instruction(len(found), NORMAL[op], argument, value, offset, place))
     _resolve(code, raw, found, index_at)
     return tuple(found)
 
@@ -198,11 +200,7 @@ _BY_ARGUMENT: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
     "CALL_FUNCTION_EX": lambda arg: (3 + (arg & 1), 1),
     "UNPACK_SEQUENCE": lambda arg: (1, arg),
     "UNPACK_EX": lambda arg: (1, (arg & 0xFF) + (arg >> 8) + 1),
-    "BUILD_TUPLE": lambda arg: (arg, 1),
-    "BUILD_LIST": lambda arg: (arg, 1),
-    "BUILD_SET": lambda arg: (arg, 1),
-    "BUILD_STRING": lambda arg: (arg, 1),
-    "BUILD_SLICE": lambda arg: (arg, 1),
+    **{f"BUILD_{what}": lambda arg: (arg, 1) for what in ("TUPLE", "LIST", "SET", "STRING", "SLICE")},
     "BUILD_MAP": lambda arg: (2 * arg, 1),
     "BUILD_CONST_KEY_MAP": lambda arg: (arg + 1, 1),
     "FORMAT_VALUE": lambda arg: (2 if arg & 4 else 1, 1),

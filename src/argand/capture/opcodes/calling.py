@@ -191,12 +191,6 @@ def send(frame: Frame, ins: Instruction) -> int | None:
     return None
 
 
-_NAMED: Final = (
-    call, call_function_ex, make_function, load_build_class, before_with, with_except_start, push_exc_info,
-    pop_except, check_exc_match, reraise, raise_varargs, load_assertion_error, return_generator, yield_value,
-    get_yield_from_iter, send,
-)  # fmt: skip
-TABLE: Final = {handler.__name__.upper(): handler for handler in _NAMED}
 # Asynchronous code and exception groups are left to Python.
 REFUSED: Final = (
     "CHECK_EG_MATCH PREP_RERAISE_STAR BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE ASYNC_GEN_WRAP"

@@ -221,17 +221,10 @@ def format_value(frame: Frame, ins: Instruction) -> None:
     frame.stack[-take:] = (value,)
 
 
-_NAMED: Final = (
-    is_op, contains_op, unary_not, binary_subscr,
-    store_subscr, delete_subscr, build_tuple, build_list, build_set, build_map, build_const_key_map, build_string,
-    build_slice, list_append, set_add, map_add, list_extend, set_update, dict_update, dict_merge, list_to_tuple,
-    unpack_sequence, unpack_ex, format_value,
-)  # fmt: skip
 TABLE: Final = {
     "BINARY_OP": _binary(operate.BINARY),
     "COMPARE_OP": _binary(operate.COMPARE),
     "UNARY_NEGATIVE": _unary(operator.neg, "__neg__"),
     "UNARY_POSITIVE": _unary(operator.pos, "__pos__"),
     "UNARY_INVERT": _unary(operator.invert, "__invert__"),
-    **{handler.__name__.upper(): handler for handler in _NAMED},
 }

@@ -142,10 +142,6 @@ def _matched(frame: Frame, subject: Any, kind: Any, names: Any, count: int) -> A
     return tuple(values)
 
 
-_NAMED: Final = (
-    pop_top, push_null, copy, swap, jump, get_iter, for_iter, return_value, get_len, match_mapping,
-    match_sequence, match_keys, match_class,
-)  # fmt: skip
 TABLE: Final = {
     **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
     "COPY_FREE_VARS": nothing,
@@ -156,5 +152,4 @@ TABLE: Final = {
     "POP_JUMP_IF_NOT_NONE": _pop_jump_none(when=False),
     "JUMP_IF_FALSE_OR_POP": _jump_or_pop(when=False),
     "JUMP_IF_TRUE_OR_POP": _jump_or_pop(when=True),
-    **{handler.__name__.upper(): handler for handler in _NAMED},
 }

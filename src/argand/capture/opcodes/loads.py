@@ -213,15 +213,6 @@ def import_from(frame: Frame, ins: Instruction) -> None:
     frame.stack.append(value)
 
 
-_NAMED: Final = (
-    load_const, load_fast, store_fast, delete_fast, make_cell, load_closure, load_deref, store_deref, delete_deref,
-    load_global, load_name, load_classderef, setup_annotations, store_global, delete_global, load_attr, load_method, store_attr, delete_attr, import_name,
-    import_from,
-)  # fmt: skip
-TABLE: Final = {
-    "STORE_NAME": store_fast,
-    "DELETE_NAME": delete_fast,
-    **{handler.__name__.upper(): handler for handler in _NAMED},
-}
+TABLE: Final = {"STORE_NAME": store_fast, "DELETE_NAME": delete_fast}  # others have their instruction's name
 # Only modules and the interactive prompt use these; such code is never a captured frame.
 REFUSED: Final = "IMPORT_STAR PRINT_EXPR"

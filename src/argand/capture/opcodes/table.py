@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from argand.capture.bytecode import Instruction
+from argand.capture.bytecode.version import dialect
 from argand.capture.opcodes import calling, containers, control, loads
 from argand.support.errors import Break, CaptureBreak
 
@@ -17,6 +19,17 @@ def refuse(frame: Frame, ins: Instruction) -> None:
     raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
 
 
-HANDLED: Final[dict[str, Any]] = {**loads.TABLE, **containers.TABLE, **control.TABLE, **calling.TABLE}
+def _named(family: ModuleType) -> dict[str, FunctionType]:
+    """The functions of a family that have the name of an instruction."""
+    own = {name.upper(): value for name, value in vars(family).items() if isinstance(value, FunctionType)}
+    return {name: handler for name, handler in own.items() if name in dialect.NORMAL}
+
+
+HANDLED: Final[dict[str, Any]] = {
+    **{name: handler for family in (loads, containers, control, calling) for name, handler in _named(family).items()},
+    **loads.TABLE,
+    **containers.TABLE,
+    **control.TABLE,
+}
 REFUSED: Final[dict[str, Any]] = dict.fromkeys([*loads.REFUSED.split(), *calling.REFUSED.split()], refuse)
 HANDLERS: Final[dict[str, Any]] = {**HANDLED, **REFUSED}
