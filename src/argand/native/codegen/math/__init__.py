@@ -17,52 +17,30 @@ from argand.native.codegen.math.builder import Body, Element, Text, Value, symbo
 Writer = Callable[..., Value]
 
 
-_WRITERS: Final[dict[str, tuple[int, Writer]]] = {
-    "exp": (1, exponential.exp),
-    "exp2": (1, exponential.exp2),
-    "expm1": (1, exponential.expm1),
-    "sigmoid": (1, exponential.sigmoid),
-    "silu": (1, exponential.silu),
-    "gelu_tanh": (1, exponential.gelu_tanh),
-    "softplus": (1, exponential.softplus),
-    "tanh": (1, exponential.tanh),
-    "sinh": (1, exponential.sinh),
-    "cosh": (1, exponential.cosh),
-    "log": (1, logarithm.log),
-    "log2": (1, logarithm.log2),
-    "log10": (1, logarithm.log10),
-    "log1p": (1, logarithm.log1p),
-    "asinh": (1, logarithm.asinh),
-    "acosh": (1, logarithm.acosh),
-    "atanh": (1, logarithm.atanh),
-    "sin": (1, trigonometric.sin),
-    "cos": (1, trigonometric.cos),
-    "tan": (1, trigonometric.tan),
-    "sin_large": (1, trigonometric.sin_large),
-    "cos_large": (1, trigonometric.cos_large),
-    "tan_large": (1, trigonometric.tan_large),
-    "asin": (1, trigonometric.asin),
-    "acos": (1, trigonometric.acos),
-    "atan": (1, trigonometric.atan),
-    "atan2": (2, trigonometric.atan2),
-    "pow": (2, power.power),
-    "rsqrt": (1, power.rsqrt),
-    "erf": (1, error.erf),
-    "erfc": (1, error.erfc),
-    "gelu": (1, error.gelu),
+# Each is written by the function of its name.
+_FAMILIES: Final = {
+    exponential: "exp exp2 expm1 sigmoid silu gelu_tanh softplus tanh sinh cosh",
+    logarithm: "log log2 log10 log1p asinh acosh atanh",
+    trigonometric: "sin cos tan asin acos atan atan2",
+    power: "pow rsqrt",
+    error: "erf erfc gelu",
 }
 # What is only called for arguments that hardly occur: not inlined, and not for others to call.
-_RARE: Final = frozenset({"sin_large", "cos_large", "tan_large"})
-SUPPORTED: Final = frozenset(_WRITERS) - _RARE
+_RARE: Final[dict[str, Writer]] = {f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")}
+_WRITERS: Final[dict[str, Writer]] = {
+    **{name: getattr(family, name) for family, names in _FAMILIES.items() for name in names.split()},
+    **_RARE,
+}
+_BINARY: Final = frozenset({"atan2", "pow"})
+SUPPORTED: Final = frozenset(_WRITERS.keys() - _RARE.keys())
 
 
 @functools.cache
 def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     """The declarations and definitions that a call of `name` needs, callees first."""
-    arity, write = _WRITERS[name]
     body = Body(element, lanes)
-    names = ["%x", "%y"][:arity]
-    result = write(body, *(Value(body, argument, element) for argument in names))
+    names = ["%x", "%y"] if name in _BINARY else ["%x"]
+    result = _WRITERS[name](body, *(Value(body, argument, element) for argument in names))
     vector = body.vector(element)
     parameters = ", ".join(f"{vector} {argument}" for argument in names)
     symbol = symbol_of(name, element, lanes)

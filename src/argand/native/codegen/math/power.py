@@ -39,7 +39,7 @@ def exp2_double(body: Body, y: Value) -> Value:
     return body.float_of(body.bits_of(value).integer("add", exponent))
 
 
-def power(body: Body, x: Value, y: Value) -> Value:
+def pow(body: Body, x: Value, y: Value) -> Value:
     """Float: 2^(y log2|x|) in double, rounded once. Double: the C library, lane by lane."""
     if body.element == "double":
         return body.each_lane("pow", x, y)

@@ -7,6 +7,7 @@ that (1e5 in float, 1e8 in double) the C library is asked, lane by lane.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -87,23 +88,13 @@ def tan(body: Body, x: Value) -> Value:
     return body.unless_any(_is_large(body, x), value, "tan_large", x)
 
 
-def _libm(body: Body, name: str, x: Value) -> Value:
-    return body.each_lane(name + "f" if body.element == "float" else name, x)
+def by_libm(name: str) -> Callable[[Body, Value], Value]:
+    """A function of anything, however large, by the C library."""
 
+    def write(body: Body, x: Value) -> Value:
+        return body.each_lane(name + "f" if body.element == "float" else name, x)
 
-def sin_large(body: Body, x: Value) -> Value:
-    """Sine of anything."""
-    return _libm(body, "sin", x)
-
-
-def cos_large(body: Body, x: Value) -> Value:
-    """Cosine of anything."""
-    return _libm(body, "cos", x)
-
-
-def tan_large(body: Body, x: Value) -> Value:
-    """Tangent of anything."""
-    return _libm(body, "tan", x)
+    return write
 
 
 def _arc_tail(body: Body, z: Value) -> Value:
