@@ -75,10 +75,7 @@ def mangled(kind: str) -> str:
 def number(element: str, value: bool | int | float) -> str:
     """A scalar constant."""
     if element in ("float", "double"):
-        wide = float(value)
-        if element == "float":
-            wide = _as_float(wide)
-        return f"0x{struct.unpack('<Q', struct.pack('<d', wide))[0]:016X}"
+        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded(float(value), element)))[0]:016X}"
     if element == "i1":
         return "true" if value else "false"
     return str(int(value))
@@ -90,7 +87,10 @@ def splat(element: str, lanes: int, value: bool | int | float) -> str:
     return scalar if lanes == 1 else f"splat ({element} {scalar})"
 
 
-def _as_float(value: float) -> float:
+def rounded(value: float, element: str) -> float:
+    """The nearest number of a floating type."""
+    if element == "double":
+        return value
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:

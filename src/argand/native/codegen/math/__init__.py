@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
-from argand.native.codegen.math.builder import Body, Element, Text, Value, symbol_of
+from argand.native.codegen.math.builder import Body, Element, Value, symbol_of
+from argand.native.codegen.text import Text, vector
 
 Writer = Callable[..., Value]
 
@@ -41,12 +42,12 @@ def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     body = Body(element, lanes)
     names = ["%x", "%y"] if name in _BINARY else ["%x"]
     result = _WRITERS[name](body, *(Value(body, argument, element) for argument in names))
-    vector = body.vector(element)
-    parameters = ", ".join(f"{vector} {argument}" for argument in names)
+    kind = vector(element, lanes)
+    parameters = ", ".join(f"{kind} {argument}" for argument in names)
     symbol = symbol_of(name, element, lanes)
     inline = "noinline cold" if name in _RARE else "alwaysinline"
-    head = f"define internal {vector} {symbol}({parameters}) {inline} nounwind {{\nentry:"
-    text = "\n".join([head, *body.lines, f"  ret {vector} {result.text}", "}"])
+    head = f"define internal {kind} {symbol}({parameters}) {inline} nounwind {{\nentry:"
+    text = "\n".join([head, *body.lines, f"  ret {kind} {result.text}", "}"])
     found: dict[str, None] = {}
     for callee in body.needed:
         found.update(dict.fromkeys(definitions(callee, element, lanes)))
@@ -59,6 +60,6 @@ def emit(name: str, text: Text, args: Sequence[str], element: Element, lanes: in
     """Append a call of `name` (one of SUPPORTED) to `text`; the name of its result."""
     for definition in definitions(name, element, lanes):
         text.declare(definition)
-    vector = element if lanes == 1 else f"<{lanes} x {element}>"
-    operands = ", ".join(f"{vector} {argument}" for argument in args)
-    return text.value(f"call {vector} {symbol_of(name, element, lanes)}({operands})")
+    kind = vector(element, lanes)
+    operands = ", ".join(f"{kind} {argument}" for argument in args)
+    return text.value(f"call {kind} {symbol_of(name, element, lanes)}({operands})")

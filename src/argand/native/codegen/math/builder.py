@@ -7,38 +7,14 @@ scalar or vector. Floating-point operations are exactly the ones written: no fas
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, final
+from typing import Literal, final
+
+from argand.native.codegen.text import mangled, splat, vector
 
 Element = Literal["float", "double"]
 Number = float | int
-
-
-class Text(Protocol):
-    """What the caller's text must offer (native.codegen.text)."""
-
-    def value(self, instruction: str) -> str:
-        """Append an instruction; the name of its result."""
-        ...
-
-    def declare(self, text: str) -> None:
-        """Add a declaration or definition to the module, once."""
-        ...
-
-
-def rounded(value: float, element: Element) -> float:
-    """The nearest number of the element type."""
-    if element == "double":
-        return value
-    return float(struct.unpack("f", struct.pack("f", value))[0])
-
-
-def float_text(value: float, element: Element) -> str:
-    """A constant as LLVM writes it: the bits of a double, rounded to the element type first."""
-    (bits,) = struct.unpack("Q", struct.pack("d", rounded(value, element)))
-    return f"0x{bits:016X}"
 
 
 @final
@@ -116,12 +92,11 @@ class Body:
 
     def vector(self, element: str) -> str:
         """The LLVM type of `lanes` elements."""
-        return element if self.lanes == 1 else f"<{self.lanes} x {element}>"
+        return vector(element, self.lanes)
 
     def suffix(self, element: str) -> str:
         """How intrinsic names end: f32, v8f32, v4i64."""
-        short = {"float": "f32", "double": "f64"}.get(element, element)
-        return short if self.lanes == 1 else f"v{self.lanes}{short}"
+        return mangled(self.vector(element))
 
     def line(self, instruction: str, element: str) -> Value:
         """Append an instruction; its result."""
@@ -132,11 +107,7 @@ class Body:
     def constant(self, value: Number, element: str | None = None) -> Value:
         """The same constant in all lanes."""
         kind = element or self.element
-        if kind in ("float", "double"):
-            text = float_text(float(value), "float" if kind == "float" else "double")
-        else:
-            text = str(int(value))
-        return Value(self, text if self.lanes == 1 else f"splat ({kind} {text})", kind)
+        return Value(self, splat(kind, self.lanes, value), kind)
 
     def _operand(self, value: Value | Number, element: str) -> Value:
         return value if isinstance(value, Value) else self.constant(value, element)
@@ -279,5 +250,4 @@ class Body:
 
 def symbol_of(name: str, element: Element, lanes: int) -> str:
     """The LLVM name of a library function."""
-    short = "f32" if element == "float" else "f64"
-    return f"@argand.{name}.{short}" if lanes == 1 else f"@argand.{name}.v{lanes}{short}"
+    return f"@argand.{name}.{mangled(vector(element, lanes))}"

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Final
 
 from argand.native.codegen.math import definitions
-from argand.native.codegen.math.builder import Body, Element, Text, Value
+from argand.native.codegen.math.builder import Body, Element, Value
 from argand.native.codegen.math.trigonometric import bounded_cos
-
-KINDS: Final = ("bits", "uniform", "normal")
+from argand.native.codegen.text import Text
 
 
 def _keys(body: Body) -> tuple[Value, Value]:

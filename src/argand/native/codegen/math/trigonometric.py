@@ -12,8 +12,9 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import Body, Value, rounded
+from argand.native.codegen.math.builder import Body, Value
 from argand.native.codegen.math.exponential import format_of
+from argand.native.codegen.text import rounded
 
 _PI: Final = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
 
