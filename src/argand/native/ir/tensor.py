@@ -11,12 +11,14 @@ input, which affine form of its own coordinates d0, d1, ... reads it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, TypeVar, final
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, Shape
+
+Item = TypeVar("Item")
 
 
 class Kind(enum.Enum):
@@ -189,7 +191,7 @@ class Graph:
         layouts: Mapping[Node, Shape] | None = None,
     ) -> Graph:
         """A graph with exactly the nodes its effects and outputs need, in topological order."""
-        nodes = topological(roots_of(effects, outputs))
+        nodes = topological(roots_of(effects, outputs), lambda node: node.inputs)
         return Graph(inputs, outputs, effects, layouts or {}, nodes)
 
 
@@ -204,17 +206,17 @@ def roots_of(effects: Iterable[Node], results: Iterable[object]) -> list[Node]:
     return [*drawn, *(n for n in nodes if isinstance(n, Node)), *written]
 
 
-def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
-    """All nodes the roots need, inputs before users."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+def topological(roots: Iterable[Item], needs: Callable[[Item], Sequence[Item]]) -> tuple[Item, ...]:
+    """All that the roots need, each after what it needs itself."""
+    order: list[Item] = []
+    seen: set[Item] = set()
+    stack: list[tuple[Item, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
-        node, done = stack.pop()
+        item, done = stack.pop()
         if done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((i, False) for i in reversed(node.inputs) if i not in seen)
+            order.append(item)
+        elif item not in seen:
+            seen.add(item)
+            stack.append((item, True))
+            stack.extend((need, False) for need in reversed(needs(item)) if need not in seen)
     return tuple(order)

@@ -7,7 +7,7 @@ concatenations, sources of gathers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -15,7 +15,7 @@ import torch
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of
+from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of, topological
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
 from argand.native.schedule.strides import apart, dense, same_layout, strided
 
@@ -51,6 +51,10 @@ class Demand:
     def inputs(self, node: Node) -> tuple[Node, ...]:
         """Data inputs of a node, as the schedule sees them."""
         return self.operands.get(node, node.inputs)
+
+    def needs(self, node: Node) -> tuple[Node, ...]:
+        """What must be there before a node: its inputs, and a write that it must follow."""
+        return (*self.inputs(node), *([self.after[node]] if node in self.after else []))
 
     def strides(self, node: Node) -> Shape | None:
         """Strides of a node that has or may get memory of its own."""
@@ -90,7 +94,7 @@ def find_demand(graph: Graph) -> Demand:
         elif node.kind is Kind.REGION:
             _pieces(demand, node)
     demand.outputs = _outputs(demand, build)
-    demand.nodes = _order(demand, [*roots_of(graph.effects, demand.outputs), *demand.writes])
+    demand.nodes = topological([*roots_of(graph.effects, demand.outputs), *demand.writes], demand.needs)
     return demand
 
 
@@ -256,21 +260,3 @@ def _pieces(demand: Demand, node: Node) -> None:
             demand.after[copy] = copies[0]
         copies.append(copy)
     demand.operands[node] = tuple(copies)
-
-
-def _order(demand: Demand, roots: Iterable[Node]) -> tuple[Node, ...]:
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            inputs = demand.inputs(node)
-            if node in demand.after:
-                inputs = (*inputs, demand.after[node])
-            stack.extend((i, False) for i in reversed(inputs) if i not in seen)
-    return tuple(order)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from argand.native.ir.affine import Affine, NotAffine
-from argand.native.ir.tensor import OPS, Kind, Node
+from argand.native.ir.tensor import OPS, Kind, Node, topological
 from argand.native.ir.types import DType, numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Group, unify, variables_of
@@ -91,10 +91,7 @@ class _Fuser:
 
     def sources(self, node: Node) -> list[Node]:
         """What must be computed before a node, views looked through."""
-        inputs = list(self.demand.inputs(node))
-        if node in self.demand.after:
-            inputs.append(self.demand.after[node])
-        return [source_of(i) for i in inputs]
+        return [source_of(need) for need in self.demand.needs(node)]
 
     def visit(self, node: Node) -> None:
         if node.kind in (Kind.LEAF, Kind.VIEW):
@@ -423,8 +420,6 @@ class _Fuser:
 
     def running_order(self) -> tuple[Group, ...]:
         """Groups so that each runs after what it reads; ties in program order."""
-        order: list[Group] = []
-        done: set[Group] = set()
         needs: dict[Group, list[Group]] = {group: [] for group in self.groups}
         for node in self.demand.nodes:
             group = self.group_of.get(node)
@@ -436,13 +431,5 @@ class _Fuser:
                     needs[group].append(other)
         for group, earlier in self.waits.items():
             needs[group].extend(earlier)
-        stack = [(self.group_of[node], False) for node in reversed(self.demand.nodes) if node in self.group_of]
-        while stack:
-            group, ready = stack.pop()
-            if ready:
-                order.append(group)
-            elif group not in done:
-                done.add(group)
-                stack.append((group, True))
-                stack.extend((n, False) for n in reversed(needs[group]) if n not in done)
-        return tuple(order)
+        groups = (self.group_of[node] for node in self.demand.nodes if node in self.group_of)
+        return topological(groups, needs.__getitem__)
