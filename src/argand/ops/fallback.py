@@ -7,6 +7,7 @@ sympy, which is why rows exist; also the road of operators from ``torch.library`
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -102,10 +103,7 @@ def _extent(value: TensorType) -> int:
 def elements(value: Any) -> int:
     """How many elements the tensors of a frozen value have."""
     if isinstance(value, TensorType):
-        total = 1
-        for size in value.shape:
-            total *= size
-        return total
+        return math.prod(value.shape)
     if isinstance(value, tuple):
         return sum(map(elements, value))
     return 0

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
@@ -103,7 +104,4 @@ def at_least(size: Size, other: Size) -> bool:
 
 def numel(shape: Shape) -> Size:
     """Number of elements."""
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+    return math.prod(shape)

@@ -11,6 +11,7 @@ them, when rows stay rows, and when no path leaves the new group and comes back.
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, field
 from typing import final
 
@@ -268,13 +269,8 @@ class _Fuser:
                 binding.update(zip(mine, same[0], strict=True))
 
     def _too_few_rows(self, rows: frozenset[int], variables: frozenset[int]) -> bool:
-        outer = inner = 1
-        for var in variables:
-            if var in rows:
-                outer *= self.extents[var]
-            else:
-                inner *= self.extents[var]
-        return outer < SMALL_OUTER and outer * inner >= LARGE_INNER
+        outer, whole = (math.prod(self.extents[var] for var in part) for part in (variables & rows, variables))
+        return outer < SMALL_OUTER and whole >= LARGE_INNER
 
     def _would_loop(self, group: Group, producer: Group) -> bool:
         """Whether some path leaves the two groups and comes back: it could run neither way."""

@@ -8,6 +8,7 @@ the same depth over the same variables are one loop.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
@@ -287,10 +288,7 @@ class _Nest:
         return fits and _weight(self.schedule, node) >= 4
 
     def _row_length(self, inner: Variables) -> int:
-        length = 1
-        for var in inner:
-            length *= self.extents[var]
-        return length
+        return math.prod(self.extents[var] for var in inner)
 
     def _row_index(self, inner: Variables) -> Affine:
         index, step = Affine(), 1

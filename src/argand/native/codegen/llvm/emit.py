@@ -164,9 +164,7 @@ class _Emitter:
 
     def _work(self, total: int) -> int:
         """Rough count of vector instructions per unit."""
-        elements = 1
-        for _, extent in self.kernel.outer:
-            elements *= extent
+        elements = math.prod(extent for _, extent in self.kernel.outer)
 
         def inside(block: Block) -> int:
             cost = 0
