@@ -39,20 +39,10 @@ def _fold(build: Builder, node: Node) -> Node | None:
         return None
     try:
         value = _OPS[node.op](*(i.attribute for i in node.inputs))
+        if node.dtype is DType.F32:
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
     except (ZeroDivisionError, ValueError, OverflowError):
         return None
     if node.dtype is DType.I64 and not -(2**63) <= value < 2**63:
         return None
-    if node.dtype is DType.F32:
-        rounded = _single(value)
-        if rounded is None:
-            return None
-        value = rounded
     return build.constant(value, node.dtype, node.shape)
-
-
-def _single(value: float) -> float | None:
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return None
