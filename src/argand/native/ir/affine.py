@@ -6,7 +6,7 @@ rewrites or fail with ``NotAffine``, which names the variable to split.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -102,6 +102,14 @@ class Affine:
         if self.constant or not parts:
             parts.append(str(self.constant))
         return " + ".join(parts)
+
+
+def linear(forms: Iterable[Affine], strides: Iterable[int], offset: int = 0) -> Affine:
+    """The index of an element: ``offset + sum(form * stride)``."""
+    index = Affine(offset)
+    for form, stride in zip(forms, strides, strict=True):
+        index = index + form.scale(stride)
+    return index
 
 
 def _split_for(rest: list[tuple[Var, int]], divisor: int, extents: Mapping[Var, int]) -> NotAffine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from argand.native.ir.affine import Affine, Var
+from argand.native.ir.affine import Affine, Var, linear
 from argand.native.ir.tensor import Kind, Node
 from argand.native.ir.types import Shape, contiguous_strides
 
@@ -25,10 +25,8 @@ def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var,
     if view.op == "view":
         forms: Any = view.attribute
         values = dict(enumerate(coordinates))
-        return tuple(_substitute(form, values) for form in forms)
-    linear = Affine()
-    for form, stride in zip(coordinates, contiguous_strides(view.shape), strict=True):
-        linear = linear + form.scale(stride)
+        return tuple(form.substitute(values) for form in forms)
+    index = linear(coordinates, contiguous_strides(view.shape))
     result: list[Affine] = []
     sizes = view.inputs[0].shape
     for position in range(len(sizes) - 1, -1, -1):
@@ -36,19 +34,12 @@ def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var,
             result.append(_ZERO)
             continue
         if all(size == 1 for size in sizes[:position]):
-            result.append(linear)
-            linear = _ZERO
+            result.append(index)
+            index = _ZERO
             continue
-        linear, rest = linear.divide(sizes[position], extents)
+        index, rest = index.divide(sizes[position], extents)
         result.append(rest)
     return tuple(reversed(result))
-
-
-def _substitute(form: Affine, values: Mapping[Var, Affine]) -> Affine:
-    result = Affine(form.constant)
-    for var, coefficient in form.terms:
-        result = result + values[var].scale(coefficient)
-    return result
 
 
 def through_views(node: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> tuple[Node, Coordinates]:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
-from argand.native.ir.affine import Affine, NotAffine
+from argand.native.ir.affine import Affine, NotAffine, linear
 from argand.native.ir.loops import (
     Accumulate,
     Compute,
@@ -158,10 +158,7 @@ class _Nest:
         stage.statements.append(Store(_known(node), self._buffer(owner), index, value))
 
     def _linear(self, node: Node, coordinates: Coordinates) -> Affine:
-        index = Affine()
-        for form, stride in zip(coordinates, self.demand.strides(node) or (), strict=True):
-            index = index + form.scale(stride)
-        return index
+        return linear(coordinates, self.demand.strides(node) or ())
 
     # --- pulling values ----------------------------------------------------------------------
 
@@ -196,7 +193,8 @@ class _Nest:
         if node.kind is Kind.REDUCE:
             return self._reduce(node)
         if node.op == "copy":
-            return self._pull_input(node, coordinates, stage, 0)
+            ((source, place),) = reads(self.demand, node, coordinates, None)
+            return self._pull(source, place, stage)
         if node.kind is Kind.GATHER:
             return self._gather(node, coordinates, stage)
         again = self._from_earlier_loop(node, coordinates, stage)
@@ -207,10 +205,6 @@ class _Nest:
         operand = _known(node.inputs[-1] if node.op == "select" else node.inputs[0])
         compute = Compute(self._fresh(), _known(node), node.op, arguments, operand)
         return self._emit(stage, compute)
-
-    def _pull_input(self, node: Node, at: Coordinates, stage: Stage, position: int) -> ValueId:
-        value, place = reads(self.demand, node, at, None)[position]
-        return self._pull(value, place, stage)
 
     def _emit(self, stage: Stage, statement: Any) -> ValueId:
         stage.statements.append(statement)
@@ -228,11 +222,8 @@ class _Nest:
         place = strided(node, self._strides)
         if place is None:
             return None
-        index = Affine(place.offset)
-        for form, stride in zip(coordinates, place.strides, strict=True):
-            index = index + form.scale(stride)
-        buffer = self._buffer(place.leaf)
-        return self._emit(stage, Load(self._fresh(), _known(node), buffer, index))
+        index = linear(coordinates, place.strides, place.offset)
+        return self._emit(stage, Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
 
     def _from_earlier_loop(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
         """Reuse what an earlier loop over the same row computed, when that is cheaper."""
@@ -337,14 +328,12 @@ class _Nest:
     def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
         """A reshape whose loops do not split evenly: divide the linear index at run time."""
         source = view.inputs[0]
-        linear = Affine()
-        for form, stride in zip(coordinates, contiguous_strides(view.shape), strict=True):
-            linear = linear + form.scale(stride)
+        whole = linear(coordinates, contiguous_strides(view.shape))
         place = strided(source, self._strides)
         if place is None:
             raise InternalError("native.schedule", f"{source.op} is read through a hard reshape")
         i64 = DType.I64
-        rest = self._emit(stage, Coordinate(self._fresh(), linear))
+        rest = self._emit(stage, Coordinate(self._fresh(), whole))
         indirect: list[tuple[ValueId, int, int]] = []
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._fresh()
