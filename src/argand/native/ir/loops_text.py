@@ -11,25 +11,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
-from argand.native.ir.loops import (
-    Accumulate,
-    Block,
-    Compute,
-    Constant,
-    Coordinate,
-    Kernel,
-    Load,
-    Loop,
-    Statement,
-    Store,
-)
 from argand.native.ir.tensor_text import parse_affine
 from argand.native.ir.types import DType
 from argand.support.errors import InternalError
 
 
-def print_kernel(kernel: Kernel) -> str:
+def print_kernel(kernel: ir.Kernel) -> str:
     """The kernel as text."""
     outer = "".join(f" d{v}:{n}" for v, n in kernel.outer)
     vector = "" if kernel.vector is None else f" vector d{kernel.vector}"
@@ -38,10 +27,10 @@ def print_kernel(kernel: Kernel) -> str:
     return "\n".join([head, *_lines(kernel.body, 1)])
 
 
-def _lines(block: Block, depth: int) -> list[str]:
+def _lines(block: ir.Block, depth: int) -> list[str]:
     result: list[str] = []
     for statement in block:
-        if isinstance(statement, Loop):
+        if isinstance(statement, ir.Loop):
             vector = " vector" if statement.vector else ""
             vector += "" if statement.limit is None else f" limit [{statement.limit}]"
             result.append("  " * depth + f"for d{statement.var}:{statement.extent}{vector}")
@@ -51,24 +40,24 @@ def _lines(block: Block, depth: int) -> list[str]:
     return result
 
 
-def _statement(statement: Statement) -> str:
+def _statement(statement: ir.Statement) -> str:
     match statement:
-        case Constant(result, dtype, value):
+        case ir.Constant(result, dtype, value):
             return f"v{result} = constant {dtype.value} {value!r}"
-        case Coordinate(result, index):
+        case ir.Coordinate(result, index):
             return f"v{result} = coordinate [{index}]"
-        case Load(result, dtype, buffer, index, indirect, flag):
+        case ir.Load(result, dtype, buffer, index, indirect, flag):
             extra = "".join(f" + v{v}*{stride}<{bound}" for v, stride, bound in indirect)
             mark = f" flag b{flag}" if flag >= 0 else ""
             return f"v{result} = load {dtype.value} b{buffer}[{index}]{extra}{mark}"
-        case Compute(result, dtype, op, arguments, operand):
+        case ir.Compute(result, dtype, op, arguments, operand):
             listed = ", ".join(f"v{a}" for a in arguments)
             return f"v{result} = {op} {dtype.value} {operand.value}({listed})"
-        case Store(dtype, buffer, index, value):
+        case ir.Store(dtype, buffer, index, value):
             return f"store {dtype.value} b{buffer}[{index}] = v{value}"
-        case Accumulate(result, dtype, op, value, operand, position):
+        case ir.Accumulate(result, dtype, op, value, operand, position):
             return f"v{result} += {op} {dtype.value} {operand.value} v{value} at [{position}]"
-        case Loop():
+        case ir.Loop():
             raise InternalError("native.ir", "a loop is printed by its block")
 
 
@@ -82,7 +71,7 @@ _FORMS: Final = {
 }
 
 
-def parse_kernel(text: str) -> Kernel:
+def parse_kernel(text: str) -> ir.Kernel:
     """The kernel of a text; InternalError names the line that cannot be read."""
     head, *lines = [line for line in text.splitlines() if line.strip()]
     found = re.match(r"\s*kernel\((.*?)\) outer((?: d\d+:\d+)*)(?: vector d(\d+))?(.*)$", head)
@@ -94,11 +83,11 @@ def parse_kernel(text: str) -> Kernel:
     vector = None if found[3] is None else int(found[3])
     base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     body, _ = _parse_block(lines, 0, base)
-    return Kernel(buffers, outer, body, vector, scratch)
+    return ir.Kernel(buffers, outer, body, vector, scratch)
 
 
-def _parse_block(lines: list[str], at: int, indent: int) -> tuple[Block, int]:
-    result: list[Statement] = []
+def _parse_block(lines: list[str], at: int, indent: int) -> tuple[ir.Block, int]:
+    result: list[ir.Statement] = []
     while at < len(lines):
         line = lines[at]
         depth = len(line) - len(line.lstrip())
@@ -110,11 +99,11 @@ def _parse_block(lines: list[str], at: int, indent: int) -> tuple[Block, int]:
             at += 1
             continue
         body, at = _parse_block(lines, at + 1, indent + 2)
-        result.append(Loop(int(loop[1]), int(loop[2]), body, bool(loop[3])))
+        result.append(ir.Loop(int(loop[1]), int(loop[2]), body, bool(loop[3])))
     return tuple(result), at
 
 
-def _parse_statement(line: str) -> Statement:
+def _parse_statement(line: str) -> ir.Statement:
     for name, form in _FORMS.items():
         found = form.match(line)
         if found is not None:
@@ -122,25 +111,25 @@ def _parse_statement(line: str) -> Statement:
     raise InternalError("native.ir", f"cannot read {line!r}")
 
 
-def _made(name: str, *parts: str) -> Statement:
+def _made(name: str, *parts: str) -> ir.Statement:
     if name == "constant":
         dtype = DType(parts[1])
         kind = float if dtype.is_float else int
         value = parts[2] == "True" if dtype is DType.BOOL else kind(parts[2])
-        return Constant(int(parts[0]), dtype, value)
+        return ir.Constant(int(parts[0]), dtype, value)
     if name == "coordinate":
-        return Coordinate(int(parts[0]), parse_affine(parts[1]))
+        return ir.Coordinate(int(parts[0]), parse_affine(parts[1]))
     if name == "load":
         extra = re.findall(r"\+ v(\d+)\*(-?\d+)<(\d+)", parts[4])
         indirect = tuple((int(v), int(stride), int(bound)) for v, stride, bound in extra)
         index = parse_affine(parts[3])
         flag = re.search(r"flag b(\d+)", parts[4])
         number = -1 if flag is None else int(flag[1])
-        return Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number)
+        return ir.Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number)
     if name == "store":
-        return Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
+        return ir.Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
     if name == "accumulate":
         position: Affine = parse_affine(parts[5])
-        return Accumulate(int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position)
+        return ir.Accumulate(int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position)
     arguments = tuple(int(a.strip()[1:]) for a in parts[4].split(",") if a.strip())
-    return Compute(int(parts[0]), DType(parts[2]), parts[1], arguments, DType(parts[3]))
+    return ir.Compute(int(parts[0]), DType(parts[2]), parts[1], arguments, DType(parts[3]))

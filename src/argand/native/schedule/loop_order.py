@@ -11,27 +11,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
-from argand.native.ir.loops import (
-    Accumulate,
-    Block,
-    Compute,
-    Constant,
-    Coordinate,
-    Kernel,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    indices_of,
-    uses_of,
-)
 from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
 from argand.support.symbols import SizeInt
 
-Row: TypeAlias = tuple[int, Block]
-Stage: TypeAlias = tuple[int, Variables, Block]
+Row: TypeAlias = tuple[int, ir.Block]
+Stage: TypeAlias = tuple[int, Variables, ir.Block]
 PANEL_BYTES: Final = 1 << 16  # sums of columns side by side that stay in the nearest caches
 UNITS: Final = 8  # pieces of work that must be left for the threads
 FEW_ROWS: Final = 16  # up to so many, sums in registers are better
@@ -46,7 +33,7 @@ def arrange(
     rows: Sequence[Row],
     stages: Sequence[Stage],
     scratch: Scratch,
-) -> Kernel:
+) -> ir.Kernel:
     """The kernel of these statements."""
     sizes = dict(extents)
     if group.outer is None and stages:
@@ -62,7 +49,7 @@ def arrange(
     if vector is not None and not scratch and _sums_rows(vector, outer, stages, sizes):
         return _column_sums(buffers, vector, outer, rows, stages[0], sizes)
     depths = sorted({depth for depth, *_ in (*rows, *stages)})
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     for depth in depths:
         for at, block in rows:
             if at == depth:
@@ -70,7 +57,7 @@ def arrange(
         for at, inner, block in stages:
             if at == depth:
                 body.extend(_loops(inner, block, sizes, vectorize=vector is None))
-    return Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
+    return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
 
 
 def _sums_rows(vector: Var, outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]) -> bool:
@@ -78,9 +65,9 @@ def _sums_rows(vector: Var, outer: Sequence[Var], stages: Sequence[Stage], sizes
     if len(stages) != 1 or type(sizes[vector]) is not int:
         return False
     _, inner, block = stages[0]
-    found = [s for s in block if isinstance(s, Accumulate)]
+    found = [s for s in block if isinstance(s, ir.Accumulate)]
     plain = all(s.op == "sum" and s.dtype.is_float for s in found)
-    if not found or not plain or any(isinstance(s, Store) for s in block):
+    if not found or not plain or any(isinstance(s, ir.Store) for s in block):
         return False
     rows, units = (math.prod(sizes[v] for v in part) for part in (inner, outer))
     fits = sizes[vector] * 8 * len(found) <= PANEL_BYTES
@@ -94,28 +81,28 @@ def _column_sums(
     rows: Sequence[Row],
     stage: Stage,
     sizes: Mapping[Var, int],
-) -> Kernel:
+) -> ir.Kernel:
     """Read row after row, with the sums of all columns on the stack."""
     column = Affine.of(vector)
     before, after = (tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True))
-    fresh = 1 + max(s.result for s in (*stage[2], *before) if not isinstance(s, Store | Loop))
-    start: list[Statement] = []
-    inside: list[Statement] = list(before)
-    end: list[Statement] = list(before)
+    fresh = 1 + max(s.result for s in (*stage[2], *before) if not isinstance(s, ir.Store | ir.Loop))
+    start: list[ir.Statement] = []
+    inside: list[ir.Statement] = list(before)
+    end: list[ir.Statement] = list(before)
     scratch: list[tuple[DType, int]] = []
     for statement in stage[2]:
-        if not isinstance(statement, Accumulate):
+        if not isinstance(statement, ir.Accumulate):
             inside.append(statement)
             continue
         dtype = DType.F32 if statement.dtype.is_half else statement.dtype
         scratch.append((dtype, sizes[vector]))
         place, old, new = -len(scratch), fresh, fresh + 1
         fresh += 2
-        start += [Constant(old, dtype, 0.0), Store(dtype, place, column, old)]
-        inside += [Load(old, dtype, place, column)]
-        inside += [Compute(new, dtype, "add", (old, statement.value), dtype)]
-        inside += [Store(dtype, place, column, new)]
-        end.append(Load(statement.result, dtype, place, column))
+        start += [ir.Constant(old, dtype, 0.0), ir.Store(dtype, place, column, old)]
+        inside += [ir.Load(old, dtype, place, column)]
+        inside += [ir.Compute(new, dtype, "add", (old, statement.value), dtype)]
+        inside += [ir.Store(dtype, place, column, new)]
+        end.append(ir.Load(statement.result, dtype, place, column))
     inner = _ordered(stage[1], [tuple(inside)])
     body = (
         *_nest([vector], tuple(start), sizes, vectorize=True),
@@ -123,10 +110,10 @@ def _column_sums(
         *_nest([vector], (*end, *after), sizes, vectorize=True),
     )
     places = tuple((v, sizes[v]) for v in outer if v != vector)
-    return Kernel(buffers, places, body, None, tuple(scratch))
+    return ir.Kernel(buffers, places, body, None, tuple(scratch))
 
 
-def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> Kernel:
+def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> ir.Kernel:
     """All loops are free: the contiguous one runs inside, the others are the rows."""
     _, variables, block = stage
     order, dropped = coalesce(_ordered(variables, [block]), [block], sizes)
@@ -137,10 +124,10 @@ def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) 
     if _crosses(best, order, block) and whole and sizes[best] > TILE:
         return _tiled(buffers, order, block, sizes)
     body = _nest([best], block, sizes, vectorize=True)
-    return Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
+    return ir.Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
 
 
-def _crosses(best: Var, order: Sequence[Var], block: Block) -> bool:
+def _crosses(best: Var, order: Sequence[Var], block: ir.Block) -> bool:
     """Whether some memory is walked across its contiguous direction: a transpose."""
     return any(
         abs(index.coefficient(best)) > 1 and any(index.coefficient(v) == 1 for v in order)
@@ -148,7 +135,7 @@ def _crosses(best: Var, order: Sequence[Var], block: Block) -> bool:
     )
 
 
-def _tiled(buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: dict[Var, int]) -> Kernel:
+def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes: dict[Var, int]) -> ir.Kernel:
     """Run over strips of few elements, so that the cache lines of a strip serve the next rows."""
     *rest, best = order
     strip = max(sizes) + 1
@@ -158,35 +145,35 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: Block, sizes: di
     size = sizes[best]
     sizes = {**sizes, strip: -(-size // TILE), best: TILE}
     body = _nest([best], cut, sizes, vectorize=True)
-    if not divides(TILE, size) and isinstance(body[-1], Loop):
+    if not divides(TILE, size) and isinstance(body[-1], ir.Loop):
         left = Affine.of(strip).scale(-TILE).shift(size)
         body = (*body[:-1], dataclasses.replace(body[-1], limit=left))
-    return Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
+    return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
 
 
-def _substitute_statement(statement: Statement, values: Mapping[Var, Affine]) -> Statement:
-    if isinstance(statement, Load | Store | Coordinate):
+def _substitute_statement(statement: ir.Statement, values: Mapping[Var, Affine]) -> ir.Statement:
+    if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
         return dataclasses.replace(statement, index=statement.index.substitute(values))
     return statement
 
 
-def _blocks(places: Iterable[Row | Stage]) -> list[Block]:
+def _blocks(places: Iterable[Row | Stage]) -> list[ir.Block]:
     return [place[-1] for place in places]
 
 
-def _memory(blocks: Iterable[Block]) -> list[tuple[Affine, int]]:
+def _memory(blocks: Iterable[ir.Block]) -> list[tuple[Affine, int]]:
     """Indices into memory with a weight: stores count double, scattered reads nothing."""
     found: list[tuple[Affine, int]] = []
     for block in blocks:
         for statement in block:
-            if isinstance(statement, Store):
+            if isinstance(statement, ir.Store):
                 found.append((statement.index, 2))
-            elif isinstance(statement, Load) and not statement.indirect:
+            elif isinstance(statement, ir.Load) and not statement.indirect:
                 found.append((statement.index, 1))
     return found
 
 
-def _ordered(variables: Variables, blocks: Sequence[Block]) -> list[Var]:
+def _ordered(variables: Variables, blocks: Sequence[ir.Block]) -> list[Var]:
     """Largest strides first, judged by the stores, then by the loads."""
     indices = sorted(_memory(blocks), key=lambda item: -item[1])
 
@@ -200,7 +187,7 @@ def _score(var: Var, memory: Sequence[tuple[Affine, int]]) -> int:
     return sum(weight for index, weight in memory if abs(index.coefficient(var)) == 1)
 
 
-def _most_contiguous(order: Sequence[Var], blocks: Sequence[Block]) -> Var:
+def _most_contiguous(order: Sequence[Var], blocks: Sequence[ir.Block]) -> Var:
     memory = _memory(blocks)
     return max(order, key=lambda var: (_score(var, memory), order.index(var)))
 
@@ -218,10 +205,10 @@ def _outer_vector(outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[
 
 
 def coalesce(
-    order: list[Var], blocks: Sequence[Block], sizes: dict[Var, int], keep: Var | None = None
+    order: list[Var], blocks: Sequence[ir.Block], sizes: dict[Var, int], keep: Var | None = None
 ) -> tuple[list[Var], frozenset[Var]]:
     """Merge neighbouring loops that every index walks as one; gives the order and what vanished."""
-    forms = [form for block in blocks for s in block for form in indices_of(s)]
+    forms = [form for block in blocks for s in block for form in ir.indices_of(s)]
     result: list[Var] = []
     dropped: set[Var] = set()
     for var in reversed(order):
@@ -238,24 +225,24 @@ def coalesce(
     return result, frozenset(dropped)
 
 
-def _drop(block: Block, dropped: frozenset[Var]) -> Block:
+def _drop(block: ir.Block, dropped: frozenset[Var]) -> ir.Block:
     if not dropped:
         return block
     return tuple(_drop_statement(s, dropped) for s in block)
 
 
-def _drop_statement(statement: Statement, dropped: frozenset[Var]) -> Statement:
+def _drop_statement(statement: ir.Statement, dropped: frozenset[Var]) -> ir.Statement:
     def clean(form: Affine) -> Affine:
         return Affine(form.constant, tuple(t for t in form.terms if t[0] not in dropped))
 
-    if isinstance(statement, Load | Store | Coordinate):
+    if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
         return dataclasses.replace(statement, index=clean(statement.index))
-    if isinstance(statement, Accumulate):
+    if isinstance(statement, ir.Accumulate):
         return dataclasses.replace(statement, position=clean(statement.position))
     return statement
 
 
-def _loops(inner: Variables, block: Block, sizes: dict[Var, int], vectorize: bool) -> Block:
+def _loops(inner: Variables, block: ir.Block, sizes: dict[Var, int], vectorize: bool) -> ir.Block:
     order = _ordered(inner, [block])
     local = dict(sizes)
     order, dropped = coalesce(order, [block], local)
@@ -266,22 +253,22 @@ def _loops(inner: Variables, block: Block, sizes: dict[Var, int], vectorize: boo
     return _nest(order, block, local, vectorize)
 
 
-def _nest(order: Sequence[Var], block: Block, sizes: Mapping[Var, int], vectorize: bool) -> Block:
+def _nest(order: Sequence[Var], block: ir.Block, sizes: Mapping[Var, int], vectorize: bool) -> ir.Block:
     """Nested loops; a statement goes to the outermost loop that has all it depends on."""
     level_of: dict[int, int] = {}
-    levels: list[list[Statement]] = [[] for _ in range(len(order) + 1)]
+    levels: list[list[ir.Statement]] = [[] for _ in range(len(order) + 1)]
     position = {var: k + 1 for k, var in enumerate(order)}
     for statement in block:
-        level = max((position.get(v, 0) for form in indices_of(statement) for v, _ in form.terms), default=0)
-        level = max([level, *(level_of.get(v, 0) for v in uses_of(statement))])
-        if isinstance(statement, Store | Accumulate):
+        level = max((position.get(v, 0) for form in ir.indices_of(statement) for v, _ in form.terms), default=0)
+        level = max([level, *(level_of.get(v, 0) for v in ir.uses_of(statement))])
+        if isinstance(statement, ir.Store | ir.Accumulate):
             level = len(order)
         else:
             level_of[statement.result] = level  # type: ignore[union-attr]
         levels[level].append(statement)
-    body: Block = tuple(levels[-1])
+    body: ir.Block = tuple(levels[-1])
     for k in range(len(order) - 1, -1, -1):
         vector = vectorize and k == len(order) - 1
-        loop = Loop(order[k], sizes[order[k]], body, vector)
+        loop = ir.Loop(order[k], sizes[order[k]], body, vector)
         body = (*levels[k], loop)
     return body

@@ -12,20 +12,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
+from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, linear
-from argand.native.ir.loops import (
-    Accumulate,
-    Compute,
-    Constant,
-    Coordinate,
-    Kernel,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    ValueId,
-    walk,
-)
 from argand.native.ir.tensor import OPS, Kind, Node
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
@@ -48,11 +36,11 @@ class Stage:
 
     depth: int
     inner: Variables
-    statements: list[Statement] = field(default_factory=list)
-    memo: dict[tuple[Node, Coordinates], ValueId] = field(default_factory=dict)
+    statements: list[ir.Statement] = field(default_factory=list)
+    memo: dict[tuple[Node, Coordinates], ir.ValueId] = field(default_factory=dict)
 
 
-def build_nest(schedule: Schedule, group: Group) -> tuple[Kernel, tuple[Node, ...]] | None:
+def build_nest(schedule: Schedule, group: Group) -> tuple[ir.Kernel, tuple[Node, ...]] | None:
     """The kernel of a group and the owners of its buffers; None when nothing is stored."""
     return _Nest(schedule, group).run()
 
@@ -70,7 +58,7 @@ class _Nest:
         self.stages: dict[StageKey, Stage] = {}
         self.buffers: dict[Node, int] = {}
         self.depths: dict[Node, int] = {}
-        self.reductions: dict[Node, ValueId] = {}
+        self.reductions: dict[Node, ir.ValueId] = {}
         self.cached: dict[Node, int] = {}
         self.scratch: list[tuple[DType, int]] = []
         self.hosts: dict[Node, Node] = {}  # rows of unknown length, and the result in whose memory they wait
@@ -78,7 +66,7 @@ class _Nest:
         self.finished: set[Node] = set()
         self.next_value = 0
 
-    def run(self) -> tuple[Kernel, tuple[Node, ...]] | None:
+    def run(self) -> tuple[ir.Kernel, tuple[Node, ...]] | None:
         stored = [
             n
             for n in self.demand.nodes
@@ -136,7 +124,7 @@ class _Nest:
         self.depths[node] = depth
         return depth
 
-    def _fresh(self) -> ValueId:
+    def _fresh(self) -> ir.ValueId:
         self.next_value += 1
         return self.next_value - 1
 
@@ -155,14 +143,14 @@ class _Nest:
             owner = region.owner
             at = tuple(f.substitute(dict(enumerate(coordinates))) for f in region.forms)
         index = self._linear(owner, at)
-        stage.statements.append(Store(_known(node), self._buffer(owner), index, value))
+        stage.statements.append(ir.Store(_known(node), self._buffer(owner), index, value))
 
     def _linear(self, node: Node, coordinates: Coordinates) -> Affine:
         return linear(coordinates, self.demand.strides(node) or ())
 
     # --- pulling values ----------------------------------------------------------------------
 
-    def _pull(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+    def _pull(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
         """The value of a node at coordinates, for use in a stage."""
         if self.group.outer is not None and not variables_of(coordinates) - self.outer:
             home = self._stage(self._depth(node), frozenset())
@@ -172,15 +160,15 @@ class _Nest:
             stage.memo[key] = self._make(node, coordinates, stage)
         return stage.memo[key]
 
-    def _make(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+    def _make(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
         if node.op == "constant":
-            return self._emit(stage, Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
+            return self._emit(stage, ir.Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
         if node.op == "size":
             (value,) = node.attribute  # type: ignore[misc]
-            return self._emit(stage, Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
+            return self._emit(stage, ir.Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
         if node.op == "iota":
             (dim,) = node.attribute  # type: ignore[misc]
-            return self._emit(stage, Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
+            return self._emit(stage, ir.Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
         direct = self._load(node, coordinates, stage)
         if direct is not None:
             return direct
@@ -203,10 +191,10 @@ class _Nest:
         listed = reads(self.demand, node, coordinates, None)
         arguments = tuple(self._pull(value, at, stage) for value, at in listed)
         operand = _known(node.inputs[-1] if node.op == "select" else node.inputs[0])
-        compute = Compute(self._fresh(), _known(node), node.op, arguments, operand)
+        compute = ir.Compute(self._fresh(), _known(node), node.op, arguments, operand)
         return self._emit(stage, compute)
 
-    def _emit(self, stage: Stage, statement: Any) -> ValueId:
+    def _emit(self, stage: Stage, statement: Any) -> ir.ValueId:
         stage.statements.append(statement)
         return int(statement.result)
 
@@ -218,21 +206,21 @@ class _Nest:
             return None
         return self.demand.strides(node)
 
-    def _load(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
+    def _load(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
         place = strided(node, self._strides)
         if place is None:
             return None
         index = linear(coordinates, place.strides, place.offset)
-        return self._emit(stage, Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
+        return self._emit(stage, ir.Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
 
-    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
+    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
         """Reuse what an earlier loop over the same row computed, when that is cheaper."""
         depth = self._depth(node)
         if depth >= stage.depth or not stage.inner or self.group.members.get(node) != coordinates:
             return None
         if node in self.schedule.in_memory and node not in self.demand.regions:
             index = self._linear(node, coordinates)
-            load = Load(self._fresh(), _known(node), self._buffer(node), index)
+            load = ir.Load(self._fresh(), _known(node), self._buffer(node), index)
             return self._emit(stage, load)
         if node not in self.cached and not self._keep_row(node):
             return self._hosted(node, coordinates, stage)
@@ -244,13 +232,13 @@ class _Nest:
             self.scratch.append((_computed_type(node), self._row_length(inner)))
             index = self._row_index(inner)
             number = -1 - self.cached[node]
-            earlier.statements.append(Store(_computed_type(node), number, index, value))
+            earlier.statements.append(ir.Store(_computed_type(node), number, index, value))
         index = self._row_index(inner)
         number = -1 - self.cached[node]
-        load = Load(self._fresh(), _computed_type(node), number, index)
+        load = ir.Load(self._fresh(), _computed_type(node), number, index)
         return self._emit(stage, load)
 
-    def _hosted(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId | None:
+    def _hosted(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
         """Keep a row that may not fit the stack in the memory of a result that is written after its last use."""
         host = self.hosts.get(node, self.storing)
         length = self._row_length(variables_of(coordinates) - self.outer)
@@ -266,10 +254,10 @@ class _Nest:
                 return None
             earlier = self._stage(self._depth(node), variables_of(coordinates))
             value = self._pull(node, coordinates, earlier)
-            earlier.statements.append(Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
+            earlier.statements.append(ir.Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
             self.hosts[node] = host
         index = self._linear(host, coordinates)
-        return self._emit(stage, Load(self._fresh(), dtype, self._buffer(host), index))
+        return self._emit(stage, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
     def _keep_row(self, node: Node) -> bool:
         """Worth a row of stack: dear to compute again, and the row fits."""
@@ -288,7 +276,7 @@ class _Nest:
             step *= self.extents[var]
         return index
 
-    def _reduce(self, node: Node) -> ValueId:
+    def _reduce(self, node: Node) -> ir.ValueId:
         if node in self.reductions:
             return self.reductions[node]
         if node not in self.group.members:
@@ -303,17 +291,17 @@ class _Nest:
         if node.op.startswith("arg"):
             (dim,) = node.attribute  # type: ignore[misc]
             position = operand[dim]  # type: ignore[index]
-        stage.statements.append(Accumulate(result, _known(node), node.op, value, _known(source), position))
+        stage.statements.append(ir.Accumulate(result, _known(node), node.op, value, _known(source), position))
         return result
 
-    def _gather(self, node: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+    def _gather(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
         source = self.demand.inputs(node)[0]
         place = strided(source, self._strides)
         if place is None:
             raise InternalError("native.schedule", "the source of a gather has no memory")
         values = [self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)]
         index = Affine(place.offset)
-        indirect: list[tuple[ValueId, int, int]] = []
+        indirect: list[tuple[ir.ValueId, int, int]] = []
         forms: Any = node.attribute
         for form, stride, size in zip(forms, place.strides, source.shape, strict=True):
             if isinstance(form, int):
@@ -322,10 +310,10 @@ class _Nest:
                 index = index + form.substitute(dict(enumerate(coordinates))).scale(stride)
         buffer = self._buffer(place.leaf)
         flag = self._buffer(self.schedule.flag)
-        load = Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag)
+        load = ir.Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag)
         return self._emit(stage, load)
 
-    def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ValueId:
+    def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
         """A reshape whose loops do not split evenly: divide the linear index at run time."""
         source = view.inputs[0]
         whole = linear(coordinates, contiguous_strides(view.shape))
@@ -333,27 +321,27 @@ class _Nest:
         if place is None:
             raise InternalError("native.schedule", f"{source.op} is read through a hard reshape")
         i64 = DType.I64
-        rest = self._emit(stage, Coordinate(self._fresh(), whole))
-        indirect: list[tuple[ValueId, int, int]] = []
+        rest = self._emit(stage, ir.Coordinate(self._fresh(), whole))
+        indirect: list[tuple[ir.ValueId, int, int]] = []
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._fresh()
             opened = isinstance(size, SizeInt)
-            self._emit(stage, Coordinate(by, Affine(size)) if opened else Constant(by, i64, size))
-            digit = self._emit(stage, Compute(self._fresh(), i64, "irem", (rest, by), i64))
-            rest = self._emit(stage, Compute(self._fresh(), i64, "idiv", (rest, by), i64))
+            self._emit(stage, ir.Coordinate(by, Affine(size)) if opened else ir.Constant(by, i64, size))
+            digit = self._emit(stage, ir.Compute(self._fresh(), i64, "irem", (rest, by), i64))
+            rest = self._emit(stage, ir.Compute(self._fresh(), i64, "idiv", (rest, by), i64))
             indirect.append((digit, stride, 0))
         buffer = self._buffer(place.leaf)
         index = Affine(place.offset)
-        return self._emit(stage, Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
+        return self._emit(stage, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
 
 
-def _read_late(kernel: Kernel, buffer: int) -> bool:
+def _read_late(kernel: ir.Kernel, buffer: int) -> bool:
     """Whether an element may be read after it was written: in a later loop, or as another element of the same."""
     written: object = None
     early: list[object] = []
     for top in kernel.body:
-        found = [s for s in walk((top,)) if isinstance(s, Load | Store) and s.buffer == buffer]
-        if found and isinstance(found[-1], Store):
+        found = [s for s in ir.walk((top,)) if isinstance(s, ir.Load | ir.Store) and s.buffer == buffer]
+        if found and isinstance(found[-1], ir.Store):
             if any(s.index != found[-1].index for s in found):
                 return True
             written = _span(found[-1], top)
@@ -363,11 +351,11 @@ def _read_late(kernel: Kernel, buffer: int) -> bool:
     return any(span != written for span in early)
 
 
-def _span(access: Load | Store, top: Statement) -> object:
+def _span(access: ir.Load | ir.Store, top: ir.Statement) -> object:
     """The elements that a statement walks over, whatever its loops are called."""
-    extents = {s.var: s.extent for s in walk((top,)) if isinstance(s, Loop)}
+    extents = {s.var: s.extent for s in ir.walk((top,)) if isinstance(s, ir.Loop)}
     steps = sorted((step, extents.get(var, var), var in extents) for var, step in access.index.terms)
-    return access.index.constant, steps, isinstance(access, Load) and bool(access.indirect)
+    return access.index.constant, steps, isinstance(access, ir.Load) and bool(access.indirect)
 
 
 def _known(node: Node) -> DType:

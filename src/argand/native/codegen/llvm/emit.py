@@ -17,20 +17,8 @@ from argand.native.codegen.llvm.accumulators import Accumulator
 from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
 from argand.native.codegen.text import Text, number, splat, vector
+from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
-from argand.native.ir.loops import (
-    Accumulate,
-    Block,
-    Compute,
-    Constant,
-    Coordinate,
-    Kernel,
-    Load,
-    Loop,
-    Statement,
-    Store,
-    walk,
-)
 from argand.native.ir.tensor import OPS
 from argand.native.ir.types import DType, divides
 from argand.support.symbols import SizeInt
@@ -88,22 +76,22 @@ class Scope:
         )
 
 
-def emit_kernel(name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
+def emit_kernel(name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
     """The function of a kernel."""
     return _Emitter(name, kernel, target, declarations).run()
 
 
-def vector_lanes(block: Block, target: Target) -> tuple[int, int]:
+def vector_lanes(block: ir.Block, target: Target) -> tuple[int, int]:
     """Lanes of a full register of the narrowest type computed with, and of a vector loop."""
     sizes, cost, reduces = [], 0, False
-    for statement in walk(block):
-        if isinstance(statement, Load | Store | Compute | Accumulate):
+    for statement in ir.walk(block):
+        if isinstance(statement, ir.Load | ir.Store | ir.Compute | ir.Accumulate):
             compute = DType.F32 if statement.dtype.is_half else statement.dtype
             if compute is not DType.BOOL:
                 sizes.append(compute.row.bytes)
-        if isinstance(statement, Compute):
+        if isinstance(statement, ir.Compute):
             cost += OPS[statement.op].cost
-        reduces = reduces or isinstance(statement, Accumulate)
+        reduces = reduces or isinstance(statement, ir.Accumulate)
     lanes = target.vector_bytes // max(min(sizes, default=1), 2)
     if reduces:
         return lanes, lanes * (4 if cost <= 6 else 2 if cost <= 30 else 1)  # several chains of sums
@@ -112,7 +100,7 @@ def vector_lanes(block: Block, target: Target) -> tuple[int, int]:
 
 @final
 class _Emitter:
-    def __init__(self, name: str, kernel: Kernel, target: Target, declarations: dict[str, None]) -> None:
+    def __init__(self, name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> None:
         self.name, self.kernel = name, kernel
         self.text = Text(declarations)
         self.target = target
@@ -166,12 +154,12 @@ class _Emitter:
         """Rough count of vector instructions per unit."""
         elements = math.prod(extent for _, extent in self.kernel.outer)
 
-        def inside(block: Block) -> int:
+        def inside(block: ir.Block) -> int:
             cost = 0
             for statement in block:
-                if isinstance(statement, Loop):
+                if isinstance(statement, ir.Loop):
                     cost += statement.extent * inside(statement.body)
-                elif isinstance(statement, Compute):
+                elif isinstance(statement, ir.Compute):
                     cost += OPS[statement.op].cost
                 else:
                     cost += 1
@@ -191,7 +179,7 @@ class _Emitter:
                 self._block(self.kernel.body, inner)
             else:
                 extent = dict(self.kernel.outer)[self.kernel.vector]
-                loop = Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
+                loop = ir.Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
                 self._vector_loop(loop, inner, "0", self._size(extent))
 
         def run(unit: str) -> str:
@@ -216,21 +204,21 @@ class _Emitter:
         assert var is not None
         extent = dict(self.kernel.outer)[var]
         low, high, total = self._block_range(extent, self.lanes)
-        loop = Loop(var, extent, self.kernel.body, vector=True)
+        loop = ir.Loop(var, extent, self.kernel.body, vector=True)
         self._vector_loop(loop, scope, low, high)
         return total
 
     @staticmethod
-    def _is_flat(body: Block) -> bool:
-        loops = [s for s in body if isinstance(s, Loop)]
-        stored = any(isinstance(s, Store) for s in body)
-        reduces = any(isinstance(s, Accumulate) for s in walk(body))
-        return len(loops) == 1 and isinstance(body[-1], Loop) and not reduces and not stored
+    def _is_flat(body: ir.Block) -> bool:
+        loops = [s for s in body if isinstance(s, ir.Loop)]
+        stored = any(isinstance(s, ir.Store) for s in body)
+        reduces = any(isinstance(s, ir.Accumulate) for s in ir.walk(body))
+        return len(loops) == 1 and isinstance(body[-1], ir.Loop) and not reduces and not stored
 
     def _flat(self, scope: Scope) -> int:
         """One loop and nothing else: the loop itself is split in blocks."""
         loop = self.kernel.body[-1]
-        assert isinstance(loop, Loop)
+        assert isinstance(loop, ir.Loop)
         self._block(self.kernel.body[:-1], scope)
         low, high, total = self._block_range(loop.extent, BLOCK)
         if loop.vector:
@@ -270,7 +258,7 @@ class _Emitter:
         text.begin_block(done)
         return slot
 
-    def _vector_loop(self, loop: Loop, scope: Scope, low: str, high: str) -> None:
+    def _vector_loop(self, loop: ir.Loop, scope: Scope, low: str, high: str) -> None:
         slot = ""
         for lanes in self._widths(loop):
             if lanes > 1:
@@ -281,10 +269,10 @@ class _Emitter:
         one = "" if slot else low
         self._counted(one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot)
 
-    def _vector_body(self, loop: Loop, scope: Scope, lanes: int, counter: str) -> None:
+    def _vector_body(self, loop: ir.Loop, scope: Scope, lanes: int, counter: str) -> None:
         self._block(loop.body, scope.inside(loop.var, counter, lanes))
 
-    def _widths(self, loop: Loop) -> tuple[int, ...]:
+    def _widths(self, loop: ir.Loop) -> tuple[int, ...]:
         """Lanes of a vector loop and of the steps after it, which leave few elements to be taken one by one."""
         (width, lanes), extent = vector_lanes(loop.body, self.target), loop.extent
         is_open = isinstance(extent, SizeInt)
@@ -304,12 +292,12 @@ class _Emitter:
             rest -= found[-1]
         return tuple(found)
 
-    def _loop(self, loop: Loop, scope: Scope) -> None:
+    def _loop(self, loop: ir.Loop, scope: Scope) -> None:
         text = self.text
         outermost = not scope.accumulators
-        found = [s for s in walk(loop.body) if isinstance(s, Accumulate)]
+        found = [s for s in ir.walk(loop.body) if isinstance(s, ir.Accumulate)]
         if outermost:
-            nested = [s for s in (loop, *walk(loop.body)) if isinstance(s, Loop) and s.vector]
+            nested = [s for s in (loop, *ir.walk(loop.body)) if isinstance(s, ir.Loop) and s.vector]
             lanes: tuple[int, ...] = (scope.lanes,)
             if nested and scope.vector is None:
                 lanes = self._widths(nested[-1])
@@ -331,20 +319,20 @@ class _Emitter:
 
     # --- statements --------------------------------------------------------------------------
 
-    def _block(self, block: Block, scope: Scope) -> None:
+    def _block(self, block: ir.Block, scope: Scope) -> None:
         for statement in block:
             self._statement(statement, scope)
 
-    def _statement(self, statement: Statement, scope: Scope) -> None:
+    def _statement(self, statement: ir.Statement, scope: Scope) -> None:
         match statement:
-            case Constant(result, dtype, value):
+            case ir.Constant(result, dtype, value):
                 scope.values[result] = Value(dtype, number(dtype.row.compute, value), 1, value)
-            case Coordinate(result, index):
+            case ir.Coordinate(result, index):
                 name, lanes = self._coordinate(index, scope)
                 scope.values[result] = Value(DType.I64, name, lanes)
-            case Load():
+            case ir.Load():
                 scope.values[statement.result] = self._load(statement, scope)
-            case Compute(result, dtype, op, arguments, operand):
+            case ir.Compute(result, dtype, op, arguments, operand):
                 values = [scope.values[a] for a in arguments]
                 lanes = max(v.lanes for v in values)
                 if op in ("uniform", "normal"):
@@ -356,16 +344,16 @@ class _Emitter:
                 names = [self._widen(v, lanes) for v in values]
                 name = arithmetic.compute(self.text, op, names, operand, dtype, lanes)
                 scope.values[result] = Value(dtype, name, lanes)
-            case Store():
+            case ir.Store():
                 self._store(statement, scope)
-            case Accumulate(result):
+            case ir.Accumulate(result):
                 position = ""
                 if statement.op.startswith("arg"):
                     position, lanes = self._coordinate(statement.position, scope)
                     position = self._widen(Value(DType.I64, position, lanes), scope.lanes)
                 taken = self._widen(scope.values[statement.value], scope.lanes)
                 scope.accumulators[result].add(self.text, taken, position, scope.lanes)
-            case Loop():
+            case ir.Loop():
                 self._loop(statement, scope)
 
     def _widen(self, value: Value, lanes: int) -> str:
@@ -397,13 +385,13 @@ class _Emitter:
         scope.indices[index] = total
         return total
 
-    def _step(self, access: Load | Store, scope: Scope) -> int:
+    def _step(self, access: ir.Load | ir.Store, scope: Scope) -> int:
         """Elements from one lane to the next."""
         if access.buffer < 0 and self.kernel.vector is not None:
             return int(scope.lanes > 1)
         return access.index.coefficient(scope.vector) if scope.vector is not None else 0
 
-    def _base(self, access: Load | Store, scope: Scope) -> str:
+    def _base(self, access: ir.Load | ir.Store, scope: Scope) -> str:
         """The index of the first lane. A row on the stack has all lanes side by side."""
         base = self._index(access.index, scope)
         if access.buffer < 0 and self.kernel.vector is not None:
@@ -427,7 +415,7 @@ class _Emitter:
     def _address(self, buffer: int, memory: str, index: str) -> str:
         return self.text.value(f"getelementptr {memory}, ptr {self.pointers[buffer]}, i64 {index}")
 
-    def _load(self, load: Load, scope: Scope) -> Value:
+    def _load(self, load: ir.Load, scope: Scope) -> Value:
         memory = load.dtype.row.memory
         step = self._step(load, scope)
         offsets = [(scope.values[v], stride, bound) for v, stride, bound in load.indirect]
@@ -446,7 +434,7 @@ class _Emitter:
             name = self.text.value(f"load {kind}, ptr {address}, align {align}")
         return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
 
-    def _mark(self, load: Load, value: Value, bound: int) -> None:
+    def _mark(self, load: ir.Load, value: Value, bound: int) -> None:
         """Set the flag when some lane's index is out of range; the caller raises IndexError."""
         if not bound or load.flag < 0:
             return
@@ -475,7 +463,9 @@ class _Emitter:
         scaled = self.text.value(f"mul i64 {safe}, {self._size(stride)}")
         return self.text.value(f"add i64 {base}, {scaled}")
 
-    def _load_lanes(self, load: Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int) -> str:
+    def _load_lanes(
+        self, load: ir.Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int
+    ) -> str:
         """Elements that do not lie behind each other, lane by lane."""
         text, memory = self.text, load.dtype.row.memory
         kind, result, place = vector(memory, lanes), "poison", base
@@ -496,7 +486,7 @@ class _Emitter:
             return self.text.value(f"icmp ne {vector('i8', lanes)} {name}, {splat('i8', lanes, 0)}")
         return name
 
-    def _store(self, store: Store, scope: Scope) -> None:
+    def _store(self, store: ir.Store, scope: Scope) -> None:
         text, lanes, memory = self.text, scope.lanes, store.dtype.row.memory
         step = self._step(store, scope)
         value = scope.values[store.value]
