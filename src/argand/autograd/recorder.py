@@ -16,18 +16,9 @@ import torch
 from torch.fx import Graph, Node
 from typing_extensions import override
 
+from argand.autograd import functional
 from argand.autograd.aliasing import Aliasing, Region
-from argand.autograd.functional import (
-    Action,
-    Copied,
-    Recipe,
-    complete,
-    is_composite,
-    is_random,
-    recipe_of,
-    recurrent_layer,
-    run_composite,
-)
+from argand.autograd.functional import Action, Copied, Recipe
 from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
@@ -77,7 +68,7 @@ class Recorder(FakeMode):
         special = _SPECIAL.get(func)
         if special is not None:
             return special(self, func, args, kwargs)
-        recipe = recipe_of(func)
+        recipe = functional.recipe_of(func)
         match recipe.action:
             case Action.PURE:
                 return self.record(func, args, kwargs)
@@ -87,7 +78,7 @@ class Recorder(FakeMode):
                 return self._write(func, recipe, args, kwargs)
             case Action.COMPOSITE:
                 with self:
-                    return run_composite(func, args, kwargs)
+                    return functional.run_composite(func, args, kwargs)
             case Action.RESHAPE:
                 return self._reshape(func, args, kwargs)
             case Action.DEPENDENT:
@@ -145,10 +136,10 @@ class Recorder(FakeMode):
         outs = {name for i, name in recipe.written if arguments[i].is_out}
         inputs = {k: v for k, v in kwargs.items() if k not in outs} if outs else kwargs
         twin = recipe.functional
-        args = complete(func, twin, args, inputs)
+        args = functional.complete(func, twin, args, inputs)
         if isinstance(twin, Copied):
             results = self._record_copied(func, twin, recipe, args, kwargs, targets)
-        elif twin in self.decompositions or is_composite(twin):
+        elif twin in self.decompositions or functional.is_composite(twin):
             with self:
                 results = twin(*args, **inputs)
         else:
@@ -303,7 +294,7 @@ class Recorder(FakeMode):
 
     def _key(self, func: Any, args: Any, kwargs: dict[str, Any], scope: int) -> Any:
         """Calls with equal keys have equal values; None for a call that is like no other."""
-        if is_random(func, args):
+        if functional.is_random(func, args):
             # A draw is known by the state of the generator, which moves on as in eager: when
             # checkpoint puts back the state to run a region again, it gets the same draw.
             self.draws += 1
@@ -414,7 +405,7 @@ def _recurrent_layer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwarg
     if not torch.is_grad_enabled():
         return recorder.record(func, args, kwargs)
     result = infer(func, args, kwargs)
-    node = recorder.emit(recurrent_layer, tuple(map(recorder.node_of, args)), _NO_KWARGS, result)
+    node = recorder.emit(functional.recurrent_layer, tuple(map(recorder.node_of, args)), _NO_KWARGS, result)
     return recorder.own(node, result)
 
 

@@ -29,16 +29,8 @@ import inspect
 from types import CodeType
 from typing import Final, final
 
+from argand.capture.bytecode import flow
 from argand.capture.bytecode.assemble import assemble
-from argand.capture.bytecode.flow import (
-    Slot,
-    Stack,
-    compute_stacks,
-    falls_through,
-    live_locals,
-    reads_own_frame,
-    stack_before,
-)
 from argand.capture.bytecode.instruction import Handler, Instruction, Origin
 from argand.capture.bytecode.version import decode, dialect
 from argand.support.errors import Break, CaptureBreak, Location
@@ -54,8 +46,8 @@ def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
 
     CPython keeps there what was handled *before*; a resume function takes what is handled *there*.
     """
-    stack = stack_before(code)[index] or ()
-    return tuple(slot for slot, kind in enumerate(stack) if kind is Slot.PREVIOUS)
+    stack = flow.stack_before(code)[index] or ()
+    return tuple(slot for slot, kind in enumerate(stack) if kind is flow.Slot.PREVIOUS)
 
 
 def is_resume(code: CodeType) -> bool:
@@ -99,7 +91,7 @@ def _make(
     if raises:
         builder.raise_first()
     elif thunk:
-        after = stack_before(code)[index + 1] or ()
+        after = flow.stack_before(code)[index + 1] or ()
         builder.call_first(keep_result=len(after) > len(stack))
     else:
         builder.continue_call()
@@ -109,11 +101,11 @@ def _make(
 def _drops_top(code: CodeType, place: Instruction) -> bool:
     """Whether `place` throws the top of the stack away, or stores it in a variable nobody reads."""
     if place.op == "STORE_FAST":
-        return place.argval not in live_locals(code, place.index + 1)
-    return place.op == "POP_TOP" and not reads_own_frame(code)
+        return place.argval not in flow.live_locals(code, place.index + 1)
+    return place.op == "POP_TOP" and not flow.reads_own_frame(code)
 
 
-def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool) -> Stack:
+def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool) -> flow.Stack:
     """The kinds of the `depth` slots to restore; refuses what cannot be resumed."""
 
     def refuse(reason: str) -> CaptureBreak:
@@ -124,7 +116,7 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
         raise refuse("it is a generator or coroutine")
     if not code.co_flags & inspect.CO_OPTIMIZED:
         raise refuse("it is the body of a class or module")
-    stacks, instructions = stack_before(code), decode(code).instructions
+    stacks, instructions = flow.stack_before(code), decode(code).instructions
     before = stacks[place.index]
     begin = next(found.index for found in instructions if found.op == "RESUME")
     if before is None or place.index <= begin:
@@ -134,7 +126,7 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
         if depth < needed:
             raise refuse(f"the handler wants {needed} stack slots, {depth} given")
     elif thunk:
-        if place.op in _NOT_BY_THUNK or not falls_through(place):
+        if place.op in _NOT_BY_THUNK or not flow.falls_through(place):
             raise refuse(f"{place.op} cannot be done by a call")
         after = len(stacks[place.index + 1] or ())
         if after - depth not in (0, 1):
@@ -142,7 +134,7 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
     elif depth != len(before):
         raise refuse(f"the stack has {len(before)} slots, {depth} given")
     # What an instruction leaves alone keeps its kind, so `before` serves all three ways in.
-    return (*before[:depth], *(Slot.VALUE,) * (depth - len(before)))
+    return (*before[:depth], *(flow.Slot.VALUE,) * (depth - len(before)))
 
 
 @final
@@ -152,7 +144,7 @@ class _Builder:
     def __init__(self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
-        ways = [compute_stacks(self.old, entry, stack_before(code)[entry] or ()) for entry in entries]
+        ways = [flow.compute_stacks(self.old, entry, flow.stack_before(code)[entry] or ()) for entry in entries]
         self.kept = sorted({i for stacks in ways for i, stack in enumerate(stacks) if stack is not None})
         self.cells = (*code.co_cellvars, *code.co_freevars)
         self.constants = list(code.co_consts)
@@ -203,7 +195,7 @@ class _Builder:
         self.load_and_forget(f"{self.prefix}self")
         self.emit("STORE_FAST", 0)
 
-    def restore_stack(self, stack: tuple[bool, ...], kinds: Stack, unread: int) -> None:
+    def restore_stack(self, stack: tuple[bool, ...], kinds: flow.Stack, unread: int) -> None:
         """Push the slots, bottom first. Slot `unread` gets None: reading it would mean a guard on its value."""
         for slot, (given, kind) in enumerate(zip(stack, kinds, strict=True)):
             if not given:
@@ -216,10 +208,10 @@ class _Builder:
                 self.emit("LOAD_CONST", none)
                 continue
             self.load_and_forget(f"{self.prefix}stack_{slot}")
-            if kind is Slot.PREVIOUS:
+            if kind is flow.Slot.PREVIOUS:
                 self.emit("PUSH_EXC_INFO")
                 self.emit("POP_TOP")
-            elif kind is Slot.LASTI:
+            elif kind is flow.Slot.LASTI:
                 # RERAISE takes its line number from there; the unit of RESUME is a valid one.
                 self.emit("POP_TOP")
                 self.emit("LOAD_CONST", self._constant(int(bool(self.cells))))
