@@ -97,12 +97,12 @@ class Recorder(FakeMode):
         finally:
             self.open.discard(func)
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a pure call; its results are fresh fakes."""
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any = None) -> Any:
+        """Record a pure call, perhaps under another target; its results are fresh fakes."""
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
         result = infer(func, args, kwargs)
-        node = self.emit(func, node_args, node_kwargs, result)
+        node = self.emit(target or func, node_args, node_kwargs, result)
         return self.own(node, result)
 
     def own(self, node: Node, result: Any) -> Any:
@@ -138,7 +138,7 @@ class Recorder(FakeMode):
         twin = recipe.functional
         args = functional.complete(func, twin, args, inputs)
         if isinstance(twin, Copied):
-            results = self._record_copied(func, twin, recipe, args, kwargs, targets)
+            results = self._record_copied(twin, args, kwargs, targets)
         elif twin in self.decompositions or functional.is_composite(twin):
             with self:
                 results = twin(*args, **inputs)
@@ -161,20 +161,16 @@ class Recorder(FakeMode):
         answer = [next(pure) if r.alias_info is None else next(written) for r in described]
         return answer[0] if len(answer) == 1 else tuple(answer)
 
-    def _record_copied(
-        self, func: Any, twin: Copied, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]
-    ) -> tuple[Any, ...]:
-        described = super().__torch_dispatch__(func, (), args, kwargs)
+    def _record_copied(self, twin: Copied, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]) -> Any:
+        described = super().__torch_dispatch__(twin.op, (), args, kwargs)
         results = described if isinstance(described, tuple) else (described,)
-        returns = func._schema.returns
+        returns = twin.op._schema.returns
         fresh = [v for v, r in zip(results, returns, strict=False) if r.alias_info is None]
         copies = [_fresh_like(target) for target in targets]
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
-        node = self.emit(twin, node_args, node_kwargs, values)
-        self.own(node, values)
-        return values
+        return self.own(self.emit(twin, node_args, node_kwargs, values), values)
 
     def store(self, target: Any, value: Any, *, outs: bool = False) -> None:
         """Write the value of one fake (or list of fakes) into another."""
@@ -402,18 +398,13 @@ def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
 
 
 def _recurrent_layer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not torch.is_grad_enabled():
-        return recorder.record(func, args, kwargs)
-    result = infer(func, args, kwargs)
-    node = recorder.emit(functional.recurrent_layer, tuple(map(recorder.node_of, args)), _NO_KWARGS, result)
-    return recorder.own(node, result)
+    return recorder.record(func, args, kwargs, functional.recurrent_layer if torch.is_grad_enabled() else None)
 
 
 def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Parts that torch lays over the whole without saying so: as views, whose memory the compilers keep."""
     twin = aten.split.Tensor if func is aten.unsafe_split.Tensor else aten.split_with_sizes.default
-    result = infer(func, args, kwargs)
-    return recorder.own(recorder.emit(twin, tuple(map(recorder.node_of, args)), kwargs, result), result)
+    return recorder.record(func, args, kwargs, twin)
 
 
 _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
