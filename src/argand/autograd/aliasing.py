@@ -15,18 +15,9 @@ from typing import Any, Final, final
 import torch
 from torch.fx import Node
 
-from argand.autograd.geometry import (
-    Geometry,
-    Step,
-    aten,
-    can_undo,
-    dense_order,
-    extent_of,
-    geometry_of,
-    same_layout,
-    undo_step,
-)
+from argand.autograd.geometry import Geometry, Step, aten, can_undo, dense_order, geometry_of, same_layout, undo_step
 from argand.autograd.outputs import Untraceable
+from argand.ops.layout import extent
 
 _CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
 
@@ -114,7 +105,7 @@ class Aliasing:
             return self.view(root, Step(func, (size, stride, shift), {}), fake)
         # the storage offset of a real input is not known: it must not show in the graph
         if shift:
-            end = shift + extent_of(fake)
+            end = shift + extent(fake.shape, fake.stride())
             flat = root.fake.detach().as_strided([end], [1])
             root = self.view(root, Step(func, ([end], [1]), {}), flat)
             root = self.view(root, Step(aten.slice.Tensor, (0, shift, end), {}), flat[shift:])

@@ -68,13 +68,6 @@ def shifted_view(tensor: torch.Tensor, size: list[int], stride: list[int], shift
     return tensor.as_strided(size, stride, tensor.storage_offset() + shift)
 
 
-def extent_of(tensor: torch.Tensor) -> int:
-    """Elements of storage from the first to the last one of a tensor."""
-    if 0 in tensor.shape:
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def can_undo(step: Step, view: torch.Tensor, parent: torch.Tensor) -> bool:
     """Whether a write through this view has an inverse op."""
     if step.func is aten.expand.default:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from argand.ops.layout import DataDependent, new
+from argand.ops.layout import DataDependent, extent, new
 
 # Their kernels have no effects but on tensors; a user's operator may print, count, or call out.
 _QUIET_NAMESPACES: Final = frozenset({"aten", "prims", "mkldnn", "onednn", "torchvision"})
@@ -83,7 +83,7 @@ def thaw(value: Any, device: str, zero: bool) -> Any:
     """Arguments again, with tensors of zeros or of untouched memory."""
     if isinstance(value, TensorType):
         if zero and 0 in value.stride:  # zero_() refuses elements that share memory
-            return torch.zeros(_extent(value), dtype=value.dtype).as_strided(*value[:2])
+            return torch.zeros(extent(value.shape, value.stride), dtype=value.dtype).as_strided(*value[:2])
         tensor = value.new(device)
         return tensor.zero_() if zero else tensor
     if isinstance(value, _List):
@@ -93,11 +93,6 @@ def thaw(value: Any, device: str, zero: bool) -> Any:
     if isinstance(value, torch.device):
         return torch.device(device)
     return value
-
-
-def _extent(value: TensorType) -> int:
-    """How many elements the memory under a tensor of this type spans."""
-    return 1 + sum((n - 1) * step for n, step in zip(value.shape, value.stride, strict=True))
 
 
 def elements(value: Any) -> int:

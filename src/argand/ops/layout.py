@@ -21,15 +21,20 @@ Operand = tuple[Shape, Shape, Any]
 _NO_RESERVE: Final = 0x4000  # Linux: address space that no memory stands behind
 
 
+def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of memory from the first to the last one of a tensor."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+
+
 def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
     """A fake: memory that nobody touches. Where it is more than malloc grants, address space alone."""
     try:
         return torch.empty_strided(shape, stride, dtype=dtype)
     except RuntimeError:
-        length = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=False))
-        if min(shape, default=0) < 1 or not 1 << 30 < length * dtype.itemsize < 1 << 46:
+        length = extent(shape, stride) * dtype.itemsize if len(shape) == len(stride) else 0
+        if min(shape, default=0) < 1 or not 1 << 30 < length < 1 << 46:
             raise
-    space = mmap.mmap(-1, length * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    space = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     storage = torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=dtype).set_(storage, 0, shape, stride)
 
