@@ -7,7 +7,6 @@ The registry is module state behind a lock (design D8).
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.metadata
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast, final, overload
 
-from argand.support.errors import InvalidBackend
+from argand.support.errors import InvalidBackend, guess
 
 CompilerFunction: TypeAlias = Callable[..., Any]
 BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction]"
@@ -180,9 +179,8 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
 
 def _unknown(name: str) -> InvalidBackend:
     names = list_backends(None)
-    near = difflib.get_close_matches(name, names, n=3)
-    guess = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return InvalidBackend(f"no backend named {name!r}", hint=f"{guess}argand.list_backends(None): {', '.join(names)}")
+    hint = f"{guess(name, names, 3)}argand.list_backends(None): {', '.join(names)}"
+    return InvalidBackend(f"no backend named {name!r}", hint=hint)
 
 
 def _load_entry_point(point: importlib.metadata.EntryPoint) -> CompilerFunction:

@@ -7,14 +7,13 @@ with argand.set_stance("fail_on_recompile"):    # in a block
 
 from __future__ import annotations
 
-import difflib
 import functools
 import threading
 from collections.abc import Callable
 from typing import Final, Literal, ParamSpec, Self, TypeVar, final, get_args
 
 from argand.runtime import _native
-from argand.support.errors import OptionError
+from argand.support.errors import OptionError, guess
 
 Stance = Literal[
     "default",  # compile what is new
@@ -58,9 +57,8 @@ class set_stance:
 
     def __init__(self, stance: str) -> None:
         if stance not in STANCES:
-            near = difflib.get_close_matches(stance, STANCES, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise OptionError(f"unknown stance {stance!r}", hint=f"{guess}stances: {', '.join(STANCES)}")
+            hint = f"{guess(stance, STANCES)}stances: {', '.join(STANCES)}"
+            raise OptionError(f"unknown stance {stance!r}", hint=hint)
         self.stance = stance
         self.before = _process.change(stance)
 

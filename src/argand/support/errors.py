@@ -6,7 +6,9 @@ error says what, where and how to fix it; an internal error is our bug and names
 
 from __future__ import annotations
 
+import difflib
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -26,6 +28,12 @@ class Location:
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
         return f"{place} in {self.function}" if self.function else place
+
+
+def guess(name: str, names: Iterable[str], most: int = 1) -> str:
+    """The beginning of a hint on a wrong name: those that are near; nothing if none is."""
+    near = difflib.get_close_matches(name, list(names), n=most)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 class ArgandError(RuntimeError):

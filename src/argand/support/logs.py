@@ -8,7 +8,6 @@ Fails with ``OptionError`` for an unknown name, listing the valid ones.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import logging
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final, final
 
 from argand.support import events
-from argand.support.errors import OptionError
+from argand.support.errors import OptionError, guess
 from argand.support.options import read_environment
 
 ARTIFACTS: Final[Mapping[str, str]] = {
@@ -91,10 +90,9 @@ def parse(text: str) -> tuple[frozenset[str], frozenset[str]]:
         names = set(ARTIFACTS) if name == "all" else {name}
         unknown = names - set(ARTIFACTS)
         if unknown:
-            near = difflib.get_close_matches(name, ARTIFACTS, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
             listing = "\n".join(f"    {key:<16} {what}" for key, what in ARTIFACTS.items())
-            raise OptionError(f"unknown log {name!r}", hint=f"{guess}valid names (or 'all'):\n{listing}")
+            hint = f"{guess(name, ARTIFACTS)}valid names (or 'all'):\n{listing}"
+            raise OptionError(f"unknown log {name!r}", hint=hint)
         if sign == "-":
             shown -= names
             verbose -= names

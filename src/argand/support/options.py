@@ -7,14 +7,13 @@ part of every cache key. Fails with ``OptionError``, which lists what is valid.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from argand.support.errors import OptionError
+from argand.support.errors import OptionError, guess
 
 
 @final
@@ -81,9 +80,8 @@ def _fields() -> dict[str, dataclasses.Field[Any]]:
 
 
 def _reject(name: str) -> OptionError:
-    near = difflib.get_close_matches(name, _fields(), n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return OptionError(f"unknown option {name!r}", hint=f"{hint}valid options: {', '.join(sorted(_fields()))}")
+    hint = f"{guess(name, _fields())}valid options: {', '.join(sorted(_fields()))}"
+    return OptionError(f"unknown option {name!r}", hint=hint)
 
 
 def _check(name: str, value: object) -> object:
