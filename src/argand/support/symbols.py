@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -139,17 +140,11 @@ class Expr:
 
     def smaller(self, other: int | Expr) -> Expr:
         """The minimum of both."""
-        other = Expr.of(other)
-        if compare("<=", self, other):
-            return self
-        return other if compare("<=", other, self) else _pair("min", self, other)
+        return _extreme("min", "<=", self, Expr.of(other))
 
     def larger(self, other: int | Expr) -> Expr:
         """The maximum of both."""
-        other = Expr.of(other)
-        if compare(">=", self, other):
-            return self
-        return other if compare(">=", other, self) else _pair("max", self, other)
+        return _extreme("max", ">=", self, Expr.of(other))
 
     def evaluate(self, values: Mapping[Symbol, int]) -> int:
         """The integer it is when symbols have these values."""
@@ -228,8 +223,10 @@ def _apply(name: str, left: Expr, right: Expr) -> Expr:
     return Expr.of(Apply(name, left, right))
 
 
-def _pair(name: str, left: Expr, right: Expr) -> Expr:
-    return _apply(name, *sorted((left, right), key=str))
+def _extreme(name: str, wins: str, left: Expr, right: Expr) -> Expr:
+    if compare(wins, left, right):
+        return left
+    return right if compare(wins, right, left) else _apply(name, *sorted((left, right), key=str))
 
 
 _remembered: Final = functools.lru_cache(maxsize=1 << 12)  # a graph asks the same few things again and again
@@ -388,13 +385,13 @@ def compare(operator: str, left: int | Expr, right: int | Expr) -> bool | None:
             return compare("<" if operator == ">" else ">=", right, left)
 
 
-def _method(fold: Callable[[int, int], int], build: Callable[[Expr, Expr], Expr]) -> Any:
+def _method(operation: Callable[[Any, Any], Any]) -> Any:
     """A method of ``SizeInt``: the same operation on values and on expressions."""
 
     def method(self: SizeInt, other: int) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self.carry(fold(int(self), int(other)), build(self.expr, Expr.of(other)))
+        return self.carry(operation(int(self), int(other)), operation(self.expr, Expr.of(other)))
 
     return method
 
@@ -419,14 +416,14 @@ class SizeInt(int):
         """What an operation on this integer gives: a constant is a plain int."""
         return value if expr.constant is not None else type(self)(value, expr)
 
-    __add__ = __radd__ = _method(lambda a, b: a + b, lambda a, b: a + b)
-    __mul__ = __rmul__ = _method(lambda a, b: a * b, lambda a, b: a * b)
-    __sub__ = _method(lambda a, b: a - b, lambda a, b: a - b)
-    __rsub__ = _method(lambda a, b: b - a, lambda a, b: b - a)
-    __floordiv__ = _method(lambda a, b: a // b, lambda a, b: a // b)
-    __rfloordiv__ = _method(lambda a, b: b // a, lambda a, b: b // a)
-    __mod__ = _method(lambda a, b: a % b, lambda a, b: a % b)
-    __rmod__ = _method(lambda a, b: b % a, lambda a, b: b % a)
+    __add__ = __radd__ = _method(operator.add)
+    __mul__ = __rmul__ = _method(operator.mul)
+    __sub__ = _method(operator.sub)
+    __rsub__ = _method(lambda a, b: b - a)
+    __floordiv__ = _method(operator.floordiv)
+    __rfloordiv__ = _method(lambda a, b: b // a)
+    __mod__ = _method(operator.mod)
+    __rmod__ = _method(lambda a, b: b % a)
 
     @override
     def __divmod__(self, other: int) -> Any:
