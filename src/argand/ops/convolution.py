@@ -162,27 +162,20 @@ def _in_format_of_input(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
     return in_format_of(self, self.shape)
 
 
-def _adaptive_shape(self: Tensor, output_size: Sizes) -> Shape:
-    spatial = len(output_size)
-    if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
-        refuse("not a batch of images")
-    return (*self.shape[:-spatial], *output_size)
-
-
 def _batched_format(self: Tensor, shape: Shape, spatial: int, dtype: torch.dtype) -> Tensor:
     """Only a batch has a memory format; one 3-d image looks like a batch of 2-d ones."""
     return in_format_of(self, shape, dtype) if self.dim() == spatial + 2 else dense(shape, dtype)
 
 
-def _adaptive_avg_pool(self: Tensor, output_size: Sizes) -> Tensor:
-    shape = _adaptive_shape(self, output_size)
-    return _batched_format(self, shape, len(output_size), self.dtype)
+def _adaptive_avg_pool(self: Tensor, output_size: Sizes, dtype: torch.dtype | None = None) -> Tensor:
+    spatial = len(output_size)
+    if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
+        refuse("not a batch of images")
+    return _batched_format(self, (*self.shape[:-spatial], *output_size), spatial, dtype or self.dtype)
 
 
 def _adaptive_max_pool(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
-    shape = _adaptive_shape(self, output_size)
-    spatial = len(output_size)
-    return (_batched_format(self, shape, spatial, self.dtype), _batched_format(self, shape, spatial, torch.int64))
+    return _adaptive_avg_pool(self, output_size), _adaptive_avg_pool(self, output_size, torch.int64)
 
 
 def _pool3d_backward(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:

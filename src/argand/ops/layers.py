@@ -10,7 +10,7 @@ from torch import Tensor
 
 from argand.ops.convolution import in_format_of
 from argand.ops.layout import DataDependent, broadcast_shapes, refuse
-from argand.ops.pointwise import dense, dense_self
+from argand.ops.pointwise import dense, dense_each, dense_self
 from argand.ops.table import Kind, OpDef, rows
 
 
@@ -19,14 +19,6 @@ def _recurrent(input: Tensor, *args: Any) -> tuple[Tensor, ...]:
     hx, cx, hidden_size = args[4], args[5], args[9]
     output = dense((input.shape[0], input.shape[1], hidden_size), input.dtype)
     return output, dense_self(hx), dense_self(cx), dense((0,), torch.uint8)
-
-
-def _recurrent_backward(*args: Any) -> tuple[Tensor, ...]:
-    return tuple(map(dense_self, args[:7]))
-
-
-def _lstm_cell(input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *_: Any) -> Any:
-    return dense_self(cx), dense_self(cx), dense_self(input_gates)
 
 
 def _grouped_mm(
@@ -80,14 +72,6 @@ def _sampler_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *rest: A
     return dense_self(input) if mask[0] else None, dense(grid.shape, grid.dtype)
 
 
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
-    return dense_self(v), dense_self(g)
-
-
-def _weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return dense_self(saved_v), dense_self(saved_g)
-
-
 def _cross(self: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     shape = broadcast_shapes(self.shape, other.shape)
     if self.dim() != other.dim() or shape[dim] != 3 or self.dtype is not other.dtype:
@@ -115,8 +99,8 @@ _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_O, _recurrent, "mkldnn_rnn_layer"),
-    *rows(_O, _recurrent_backward, "mkldnn_rnn_layer_backward"),
-    *rows(_O, _lstm_cell, "_thnn_fused_lstm_cell"),
+    *rows(_O, dense_each(*range(7)), "mkldnn_rnn_layer_backward"),
+    *rows(_O, dense_each(2, 2, 0), "_thnn_fused_lstm_cell"),
     *rows(Kind.MATMUL, _attention_layer, "_native_multi_head_attention"),
     *rows(Kind.MATMUL, _encoder_layer, "_transformer_encoder_layer_fwd"),
     *rows(Kind.MATMUL, _grouped_mm, "_grouped_mm"),
@@ -126,7 +110,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.GATHER, _pixel_shuffle, "pixel_shuffle"),
     *rows(Kind.GATHER, _pixel_unshuffle, "pixel_unshuffle"),
     *rows(_O, _sampler_backward, "grid_sampler_2d_backward grid_sampler_3d_backward"),
-    *rows(Kind.REDUCE, _weight_norm, "_weight_norm_interface"),
-    *rows(Kind.REDUCE, _weight_norm_backward, "_weight_norm_interface_backward"),
+    *rows(Kind.REDUCE, dense_each(0, 1), "_weight_norm_interface"),
+    *rows(Kind.REDUCE, dense_each(1, 2), "_weight_norm_interface_backward"),
     *rows(_O, _cross, "linalg_cross"),
 )

@@ -8,9 +8,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from argand.ops.convolution import in_format_of
 from argand.ops.layout import refuse
 from argand.ops.pointwise import dense, empty_like
-from argand.ops.reductions import suggested_format
 from argand.ops.table import Kind, OpDef, rows
 
 
@@ -45,26 +45,22 @@ def _layer_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
     return _wanted(mask, dense(input.shape, input.dtype), *parameters)
 
 
-def _formatted(input: Tensor) -> Tensor:
-    return torch.empty(input.shape, dtype=input.dtype, memory_format=suggested_format(input))
-
-
 def _group_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     input, weight, bias, batch, channels, _, group, _ = args
     if channels % group or any(p is not None and p.numel() != channels for p in (weight, bias)):
         refuse("groups or parameters do not fit the channels")
     dtype = _statistics_dtype(input, weight, bias)
-    return _formatted(input), dense((batch, group), dtype), dense((batch, group), dtype)
+    return in_format_of(input, input.shape), dense((batch, group), dtype), dense((batch, group), dtype)
 
 
 def _group_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
     _, input, _, _, weight, _, channels, _, _, mask = args
     dtype = _statistics_dtype(input, weight)
-    return _wanted(mask, _formatted(input), dense((channels,), dtype), dense((channels,), dtype))
+    return _wanted(mask, in_format_of(input, input.shape), dense((channels,), dtype), dense((channels,), dtype))
 
 
 def _batch_norm_result(input: Tensor) -> Tensor:
-    return dense(input.shape, input.dtype) if input.is_contiguous() else _formatted(input)
+    return dense(input.shape, input.dtype) if input.is_contiguous() else in_format_of(input, input.shape)
 
 
 def _batch_norm(input: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *_: Any) -> tuple[Any, ...]:

@@ -65,6 +65,15 @@ def dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
     return dense(self.shape, self.dtype)
 
 
+def dense_each(*places: int) -> Rule:
+    """The rule of an op with several results, shaped like the arguments at these places."""
+
+    def rule(*args: Any, **_: Any) -> tuple[Tensor, ...]:
+        return tuple(dense_self(args[place]) for place in places)
+
+    return rule
+
+
 def dense_second(_: Any, self: Tensor, *__: Any, **___: Any) -> Tensor:
     """The rule of a gradient that has the shape of the second argument."""
     return dense(self.shape, self.dtype)
@@ -137,10 +146,6 @@ def _logical(*args: Any) -> Tensor:
     """Logical ops look at each operand in its own dtype: no cast happens."""
     layouts = tuple(operand_of(value)[:2] for value in args)
     return new(*iterator_layout(layouts), dtype=torch.bool)
-
-
-def _log_sigmoid_forward(self: Tensor) -> tuple[Tensor, Tensor]:
-    return dense_self(self), dense_self(self)
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
@@ -266,7 +271,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (_where, "where.self"),
     (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
-    (_log_sigmoid_forward, "log_sigmoid_forward"),
+    (dense_each(0, 0), "log_sigmoid_forward"),
     (_prelu_backward, "_prelu_kernel_backward"),
     (_glu, "glu"),
     (dense_second, "glu_backward"),

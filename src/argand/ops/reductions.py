@@ -179,10 +179,8 @@ def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 def suggested_format(self: Tensor) -> torch.memory_format:
     """The memory format eager's kernels would pick after this tensor."""
-    if self.dim() == 4 and is_strictly_channels_last(self.shape, self.stride()):
-        return torch.channels_last
-    if self.dim() == 5 and is_strictly_channels_last(self.shape, self.stride()):
-        return torch.channels_last_3d
+    if self.dim() in (4, 5) and is_strictly_channels_last(self.shape, self.stride()):
+        return torch.channels_last if self.dim() == 4 else torch.channels_last_3d
     return torch.contiguous_format
 
 
