@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -17,6 +16,8 @@ import torch
 from torch._ops import OpOverload
 
 from argand.autograd.geometry import KNOWN_VIEWS
+from argand.ops.fakes import functional_twins
+from argand.ops.table import written_arguments
 
 
 class Action(enum.Enum):
@@ -108,14 +109,11 @@ def recipe_of(func: Any) -> Recipe:
         return Recipe(Action.COMPOSITE)
     if not schema.is_mutable:
         return Recipe(Action.PURE)
-    written = tuple(
-        (index, argument.name)
-        for index, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
+    written = written_arguments(schema)
     pure = sum(1 for r in schema.returns if r.alias_info is None)
-    twin = _functional_twin(func, len(written) + pure)
-    return Recipe(Action.WRITE, twin or Copied(func, written), written, pure)
+    results = len(written) + pure
+    twins = (t for t in functional_twins(func) if not t.is_view and len(t._schema.returns) == results)
+    return Recipe(Action.WRITE, next(twins, None) or Copied(func, written), written, pure)
 
 
 def is_composite(func: OpOverload) -> bool:
@@ -156,27 +154,6 @@ def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[st
 
 def _gives_tensors(schema: Any) -> bool:
     return any("Tensor" in str(result.type) for result in schema.returns)
-
-
-def _functional_twin(func: OpOverload, results: int) -> Any:
-    """The op that returns what this one writes: add.Tensor of add_.Tensor and of add.out."""
-    schema = func._schema
-    outs = {argument.name for argument in schema.arguments if argument.is_out}
-    wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in outs]
-    for name in _twin_names(func._opname):
-        packet = getattr(getattr(torch.ops, func.namespace), name, None)
-        for overload in packet.overloads() if packet is not None else ():
-            twin = getattr(packet, overload)
-            arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
-            fits = arguments == wanted and not twin._schema.is_mutable and not twin.is_view
-            if fits and len(twin._schema.returns) == results:
-                return twin
-    return None
-
-
-def _twin_names(name: str) -> Iterator[str]:
-    yield name.removesuffix("_")
-    yield f"{name.removesuffix('_')}_functional"
 
 
 def recurrent_layer(*args: Any) -> Any:

@@ -19,6 +19,7 @@ from typing_extensions import override
 from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
 from argand.customops.schema import check_same_parameters, infer_schema
+from argand.ops.table import written_arguments
 
 Function: TypeAlias = Callable[..., Any]
 DEVICE_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
@@ -38,9 +39,7 @@ class CustomOp:
         arguments = self.schema.arguments
         self.positional_names = tuple(a.name for a in arguments if not a.kwarg_only)
         self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)
-        self.mutated_positions = tuple(
-            i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
-        )
+        self.mutated_positions = tuple(place for place, _ in written_arguments(self.schema))
         self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
         self.version: str | None = None
         self.implementations: dict[str, Any] = {}  # device -> where it was written

@@ -7,7 +7,7 @@ answers from our type rules, and only an op without a row asks torch's own kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from argand.ops.layout import DataDependent, is_dense
 from argand.ops.rows import row_of
 from argand.ops.size_formulas import explain_sizes
 from argand.ops.sizes import SizeTable
-from argand.ops.table import Kind
+from argand.ops.table import Kind, written_arguments
 from argand.ops.unbacked import RULES, Make
 
 __all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
@@ -200,35 +200,26 @@ def _composite(func: Any) -> Handler:
     return answer
 
 
-def functional_pair(func: Any) -> Any:
-    """The op that computes the same without writing: ``add.Tensor`` of ``add_.Tensor``, ``add.out``."""
-    name = func._opname
-    if name.endswith("_") and not name.endswith("__"):
-        name = name[:-1]
-    packet = getattr(getattr(torch.ops, func.namespace), name, None)
-    if packet is None:
-        return None
+def functional_twins(func: Any) -> Iterator[Any]:
+    """Ops that compute the same without writing: ``add.Tensor`` of ``add_.Tensor``, ``add.out``."""
+    name = func._opname.removesuffix("_")
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    for overload in packet.overloads():
-        candidate = getattr(packet, overload)
-        arguments = [(a.name, str(a.type)) for a in candidate._schema.arguments]
-        if arguments == wanted and not candidate._schema.is_mutable:
-            return candidate
-    return None
+    for packet in (getattr(getattr(torch.ops, func.namespace), n, None) for n in (name, f"{name}_functional")):
+        for overload in packet.overloads() if packet is not None else ():
+            twin = getattr(packet, overload)
+            arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
+            if arguments == wanted and not twin._schema.is_mutable:
+                yield twin
 
 
 def _mutating(func: Any) -> Handler:
     """Ops that write give back what they write; nothing is written."""
     schema = func._schema
-    written = [
-        (place, argument.name)
-        for place, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
+    written = written_arguments(schema)
     if schema.returns and all(result.alias_info is None for result in schema.returns):
         return _functional(func)  # it writes on the side: batch norm and its running statistics
     is_out = any(argument.is_out for argument in schema.arguments)
-    pair = functional_pair(func)
+    pair = next(functional_twins(func), None)
     pair_row = None if pair is None else row_of(pair)
     check: Handler | None = None
     if pair is not None and (is_out or (pair_row is not None and pair_row.kind is Kind.POINTWISE)):

@@ -37,6 +37,12 @@ class OpDef:
     infer: Rule
 
 
+def written_arguments(schema: Any) -> tuple[tuple[int, str], ...]:
+    """Place and name of each argument that an op writes."""
+    rows = enumerate(schema.arguments)
+    return tuple((place, a.name) for place, a in rows if a.alias_info is not None and a.alias_info.is_write)
+
+
 def rows(kind: Kind, infer: Rule, names: str) -> Iterator[OpDef]:
     """One row per name of ops that share a kind and a rule."""
     for name in names.split():
