@@ -93,9 +93,7 @@ class OpaqueOps(TorchFunctionMode):
             return func(*args, **kwargs)
         op = func.default if isinstance(func, OpOverloadPacket) else func
         arguments = op._schema.arguments
-        given = [*args]
-        for argument in arguments[len(args) :]:
-            given.append(kwargs.get(argument.name, argument.default_value))
+        given = [*args, *(kwargs.get(a.name, a.default_value) for a in arguments[len(args) :])]
         nested = any(isinstance(value, list | tuple) for value in given)
         if nested or op._schema.is_mutable or any(a.kwarg_only for a in arguments):
             return func(*args, **kwargs)

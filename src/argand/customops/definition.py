@@ -39,8 +39,10 @@ class CustomOp:
         arguments = self.schema.arguments
         self.positional_names = tuple(a.name for a in arguments if not a.kwarg_only)
         self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)
+        self.names = (*self.positional_names, *self.keyword_names)
         self.mutated_positions = tuple(place for place, _ in written_arguments(self.schema))
         self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
+        self.tensor_names = frozenset(arguments[i].name for i in self._tensor_positions)
         self.version: str | None = None
         self.implementations: dict[str, Any] = {}  # device -> where it was written
         self.functions: dict[str, Function] = {}  # device -> as it was written
@@ -76,10 +78,7 @@ class CustomOp:
 
     def complete_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Every argument in schema order, defaults filled in."""
-        values = list(args)
-        for argument in self.schema.arguments[len(args) :]:
-            values.append(kwargs.get(argument.name, argument.default_value))
-        return values
+        return [*args, *(kwargs.get(a.name, a.default_value) for a in self.schema.arguments[len(args) :])]
 
     def meets_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a tensor argument requires a gradient."""

@@ -74,9 +74,8 @@ class _Call:
 
 def make_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     """A function of the operator's arguments that runs it under autograd."""
-    kinds = [str(argument.type) for argument in op.schema.arguments]
     plain_returns = [str(result.type) for result in op.schema.returns] == ["Tensor"]
-    if plain_returns and not op.keyword_names and not any("List" in kind for kind in kinds):
+    if plain_returns and not op.keyword_names and not any("List" in str(a.type) for a in op.schema.arguments):
         return _plain_function(op, formula)
     return _general_function(op, formula)
 
@@ -160,8 +159,6 @@ def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
 
 def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
-    names = (*op.positional_names, *op.keyword_names)
-    tensors = {a.name for a in op.schema.arguments if "Tensor" in str(a.type)}
     where = location_of(formula.backward)
     if len(gradients) == len(op.positional_names):
         gradients += [None] * len(op.keyword_names)
@@ -173,8 +170,8 @@ def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formul
             hint="return one gradient, or None, per argument",
         )
     flat: list[Any] = []
-    for name, gradient, length in zip(names, gradients, lengths, strict=True):
-        if gradient is not None and name not in tensors:
+    for name, gradient, length in zip(op.names, gradients, lengths, strict=True):
+        if gradient is not None and name not in op.tensor_names:
             raise GradientError(f"the backward of {op.qualname} gave {name!r}, no tensor, a gradient", where=where)
         if length < 0:
             flat.append(gradient)
@@ -217,9 +214,7 @@ def formula_by_name(
     op: CustomOp, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
 ) -> Formula:
     """The formula of the pair ``impl_save_for_backward`` and ``impl_backward``."""
-    inputs_type = collections.namedtuple(  # type: ignore[misc]
-        f"{op.name}_inputs", (*op.positional_names, *op.keyword_names)
-    )
+    inputs_type = collections.namedtuple(f"{op.name}_inputs", op.names)  # type: ignore[misc]
 
     def setup(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         saved = save(inputs_type(*args, *kwargs.values()), result)
@@ -227,7 +222,8 @@ def formula_by_name(
         tensors = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         ctx.argand_leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         ctx.save_for_backward(*tensors)
-        ctx.argand_tensor_names = _tensor_arguments(op, (*args, *kwargs.values()))
+        given = dict(zip(op.names, (*args, *kwargs.values()), strict=True))
+        ctx.argand_tensor_names = frozenset(name for name in op.tensor_names if given[name] is not None)
 
     def run(ctx: Any, *gradients: Any) -> list[Any]:
         leaves = [
@@ -237,17 +233,9 @@ def formula_by_name(
         saved = torch.utils._pytree.tree_unflatten(leaves, ctx.argand_spec)
         by_name = backward(types.SimpleNamespace(), saved, *gradients)
         _check_named(op, by_name, ctx.argand_tensor_names, backward)
-        return [by_name.get(name) for name in (*op.positional_names, *op.keyword_names)]
+        return [by_name.get(name) for name in op.names]
 
     return Formula(setup, run, differentiable)
-
-
-def _tensor_arguments(op: CustomOp, values: Sequence[Any]) -> frozenset[str]:
-    names = (*op.positional_names, *op.keyword_names)
-    declared = {argument.name: str(argument.type) for argument in op.schema.arguments}
-    return frozenset(
-        name for name, value in zip(names, values, strict=True) if "Tensor" in declared[name] and value is not None
-    )
 
 
 def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:
@@ -257,8 +245,7 @@ def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backw
             f"the backward of {op.qualname} must return a dict of gradients by argument name, got {_describe(by_name)}",
             where=where,
         )
-    declared = {a.name for a in op.schema.arguments if "Tensor" in str(a.type)}
-    if not tensor_names <= set(by_name) <= declared:
+    if not tensor_names <= set(by_name) <= op.tensor_names:
         raise GradientError(
             f"the backward of {op.qualname} returned gradients for"
             f" {', '.join(sorted(map(str, by_name))) or 'nothing'}, expected"
