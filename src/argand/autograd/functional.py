@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch._ops import OpOverload
@@ -33,9 +32,7 @@ class Action(enum.Enum):
     REFUSE = "changes storages themselves"
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(NamedTuple):
     """How to record one op."""
 
     action: Action

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from torch.fx import Graph
@@ -93,9 +93,7 @@ class Traced:
         return bool(self.tangents)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Before:
+class Before(NamedTuple):
     """The state of an input before the program ran."""
 
     version: int

@@ -8,8 +8,7 @@ one took it and why the others did not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from typing_extensions import override
 
@@ -18,9 +17,7 @@ from argand.support import events
 from argand.support.errors import InvalidBackend
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """Which backend took one graph, and why those before it declined."""
 
     taken_by: str

@@ -13,8 +13,7 @@ import importlib.metadata
 import importlib.util
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, cast, final, overload
+from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
 from argand.support.errors import InvalidBackend, guess
 
@@ -45,9 +44,7 @@ NEEDS: Final[Mapping[str, tuple[str, str]]] = {
 FIXED_SIZES: Final = frozenset({"ts", "aot_ts", "inductor", "onnxrt", "openvino", "tvm", *NEEDS})
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Registered:
+class _Registered(NamedTuple):
     """One row of the registry; ``load`` gives the function, importing its module at first use."""
 
     load: Callable[[], CompilerFunction]

@@ -15,8 +15,7 @@ graph's own order are convex, so no segment ever waits for another part of itsel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
@@ -26,9 +25,7 @@ from argand.support import events
 CompileSegment: TypeAlias = Callable[["Segment"], Callable[..., Sequence[Any]]]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """Consecutive nodes for the other compiler, what they read and what is read of them."""
 
     nodes: tuple[Node, ...]

@@ -7,7 +7,6 @@ what `explain` shows. Dead nodes and unused inputs are removed; torch's state is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -35,9 +34,7 @@ Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Captured:
+class Captured(NamedTuple):
     """A captured frame: what must hold, what to collect, what to call."""
 
     guards: tuple[Guard, ...]

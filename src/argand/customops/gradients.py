@@ -10,8 +10,7 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
 
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
     from argand.customops.definition import CustomOp
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(NamedTuple):
     """How to differentiate an operator, on positions: (setup of the context, backward)."""
 
     setup: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]

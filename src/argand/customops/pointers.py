@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -25,9 +24,7 @@ _TYPES: Final = frozenset({"Tensor", "int", "SymInt", "float", "bool"})
 _Signature: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class CFunction:
+class CFunction(NamedTuple):
     """Machine code for tensor arguments of these dtypes."""
 
     name: str  # how a plan names it: "ns::op|float32,int64|version"

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.fx
@@ -28,13 +27,11 @@ from argand.support import events
 LEAST_WORK: Final = 1 << 20  # multiply-adds that outweigh the 5 us of checking and calling
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Layouts:
+class Layouts(NamedTuple):
     """What the importer takes in place of a node's target and of its ``meta["val"]``."""
 
-    targets: Mapping[torch.fx.Node, PackedConvolution] = field(default_factory=dict)
-    values: Mapping[torch.fx.Node, Any] = field(default_factory=dict)
+    targets: Mapping[torch.fx.Node, PackedConvolution]
+    values: Mapping[torch.fx.Node, Any]
 
 
 def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:

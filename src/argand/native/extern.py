@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -39,9 +39,7 @@ class Operand:
     dtype: torch.dtype
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Matrix:
+class _Matrix(NamedTuple):
     """How BLAS sees an operand's last two dimensions; `steps` through the two of the batch."""
 
     transposed: bool

@@ -8,13 +8,11 @@ of the first call, steady time with the contenders interleaved, and peak memory 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 import torch
 from typing_extensions import override
@@ -27,9 +25,7 @@ _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
 _STATUS: Final = Path("/proc/self/status")
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One backend's results; ``problem`` when it could not run at all."""
 
     backend: str
@@ -41,9 +37,7 @@ class Row:
     problem: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The table; the first row is eager."""
 
     rows: tuple[Row, ...]
@@ -90,7 +84,7 @@ def _finish(row: Row, times: Sequence[float], allowed: float) -> Row:
     if row.problem:
         return row
     steady = statistics.median(times)
-    return dataclasses.replace(row, correct=row.error <= allowed, steady_seconds=steady)
+    return row._replace(correct=row.error <= allowed, steady_seconds=steady)
 
 
 def _first_call(name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]) -> Row:

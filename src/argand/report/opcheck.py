@@ -10,8 +10,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from typing_extensions import override
@@ -26,9 +25,7 @@ from argand.support.errors import Break, CaptureError
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One check: its name, and why it failed, or None; ``skipped`` says why it did not apply."""
 
     check: str
@@ -42,9 +39,7 @@ class Outcome:
         return f"  skipped  {self.check}: {self.skipped}" if self.skipped else f"  passed   {self.check}"
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """What ``opcheck`` found."""
 
     operator: str

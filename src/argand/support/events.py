@@ -14,21 +14,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class StageStart:
+class StageStart(NamedTuple):
     """A stage begins; ``stage`` is a dotted name such as ``autograd.partition``."""
 
     stage: str
     detail: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class StageEnd:
+class StageEnd(NamedTuple):
     """A stage ended after ``seconds``; ``failed`` when it raised."""
 
     stage: str
@@ -37,9 +33,7 @@ class StageEnd:
     detail: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(NamedTuple):
     """Something happened ``amount`` times: ``capture.graphs``, ``cache.hit``, ..."""
 
     counter: str
@@ -47,9 +41,7 @@ class Count:
     detail: str = ""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(NamedTuple):
     """The text a stage made, rendered on demand; ``name`` is a row of ``logs.ARTIFACTS``."""
 
     name: str

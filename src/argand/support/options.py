@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from argand.support.errors import OptionError, guess
 
@@ -48,9 +48,7 @@ MODES: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(NamedTuple):
     """What Argand reads from the environment, and nothing else reads it (once per process)."""
 
     logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax

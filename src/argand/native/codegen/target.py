@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 
 from argand.runtime.disk.keys import hexdigest
 
@@ -18,9 +17,7 @@ _USED: Final = (
 _OF_ONE_VENDOR: Final = frozenset(("fma4", "sse4a"))
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """CPU and features for LLVM, and the width of its vector registers."""
 
     cpu: str

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, Shape
@@ -33,9 +33,7 @@ class Kind(enum.Enum):
     EXTERN = "extern"
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class OpRow:
+class OpRow(NamedTuple):
     """One op: its kind, number of inputs (-1: any), result type rule and cost in vector instructions."""
 
     kind: Kind

@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
@@ -19,9 +18,7 @@ Size: TypeAlias = int  # a SizeInt where it is known only at run time: its value
 Shape: TypeAlias = tuple[Size, ...]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     torch_dtype: torch.dtype
     memory: str  # LLVM type of one element in memory
     compute: str  # LLVM type its arithmetic runs in

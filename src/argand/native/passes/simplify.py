@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node
@@ -19,9 +18,7 @@ from argand.native.ir.types import DType
 from argand.native.passes.rewrite import rewrite
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A law, on the ops it starts from."""
 
     name: str

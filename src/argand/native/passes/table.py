@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from argand.native.ir.tensor import Graph
 from argand.native.ir.tensor_text import print_graph
@@ -16,9 +15,7 @@ from argand.native.passes.split import split_reductions
 from argand.support import events
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(NamedTuple):
     """A pure function on graphs; ``after``: passes it must follow, and why."""
 
     name: str

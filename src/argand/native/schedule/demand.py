@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -24,9 +24,7 @@ PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern h
 COMPUTED = (Kind.POINTWISE, Kind.REDUCE, Kind.GATHER)
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Region:
+class Region(NamedTuple):
     """Where a copy is written: into the memory of ``owner`` at these forms of its coordinates."""
 
     owner: Node

@@ -8,8 +8,7 @@ known only at run time lie behind these, in rooms that serve one after the other
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from argand.native.ir.types import at_least
 from argand.support.symbols import SizeInt
@@ -17,9 +16,7 @@ from argand.support.symbols import SizeInt
 ALIGNMENT: Final = 64
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """A buffer is written at step ``first`` and read for the last time at ``last``."""
 
     size: int

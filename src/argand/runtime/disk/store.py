@@ -16,9 +16,8 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from argand.runtime.disk.format import FORMAT, Damaged, decode, encode
 from argand.support import events
@@ -34,9 +33,7 @@ class CacheWarning(UserWarning):
     """The disk cache could not be used; the program goes on without it."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class EntryInfo:
+class EntryInfo(NamedTuple):
     """One file of the cache."""
 
     key: str

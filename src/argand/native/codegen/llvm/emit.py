@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
@@ -28,9 +28,7 @@ FEW = 4  # elements worth a vector of their own at the end of a row
 LONG = 16  # vectors in a row to which its end does not matter
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Emitted:
+class Emitted(NamedTuple):
     """A function and its parallel range: units, and the work of one unit in vector instructions."""
 
     text: str
