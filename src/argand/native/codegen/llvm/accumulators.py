@@ -45,17 +45,10 @@ class Accumulator:
 
     def add(self, text: Text, value: str, position: str, lanes: int) -> None:
         """Take in one value (or vector of values)."""
-        kind = vector(self.element, lanes)
-        old = text.value(f"load {kind}, ptr {self.slots[lanes]}")
-        if not self.places:
-            new = arithmetic.combine(text, self.op, old, value, self.dtype, lanes)
-            text.line(f"store {kind} {new}, ptr {self.slots[lanes]}")
-            return
-        wide = vector("i64", lanes)
-        place = text.value(f"load {wide}, ptr {self.places[lanes]}")
-        new, where = self._better(text, (old, place), (value, position), lanes)
-        text.line(f"store {kind} {new}, ptr {self.slots[lanes]}")
-        text.line(f"store {wide} {where}, ptr {self.places[lanes]}")
+        new, place = self._join(text, self._load(text, lanes), (value, position), lanes)
+        text.line(f"store {vector(self.element, lanes)} {new}, ptr {self.slots[lanes]}")
+        if self.places:
+            text.line(f"store {vector('i64', lanes)} {place}, ptr {self.places[lanes]}")
 
     def finish(self, text: Text) -> str:
         """Join the partial results; the final value (for argmax the index)."""
@@ -75,13 +68,11 @@ class Accumulator:
 
     def _halve(self, text: Text, value: str, place: str, lanes: int) -> tuple[str, str]:
         half = lanes // 2
-        low = self._part(text, self.element, value, lanes, 0, half)
-        high = self._part(text, self.element, value, lanes, half, half)
-        if not self.places:
-            return arithmetic.combine(text, self.op, low, high, self.dtype, half), ""
-        first = self._part(text, "i64", place, lanes, 0, half)
-        second = self._part(text, "i64", place, lanes, half, half)
-        return self._better(text, (low, first), (high, second), half)
+        low, high = (self._part(text, self.element, value, lanes, start, half) for start in (0, half))
+        first = second = ""
+        if self.places:
+            first, second = (self._part(text, "i64", place, lanes, start, half) for start in (0, half))
+        return self._join(text, (low, first), (high, second), half)
 
     @staticmethod
     def _part(text: Text, element: str, value: str, lanes: int, start: int, count: int) -> str:
