@@ -72,12 +72,12 @@ def parse_graph(text: str) -> Graph:
     for line in filter(None, (raw.strip() for raw in text.splitlines())):
         if line.startswith("graph("):
             kinds = re.findall(r"none|\w+\[[\d,]*\]", line[6:-1])
-            inputs = tuple(None if k == "none" else _spec(k) for k in kinds)
+            inputs = tuple(None if k == "none" else _spec(*_parse_type(k)) for k in kinds)
         elif line.startswith("return"):
             for name in filter(None, line[6:].replace(" ", "").split(",")):
                 name, _, into = name.partition("into")
                 node = nodes[name.lstrip("%")]
-                outputs.append(Output(node, _node_spec(node), into=int(into or -1)))
+                outputs.append(Output(node, _spec(node.shape, node.dtype), into=int(into or -1)))
         else:
             name, node = _parse_line(line, nodes)
             nodes[name] = node
@@ -101,15 +101,9 @@ def _parse_type(text: str) -> tuple[Shape, DType | None]:
     return shape, None if name == "torch" else DType(name)
 
 
-def _spec(text: str) -> TensorSpec:
-    shape, dtype = _parse_type(text)
+def _spec(shape: Shape, dtype: DType | None) -> TensorSpec:
     kind = torch.complex64 if dtype is None else dtype.row.torch_dtype
     return TensorSpec(shape, contiguous_strides(shape), kind, dtype)
-
-
-def _node_spec(node: Node) -> TensorSpec:
-    kind = torch.complex64 if node.dtype is None else node.dtype.row.torch_dtype
-    return TensorSpec(node.shape, contiguous_strides(node.shape), kind, node.dtype)
 
 
 def parse_affine(text: str) -> Affine:

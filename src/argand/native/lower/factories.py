@@ -25,13 +25,9 @@ def _full(c: Context, size: Any, value: Value, *_: Any, **__: Any) -> Node:
 def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
-    if c.dtype.is_float:
-        wide = DType.F64
-        scaled = c.op("mul", c.build.cast(counter, wide), c.build.constant(step, wide))
-        return c.node(c.op("add", scaled, c.build.constant(begin, wide)))
-    whole = DType.I64
-    scaled = c.op("mul", counter, c.build.constant(step, whole))
-    return c.node(c.op("add", scaled, c.build.constant(begin, whole)))
+    wide = DType.F64 if c.dtype.is_float else DType.I64
+    scaled = c.op("mul", c.build.cast(counter, wide), c.build.constant(step, wide))
+    return c.node(c.op("add", scaled, c.build.constant(begin, wide)))
 
 
 def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:

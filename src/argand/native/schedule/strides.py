@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
@@ -85,21 +86,21 @@ def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     return 0 in shape or all(a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1)
 
 
-def apart(shape: Shape, strides: Shape) -> bool:
-    """Whether no two elements share memory."""
+def _steps(shape: Shape, strides: Shape, fits: Callable[[int, int], bool]) -> bool:
+    """Whether each stride fits the memory that the dimensions inside of it span."""
     step = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
-        if not at_least(stride, step):
+        if not fits(stride, step):
             return False
         step = stride * size
     return True
 
 
+def apart(shape: Shape, strides: Shape) -> bool:
+    """Whether no two elements share memory."""
+    return _steps(shape, strides, at_least)
+
+
 def dense(shape: Shape, strides: Shape) -> bool:
     """Whether the strides are those of a permuted contiguous tensor: writable without holes."""
-    step = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
-        if stride != step:
-            return False
-        step *= size
-    return True
+    return _steps(shape, strides, operator.eq)
