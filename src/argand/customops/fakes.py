@@ -17,7 +17,7 @@ import torch
 
 from argand.customops.errors import ContractViolation, CustomOpError, NoImplementation
 from argand.customops.kernels import flat_tensors
-from argand.ops.fallback import FakeContext, elements, fake_context, freeze, make_fakes, thaw
+from argand.ops.fallback import FakeContext, elements, fake_context, freeze, thaw
 from argand.ops.layout import DataDependent
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     key = freeze((args, tuple(kwargs.items())))
     device = next((t.device.type for t in flat_tensors((*args, *kwargs.values()))), "cpu")
     if key in op.found_out:
-        return make_fakes(op.found_out[key], device)
+        return thaw(op.found_out[key], device)
     function = op.functions.get("cpu") or op.functions.get("factory")
     answers: set[Any] = set()
     if op.mutated_positions or elements(key) > _LARGEST:
@@ -87,7 +87,7 @@ def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         raise DataDependent(op.qualname)
     op.needs_care = True
     (op.found_out[key],) = answers
-    return make_fakes(op.found_out[key], device)
+    return thaw(op.found_out[key], device)
 
 
 def _try_out(function: Any, key: Any, answers: set[Any]) -> str:

@@ -79,8 +79,8 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def thaw(value: Any, device: str, zero: bool) -> Any:
-    """Arguments again, with tensors of zeros or of untouched memory."""
+def thaw(value: Any, device: str = "cpu", zero: bool = False) -> Any:
+    """Arguments or results again, with tensors of zeros or of untouched memory: fakes."""
     if isinstance(value, TensorType):
         if zero and 0 in value.stride:  # zero_() refuses elements that share memory
             return torch.zeros(extent(value.shape, value.stride), dtype=value.dtype).as_strided(*value[:2])
@@ -130,21 +130,10 @@ def _result_type(func: Any, args: Any, kwargs: Any, default_dtype: torch.dtype) 
         raise error from None
 
 
-def make_fakes(value: Any, device: str = "cpu") -> Any:
-    """Results again, as fakes."""
-    if isinstance(value, TensorType):
-        return value.new(device)
-    if isinstance(value, _List):
-        return [make_fakes(item, device) for item in value]
-    if type(value) is tuple:
-        return tuple(make_fakes(item, device) for item in value)
-    return value
-
-
 def infer_by_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Fakes with the types torch's own kernels answer; raises what eager raises."""
     frozen = tuple((name, freeze(value)) for name, value in kwargs.items())
-    return make_fakes(_result_type(func, freeze(args), frozen, torch.get_default_dtype()))
+    return thaw(_result_type(func, freeze(args), frozen, torch.get_default_dtype()))
 
 
 def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -157,4 +146,4 @@ def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     frozen_args = freeze(args)
     frozen = tuple((name, freeze(value)) for name, value in kwargs.items())
     small = elements((frozen_args, frozen)) <= _SMALL
-    return make_fakes(_run(func, frozen_args, frozen, "cpu", zero=small))
+    return thaw(_run(func, frozen_args, frozen, "cpu", zero=small))
