@@ -160,7 +160,7 @@ def _cell(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
 
 
 def _stack_below(frame: Frame) -> list[Any]:
-    """The stack of an outer frame below the operands of its call."""
+    """The stack of a frame below the operands of its call."""
     ins = frame.program[frame.index][1]
     if ins.op == "CALL":
         return frame.stack[: -(ins.arg or 0) - 2]
@@ -183,23 +183,13 @@ def _operation(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
 
 
 def _call(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    function, args, kwargs = call_operands(frame, ins)
-    text = _call_text(rebuilder, function, args, kwargs)
-    return Operation(text, frame.stack[: -(ins.arg or 0) - 2], ins.index + 1)
-
-
-def _call_text(rebuilder: Rebuilder, function: Any, args: Any, kwargs: Any) -> str:
+    function, args, kwargs = (call_operands if ins.op == "CALL" else call_ex_operands)(frame, ins)
     parts = [rebuilder.value(item) for item in args]
     if kwargs:
         names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
         parts.append(f"**{{{names}}}")
-    return f"{rebuilder.value(function)}({', '.join(parts)})"
-
-
-def _call_ex(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    function, args, kwargs = call_ex_operands(frame, ins)
-    text = _call_text(rebuilder, function, args, kwargs)
-    return Operation(text, frame.stack[: -4 if (ins.arg or 0) & 1 else -3], ins.index + 1)
+    text = f"{rebuilder.value(function)}({', '.join(parts)})"
+    return Operation(text, _stack_below(frame), ins.index + 1)
 
 
 def _applied(function: Any, count: int) -> Callable[..., Operation]:
@@ -281,14 +271,11 @@ def _format(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
 
 _JUMPS: Final = ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT", *_KEEPS_OR_POPS)
 _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
-    "CALL": _call,
-    "CALL_FUNCTION_EX": _call_ex,
-    "BINARY_OP": _operator,
-    "COMPARE_OP": _operator,
+    **dict.fromkeys(("CALL", "CALL_FUNCTION_EX"), _call),
+    **dict.fromkeys(("BINARY_OP", "COMPARE_OP"), _operator),
     "CONTAINS_OP": _contains,
     "BINARY_SUBSCR": _applied(operator.getitem, 2),
-    "LOAD_ATTR": _load_attr,
-    "LOAD_METHOD": _load_attr,
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _load_attr),
     "STORE_ATTR": _statement("setattr({1}, {name}, {0})", 2),
     "DELETE_ATTR": _statement("delattr({0}, {name})", 1),
     "STORE_SUBSCR": _statement("{1}.__setitem__({2}, {0})", 3),
