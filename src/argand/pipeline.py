@@ -27,7 +27,6 @@ from argand.backends.registry import BackendSpec, get_default_backend
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
-from argand.runtime.cache import reset as reset_code
 from argand.runtime.history import SizeHistories
 from argand.support import events, logs
 from argand.support.options import MODES, Options, make_options, read_environment
@@ -112,12 +111,6 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
         return explanation
 
     return run
-
-
-def reset() -> None:
-    """Forget everything compiled in this process; compiled functions compile again."""
-    reset_code()
-    _native.release_arenas()
 
 
 def _make_region(

@@ -240,7 +240,7 @@ def _is_watched(view: FrameView) -> bool:
 
 
 def reset() -> None:
-    """Forget everything compiled in this process."""
+    """Forget everything compiled in this process; compiled functions compile again."""
     with _process.lock:
         for cache in list(_process.caches):
             cache.reset()
