@@ -46,12 +46,9 @@ def compiled_callable(function: Callable[..., Any], region: Region | None) -> Sw
     for name in functools.WRAPPER_ASSIGNMENTS:
         with contextlib.suppress(AttributeError):
             setattr(switch, name, getattr(function, name))
-    switch.__dict__.update(getattr(function, "__dict__", {}) if _is_function(function) else {})
+    if isinstance(function, types.FunctionType | types.MethodType):
+        switch.__dict__.update(function.__dict__)
     return switch
-
-
-def _is_function(function: object) -> bool:
-    return isinstance(function, types.FunctionType | types.MethodType)
 
 
 class CompiledModule:
