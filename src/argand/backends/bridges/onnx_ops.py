@@ -213,13 +213,11 @@ def _rsqrt(writer: Writer, node: Node) -> None:
     writer.emit("Reciprocal", [root], node.name)
 
 
-_UNARY: Final = ("neg", "abs", "exp", "log", "sqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid")
+_UNARY: Final = ("neg", "abs", "exp", "log", "sqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid", "erf", "relu")
 _COMPARE: Final = {"eq": "Equal", "gt": "Greater", "lt": "Less"}
 
 ROWS: Final[Mapping[Any, Row]] = {
     **{getattr(aten, name).default: _elementwise(name.capitalize()) for name in _UNARY},
-    aten.erf.default: _elementwise("Erf"),
-    aten.relu.default: _elementwise("Relu"),
     **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _with_alpha("Add")),
     **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _with_alpha("Sub")),
     **dict.fromkeys((aten.mul.Tensor, aten.mul.Scalar), _elementwise("Mul")),
