@@ -198,10 +198,6 @@ def _check_compiled(op: CustomOp, given: Arguments, dynamic: bool = False) -> No
         _compare(got, _differentiate(op.overload, sample), f"compiled, dynamic={dynamic}")
 
 
-def _check_dynamic(op: CustomOp, given: Arguments) -> None:
-    _check_compiled(op, given, dynamic=True)
-
-
 def _check_threads(op: CustomOp, given: Arguments) -> None:
     """Four threads get what one thread gets."""
     expected = _run(op, _clone(given))
@@ -230,7 +226,7 @@ CHECKS: Final[Mapping[str, Callable[[CustomOp, Arguments], None]]] = {
     "autograd registration": _check_registration,
     "gradients by finite differences": _check_gradients,
     "compiled, static shapes": _check_compiled,
-    "compiled, dynamic shapes": _check_dynamic,
+    "compiled, dynamic shapes": functools.partial(_check_compiled, dynamic=True),
     "threads": _check_threads,
 }
 
