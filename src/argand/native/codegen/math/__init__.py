@@ -42,18 +42,18 @@ def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     body = Body(element, lanes)
     names = ["%x", "%y"] if name in _BINARY else ["%x"]
     result = _WRITERS[name](body, *(Value(body, argument, element) for argument in names))
-    kind = vector(element, lanes)
-    parameters = ", ".join(f"{kind} {argument}" for argument in names)
-    symbol = symbol_of(name, element, lanes)
+    parameters = ", ".join(f"{vector(element, lanes)} {argument}" for argument in names)
     inline = "noinline cold" if name in _RARE else "alwaysinline"
+    return define(body, symbol_of(name, element, lanes), parameters, result, inline)
+
+
+def define(body: Body, symbol: str, parameters: str, result: Value, inline: str = "alwaysinline") -> tuple[str, ...]:
+    """The definition of a function whose body is written, after all that it needs."""
+    kind = body.vector(result.element)
     head = f"define internal {kind} {symbol}({parameters}) {inline} nounwind {{\nentry:"
     text = "\n".join([head, *body.lines, f"  ret {kind} {result.text}", "}"])
-    found: dict[str, None] = {}
-    for callee in body.needed:
-        found.update(dict.fromkeys(definitions(callee, element, lanes)))
-    found.update(body.declared)
-    found[text] = None
-    return tuple(found)
+    callees = (line for name in body.needed for line in definitions(name, body.element, body.lanes))
+    return tuple(dict.fromkeys((*callees, *body.declared, text)))
 
 
 def emit(name: str, text: Text, args: Sequence[str], element: Element, lanes: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 
-from argand.native.codegen.math import definitions
+from argand.native.codegen.math import define
 from argand.native.codegen.math.builder import Body, Element, Value
 from argand.native.codegen.math.trigonometric import bounded_cos
 from argand.native.codegen.text import Text
@@ -87,14 +87,8 @@ def _definition(kind: str, element: Element, lanes: int) -> tuple[str, tuple[str
         words = [_word(body, index, keys, number) for number in range(2 if element == "double" else 1)]
         result = words[0] if kind == "bits" else _uniform(body, words)
     symbol = f"@argand.{kind}.{body.suffix(element)}"
-    vector = body.vector(result.element)
     parameters = f"i64 %seed, i64 %stream, {body.vector('i64')} %index"
-    head = f"define internal {vector} {symbol}({parameters}) alwaysinline nounwind {{\nentry:"
-    text = "\n".join([head, *body.lines, f"  ret {vector} {result.text}", "}"])
-    needed: dict[str, None] = {}
-    for callee in body.needed:
-        needed.update(dict.fromkeys(definitions(callee, element, lanes)))
-    return f"{vector} {symbol}", (*needed, *body.declared, text)
+    return f"{body.vector(result.element)} {symbol}", define(body, symbol, parameters, result)
 
 
 def emit_random(kind: str, text: Text, seed: str, stream: int, index: str, element: Element, lanes: int) -> str:
