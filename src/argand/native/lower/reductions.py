@@ -17,13 +17,8 @@ from argand.native.lower.context import Context, Lowering, NotLowered, in_float,
 Dims = int | Sequence[int] | None
 
 
-def keep(c: Context, x: Node, like: Node, dims: Sequence[int]) -> Node:
-    """A reduction of ``like`` over ``dims``, with these dimensions back as size 1."""
-    return c.build.keep_dims(x, like.shape, dims)
-
-
 def _finish(c: Context, x: Node, like: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
-    return keep(c, x, like, dims) if keepdim else x
+    return c.build.keep_dims(x, like.shape, dims) if keepdim else x
 
 
 def _dims_of(x: Node, dim: Dims) -> tuple[int, ...]:

@@ -7,8 +7,9 @@ with stride one should lie under the innermost loop; neighbours that are one lon
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from argand.native.ir import loops as ir
@@ -140,7 +141,7 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes:
     *rest, best = order
     strip = max(sizes) + 1
     values = {best: Affine.of(strip).scale(TILE) + Affine.of(best)}
-    cut = tuple(_substitute_statement(s, values) for s in block)
+    cut = _with_indices(block, functools.partial(Affine.substitute, values=values))
     outer = [*rest[:-1], strip, *rest[-1:]]
     size = sizes[best]
     sizes = {**sizes, strip: -(-size // TILE), best: TILE}
@@ -151,10 +152,17 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes:
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
 
 
-def _substitute_statement(statement: ir.Statement, values: Mapping[Var, Affine]) -> ir.Statement:
-    if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
-        return dataclasses.replace(statement, index=statement.index.substitute(values))
-    return statement
+def _with_indices(block: ir.Block, change: Callable[[Affine], Affine]) -> ir.Block:
+    """The block with its index expressions changed."""
+
+    def changed(statement: ir.Statement) -> ir.Statement:
+        if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
+            return dataclasses.replace(statement, index=change(statement.index))
+        if isinstance(statement, ir.Accumulate):
+            return dataclasses.replace(statement, position=change(statement.position))
+        return statement
+
+    return tuple(map(changed, block))
 
 
 def _blocks(places: Iterable[Row | Stage]) -> list[ir.Block]:
@@ -226,20 +234,10 @@ def coalesce(
 
 
 def _drop(block: ir.Block, dropped: frozenset[Var]) -> ir.Block:
-    if not dropped:
-        return block
-    return tuple(_drop_statement(s, dropped) for s in block)
-
-
-def _drop_statement(statement: ir.Statement, dropped: frozenset[Var]) -> ir.Statement:
     def clean(form: Affine) -> Affine:
         return Affine(form.constant, tuple(t for t in form.terms if t[0] not in dropped))
 
-    if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
-        return dataclasses.replace(statement, index=clean(statement.index))
-    if isinstance(statement, ir.Accumulate):
-        return dataclasses.replace(statement, position=clean(statement.position))
-    return statement
+    return _with_indices(block, clean) if dropped else block
 
 
 def _loops(inner: Variables, block: ir.Block, sizes: dict[Var, int], vectorize: bool) -> ir.Block:
