@@ -183,10 +183,8 @@ FORMULAS: Final[dict[str, Formula]] = {
     "_fft_r2c": _real_fft,
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _pool),
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
-    **{f"{kind}_pad{n}d": _pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
     "constant_pad_nd": _pad,
-    **{f"upsample_{kind}": _upsample for kind in ("linear1d", "bilinear2d", "trilinear3d")},
-    **{f"upsample_nearest{n}d": _upsample for n in (1, 2, 3)},
-    **{f"_upsample_nearest_exact{n}d": _upsample for n in (1, 2, 3)},
-    "upsample_bicubic2d": _upsample,
+    **{f"{kind}_pad{n}d": _pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    **{f"upsample_{kind}": _upsample for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")},
+    **{f"{kind}{n}d": _upsample for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)},
 }

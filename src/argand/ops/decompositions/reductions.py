@@ -161,9 +161,7 @@ def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torc
 
 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
-    "_softmax": _softmax,
-    "_log_softmax": _log_softmax,
-    "_safe_softmax": _safe_softmax,
+    **{of.__name__: of for of in (_softmax, _log_softmax, _safe_softmax)},
     "_softmax_backward_data": _softmax_backward,
     "_log_softmax_backward_data": _log_softmax_backward,
     "mean.dim": mean,
@@ -171,9 +169,6 @@ TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     "var.correction": _first(_var_mean),
     "std_mean.correction": _std_mean,
     "std.correction": _first(_std_mean),
-    "norm.ScalarOpt_dim": _norm,
-    "norm.ScalarOpt_dim_dtype": _norm,
-    "norm.Scalar": _norm,
-    "norm.ScalarOpt_dtype": _norm,
+    **{f"norm.{form}": _norm for form in ("Scalar", "ScalarOpt_dtype", "ScalarOpt_dim", "ScalarOpt_dim_dtype")},
     "count_nonzero.dim_IntList": count_nonzero,
 }

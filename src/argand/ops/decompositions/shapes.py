@@ -120,8 +120,7 @@ TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     **{f"ones{end}": _filled(of, 1) for end, of in (("", _full), ("_like", full_like))},
     "new_zeros": _filled(new_full, 0),
     "new_ones": _filled(new_full, 1),
-    "fill.Scalar": _fill,
-    "fill.Tensor": _fill,
+    **dict.fromkeys(("fill.Scalar", "fill.Tensor"), _fill),
     "eye.m": eye,
     **{
         name.partition(".")[0] + "_copy" + "".join(name.partition(".")[1:]): _copy_of(name)
