@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -57,7 +58,7 @@ class Copied:
         copies = []
         for position, name in self.written:
             old = values[position] if position < len(values) else kwargs.get(name)
-            new = _clone(old)
+            new = map_nested(_clone, old)
             copies.append(new)
             if position < len(values):
                 values[position] = new
@@ -73,12 +74,13 @@ class Copied:
         return (*fresh, *copies)
 
 
+def map_nested(change: Callable[[Any], Any], value: Any) -> Any:
+    """An argument, or each item of a list of them, changed."""
+    return [map_nested(change, item) for item in value] if isinstance(value, list | tuple) else change(value)
+
+
 def _clone(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, list | tuple):
-        return [_clone(item) for item in value]
-    return value
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd

@@ -166,7 +166,7 @@ class Recorder(FakeMode):
         results = described if isinstance(described, tuple) else (described,)
         returns = twin.op._schema.returns
         fresh = [v for v, r in zip(results, returns, strict=False) if r.alias_info is None]
-        copies = [_fresh_like(target) for target in targets]
+        copies = functional.map_nested(_fresh_like, targets)
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
@@ -330,26 +330,20 @@ def _name_of(func: Any) -> str:
 def _fresh_like(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    if isinstance(value, list | tuple):
-        return [_fresh_like(item) for item in value]
     return value
 
 
 def _value_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The fake result of a call on nodes."""
-    fakes = tuple([_fake_of_node(value) for value in args])
-    named = {name: _fake_of_node(value) for name, value in kwargs.items()}
+    fakes = functional.map_nested(_fake_of_node, args)
+    named = {name: functional.map_nested(_fake_of_node, value) for name, value in kwargs.items()}
     if func.is_view:
         return func(*fakes, **named)
-    return infer(func, fakes, named)
+    return infer(func, tuple(fakes), named)
 
 
 def _fake_of_node(value: Any) -> Any:
-    if isinstance(value, Node):
-        return value.meta["val"]
-    if isinstance(value, list | tuple):
-        return [_fake_of_node(item) for item in value]
-    return value
+    return value.meta["val"] if isinstance(value, Node) else value
 
 
 # -- ops that need a word of their own ---------------------------------------------------------
