@@ -30,9 +30,8 @@ _IN_TREE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # mo
     "ladder_aot": (("aot_eager", "aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)),
     "torchscript": (("ts", "aot_ts"), (DEBUG,)),
     "failing": (tuple(f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy")), (DEBUG,)),
-    "bridges.inductor": (("inductor",), ()),
     "bridges.onnx_readers": (("onnxrt", "openvino", "tvm"), ()),
-    "bridges.devices": (("cudagraphs", "openxla", "hpu_backend"), ()),
+    "bridges.of_torch": (("inductor", "cudagraphs", "openxla", "hpu_backend"), ()),
 }
 # What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
 NEEDS: Final[Mapping[str, tuple[str, str]]] = {
