@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import DataDependent, Shape, broadcast_shapes, contiguous, iterator_layout, new, promote, refuse
-from argand.ops.pointwise import dense, dense_self, empty_like, like_self
+from argand.ops.pointwise import dense, dense_self, empty_like, like_self, masked
 from argand.ops.reductions import suggested_format, wrap
 from argand.ops.table import Kind, OpDef, rows
 
@@ -117,10 +117,6 @@ def _scattered(self: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Ten
     if index.numel() and index.dtype not in (torch.int64, torch.int32):
         refuse("integer indices")
     return dense(self.shape, self.dtype)
-
-
-def _masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    return dense(broadcast_shapes(self.shape, mask.shape), self.dtype)
 
 
 def _input_sized(grad_output: Tensor, input_sizes: Sequence[int], *_: Any) -> Tensor:
@@ -257,7 +253,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_S, like_self, "index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor put"),
     *rows(_S, _same_strides, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
     *rows(_S, dense_self, "index_copy index_add index_reduce"),
-    *rows(_S, _masked_scatter, "masked_scatter"),
+    *rows(_S, masked, "masked_scatter"),
     *rows(_S, _input_sized, "slice_backward select_backward diagonal_backward unfold_backward"),
     *rows(_G, _cat, "cat"),
     *rows(_G, _stack, "stack _stack"),

@@ -137,9 +137,9 @@ def _where(condition: Tensor, self: Any, other: Any) -> Tensor:
     return new(*iterator_layout(tuple(layouts)), dtype=dtype)
 
 
-def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
-    shape, _ = iterator_layout(((self.shape, self.stride()), (mask.shape, mask.stride())))
-    return dense(shape, self.dtype)
+def masked(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """The rule of an op that writes where a mask says."""
+    return dense(broadcast_shapes(self.shape, mask.shape), self.dtype)
 
 
 def _logical(*args: Any) -> Tensor:
@@ -161,20 +161,11 @@ def check_here(layout: Any = None, device: Any = None, **_: Any) -> None:
 
 
 def made_like(self: Tensor, *_: Any, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
-    """The result of a conversion, or of a factory that takes another tensor's shape."""
+    """The result of a copy, of a conversion, or of a factory that takes another tensor's shape."""
     check_here(**options)
-    return formatted_like(self, dtype or self.dtype, memory_format)
-
-
-def formatted_like(self: Tensor, dtype: torch.dtype, memory_format: torch.memory_format | None) -> Tensor:
-    """A tensor of this shape in the asked memory format (None: preserved)."""
     if memory_format is None or memory_format is torch.preserve_format:
         return empty_like(self, dtype)
-    return torch.empty(self.shape, dtype=dtype, memory_format=memory_format)
-
-
-def _clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
-    return formatted_like(self, self.dtype, memory_format)
+    return torch.empty(self.shape, dtype=dtype or self.dtype, memory_format=memory_format)
 
 
 def _complex(real: Tensor, imag: Tensor) -> Tensor:
@@ -269,14 +260,13 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (_with_numbers, "pow.Tensor_Scalar clamp clamp_min clamp_max"),
     (_clamp_tensor, "clamp.Tensor clamp_min.Tensor clamp_max.Tensor"),
     (_where, "where.self"),
-    (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
+    (masked, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
     (dense_each(0, 0), "log_sigmoid_forward"),
     (_prelu_backward, "_prelu_kernel_backward"),
     (_glu, "glu"),
     (dense_second, "glu_backward"),
-    (made_like, "_to_copy"),
-    (_clone, "clone"),
+    (made_like, "_to_copy clone"),
     (_copy, "copy"),
     (empty_like, "lift_fresh_copy alias_copy detach_copy lift"),
     (_complex, "complex polar"),
