@@ -27,22 +27,19 @@ def write_effects(rebuilder: Rebuilder) -> None:
     for entry in list(tracer.journal.attributes.values()):
         _write_attributes(rebuilder, entry)
     for write in list(tracer.journal.cells.values()):
-        target = f"{rebuilder.source(write.source)}.cell_contents"
-        if write.value is DELETED:
-            rebuilder.emit(f"del {target}")
-        else:
-            rebuilder.emit(f"{target} = {rebuilder.value(write.value)}")
+        _assign(rebuilder, f"{rebuilder.source(write.source)}.cell_contents", write.value)
     for module in list(tracer.journal.globals.values()):
         name = rebuilder.constant(module.owner, "globals")
         for key, value in module.values.items():
-            if value is DELETED:
-                rebuilder.emit(f"del {name}[{key!r}]")
-            else:
-                rebuilder.emit(f"{name}[{key!r}] = {rebuilder.value(value)}")
+            _assign(rebuilder, f"{name}[{key!r}]", value)
     for call in tracer.journal.deferred:
         keywords = "".join(f", {k}={rebuilder.value(v)}" for k, v in call.kwargs.items())
         function = rebuilder.value(call.function)
         rebuilder.emit(f"{function}({rebuilder.items(call.args)}{keywords})")
+
+
+def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
+    rebuilder.emit(f"del {target}" if value is DELETED else f"{target} = {rebuilder.value(value)}")
 
 
 def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
