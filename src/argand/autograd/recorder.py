@@ -403,11 +403,9 @@ def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
 
 _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.copy_.default: _copy,
-    aten.zero_.default: _fill,
-    aten.fill_.Scalar: _fill,
+    **dict.fromkeys((aten.zero_.default, aten.fill_.Scalar), _fill),
     aten.lift_fresh.default: _lift,
     aten.native_batch_norm.default: _batch_norm,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
-    aten.unsafe_split.Tensor: _unsafe_split,
-    aten.unsafe_split_with_sizes.default: _unsafe_split,
+    **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),
 }

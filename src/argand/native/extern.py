@@ -152,10 +152,8 @@ def _biased_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
 
 Rule = Callable[[Sequence[Any], Mapping[str, Any], Operand], "tuple[Step, ...] | None"]
 _PRODUCTS: Final[Mapping[Any, Rule]] = {
-    aten.mm.default: _plain_product,
-    aten.bmm.default: _plain_product,
-    aten.addmm.default: _biased_product,
-    aten.baddbmm.default: _biased_product,
+    **dict.fromkeys((aten.mm.default, aten.bmm.default), _plain_product),
+    **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _biased_product),
 }
 
 

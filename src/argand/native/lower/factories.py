@@ -94,11 +94,9 @@ TABLE: Final[Mapping[str, Lowering]] = {
     },
     "aten.full.default": _full,
     "aten.arange.default": lambda c, end, **kw: _arange(c, end, **kw),
-    "aten.arange.start": _arange,
-    "aten.arange.start_step": _arange,
+    **dict.fromkeys(("aten.arange.start", "aten.arange.start_step"), _arange),
     "aten.linspace.default": _linspace_forms,
     "aten.embedding.default": _embedding,
     "aten.gather.default": _gather,
-    "aten.index.Tensor": _index,
-    "aten._unsafe_index.Tensor": _index,
+    **dict.fromkeys(("aten.index.Tensor", "aten._unsafe_index.Tensor"), _index),
 }

@@ -62,8 +62,7 @@ def _between(kind: str) -> Lowering:
 TABLE: Final[Mapping[str, Lowering]] = {
     **{f"aten.{n}.default": _factory("uniform") for n in ("rand", "rand_like")},
     **{f"aten.{n}.default": _factory("normal") for n in ("randn", "randn_like")},
-    "aten.bernoulli.p": _bernoulli,
-    "aten.bernoulli.default": _bernoulli,
+    **dict.fromkeys(("aten.bernoulli.p", "aten.bernoulli.default"), _bernoulli),
     "aten.native_dropout.default": _dropout,
     "aten.uniform.default": _between("uniform"),
     "aten.normal_functional.default": _between("normal"),
