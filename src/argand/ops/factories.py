@@ -9,21 +9,11 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-from argand.ops.layout import new, number_dtype, promote, refuse
-from argand.ops.pointwise import (
-    check_here,
-    dense,
-    dense_second,
-    dense_self,
-    empty_like,
-    like,
-    like_self,
-    made_like,
-    over,
-)
+from argand.ops.layout import new, number_dtype, refuse
+from argand.ops.pointwise import check_here, dense, dense_second, dense_self, empty_like, like_self, made_like, over
 from argand.ops.table import Kind, OpDef, rows
 
-_pair: Final = over(0, 1)
+_unary: Final = over(0)
 Dtype: TypeAlias = torch.dtype | None
 
 
@@ -119,11 +109,7 @@ def _new_strided(
 def _native_dropout(self: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or p == 0:
         return empty_like(self), dense(self.shape, torch.bool)
-    return like(self, self.dtype), empty_like(self, torch.bool)
-
-
-def _dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return like(_pair(grad_output, mask), promote(grad_output, scale))
+    return _unary(self), empty_like(self, torch.bool)
 
 
 def _normal_size(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:
@@ -161,7 +147,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, like_self, "log_normal random random.from random.to poisson"),
     *rows(_R, dense_self, "bernoulli normal.Tensor_float"),
     *rows(_R, _native_dropout, "native_dropout"),
-    *rows(Kind.POINTWISE, _dropout_backward, "native_dropout_backward"),
+    *rows(Kind.POINTWISE, over(0, 1, to_float=True), "native_dropout_backward"),
     *rows(_R, dense_second, "normal.float_Tensor"),
     *rows(_R, _normal_size, "normal.float_float"),
     *rows(_R, _multinomial, "multinomial"),
