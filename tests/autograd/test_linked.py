@@ -1,5 +1,8 @@
 """Gradients that are differentiated again, call after call: equal to eager's, and no dearer."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -126,3 +129,14 @@ def test_a_program_of_another_process_is_linked_too(tmp_path, monkeypatch):
                 physics(run, x, 1).backward()
     assert heard.total("cache.hit")
     assert len(seen) == 2
+
+
+def test_inputs_do_not_live_on():
+    model, x = MODELS["mlp"](), torch.randn(5, 3, requires_grad=True)
+    run = argand.compile(model, backend="aot_eager")
+    for _ in range(3):
+        physics(run, x, 2).backward()
+    storage = weakref.ref(x.untyped_storage())
+    del x
+    gc.collect()
+    assert storage() is None

@@ -70,7 +70,10 @@ class _Gradients:
 
     def __init__(self, program: Program, inputs: Sequence[Any], whole: Traced, tools: Tools) -> None:
         self.program, self.whole, self.tools = program, whole, tools
-        self.examples = [x.detach().requires_grad_(x.requires_grad) for x in inputs]
+        # like the inputs, which must not live as long as this
+        self.examples = [
+            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).requires_grad_(x.requires_grad) for x in inputs
+        ]
         joint = whole.graph
         places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
         graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], draws=False)
