@@ -199,3 +199,75 @@ def test_arithmetic_is_pythons(term: str, use: str) -> None:
                 run(x, f, g)
             continue
         assert torch.equal(run(x, f, g).nan_to_num(), expected.nan_to_num())
+
+
+F = torch.nn.functional
+USES: dict[str, Callable[..., torch.Tensor]] = {
+    "tensor": lambda x, f: x + torch.tensor(f),
+    "list": lambda x, f: x + torch.tensor([f, 1.0, f]),
+    "as_tensor": lambda x, f: x * torch.as_tensor(f),
+    "new_tensor": lambda x, f: x * x.new_tensor([f]),
+    "scalar_tensor": lambda x, f: x * torch.scalar_tensor(f),
+    "fill_": lambda x, f: torch.empty(3).fill_(f) + x,
+    "setitem": lambda x, f: x.clone().index_fill(0, torch.tensor([1]), f),
+    "setitem2": lambda x, f: (lambda y: (y.__setitem__(0, f), y)[1])(x.clone()),
+    "lerp": lambda x, f: torch.lerp(x, x * 2, f),
+    "linspace": lambda x, f: x + torch.linspace(0, f, 3),
+    "normal": lambda x, f: F.threshold(x, f, 0.5),
+    "hardtanh": lambda x, f: F.hardtanh(x, -f, f),
+    "softplus": lambda x, f: F.softplus(x, f),
+    "layer_norm": lambda x, f: F.layer_norm(x, (3,), eps=f),
+    "nan_to_num": lambda x, f: torch.nan_to_num(x / 0, nan=f),
+    "pad": lambda x, f: F.pad(x, (1, 1), value=f),
+    "sdpa": lambda x, f: F.scaled_dot_product_attention(
+        x.view(1, 1, 3, 1), x.view(1, 1, 3, 1), x.view(1, 1, 3, 1), scale=f
+    ),
+    "cdist": lambda x, f: torch.cdist(x.view(3, 1), x.view(3, 1) * 2, p=f),
+    "isclose": lambda x, f: torch.isclose(x, x * 1.01, atol=f),
+    "mse": lambda x, f: F.smooth_l1_loss(x, x * 2, beta=f),
+    "addmm": lambda x, f: torch.addmm(x, torch.ones(3, 3), torch.ones(3, 3), alpha=f),
+    "iadd": lambda x, f: x.clone().add_(x, alpha=f).mul_(f).clamp_(-f * 9, f * 9),
+    "max": lambda x, f: x * max(f, 0.3),
+    "div_": lambda x, f: torch.div(x, f, rounding_mode="floor"),
+    "pow_": lambda x, f: f ** x.abs(),
+    "cum": lambda x, f: torch.logit(torch.sigmoid(x), eps=f * 0.1),
+    "elu": lambda x, f: F.elu(x, f),
+    "celu": lambda x, f: F.celu(x, f),
+    "gumbel": lambda x, f: F.softmax(x / f, -1),
+    "kl": lambda x, f: F.huber_loss(x, x * 3, delta=f),
+    "cossim": lambda x, f: F.cosine_similarity(x, x + 1, 0, f),
+    "norm": lambda x, f: F.normalize(x, p=f, dim=0),
+    "ls": lambda x, f: F.cross_entropy(x.view(1, 3), torch.tensor([1]), label_smoothing=min(f, 0.9)),
+    "where3": lambda x, f: torch.where(x > 0, f, -f),
+    "logsp": lambda x, f: x + torch.logspace(0, f, 3),
+    "quant": lambda x, f: torch.quantile(x, min(f, 1.0)),
+    "complex": lambda x, f: (x * complex(f, 1)).real,
+    "bern": lambda x, f: torch.rand(3) * 0 + f * x,
+    "sumlist": lambda x, f: sum([f, f, 1]) * x,
+    "rsub": lambda x, f: torch.rsub(x, f, alpha=2),
+    "cat": lambda x, f: torch.cat([x, x.new_full((2,), f)]),
+    "int": lambda x, f: x.long() // 1 + f,
+}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("name", USES)
+def test_whatever_is_done_with_them(name: str, trains: bool) -> None:
+    """Open or fixed: results, gradients and kinds of errors are eager's."""
+    use = USES[name]
+    for backend in ("aot_eager", "argand"):
+        run = argand.compile(use, backend=backend, options={"cache": False, "recompile_limit": 20})
+        for value in (0.5, 0.25, 0.75, 1.5, 0.1, 2.0):
+            found, wanted = (_outcome(function, value, trains) for function in (run, use))
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _outcome(function: Callable[..., torch.Tensor], value: float, trains: bool) -> Any:
+    x = torch.tensor([-1.0, 0.5, 2.0], requires_grad=trains)
+    try:
+        result = function(x, value)
+    except Exception as error:
+        return torch.tensor(float(len(type(error).__name__)))
+    if result.requires_grad:
+        result.sum().backward()
+    return result.detach(), x.grad

@@ -141,6 +141,8 @@ class OpenSizes:
             self.refuse("the operations themselves depend on a size")
         writer = _Writer(traced.graph, self)
         for one, two in pairs:
+            if one.op == "get_attr":
+                self._constants(traced.constants[str(one.target)], other.constants[str(two.target)])
             self._values(one.meta.get("val"), two.meta.get("val"))
             args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
             if one.op != "placeholder":
@@ -158,6 +160,11 @@ class OpenSizes:
         )
         value = self.same(one.value, two.value) if one.source == "constant" else None
         return Row(one.source, one.index, one.how, value, steps)
+
+    def _constants(self, one: torch.Tensor, two: torch.Tensor) -> None:
+        """Tensors made of numbers: `torch.tensor(f)`."""
+        if one.shape != two.shape or not bool(((one == two) | ((one != one) & (two != two))).all()):
+            self.refuse(_DEPENDS.format(one.tolist(), two.tolist()))
 
     def _values(self, one: Any, two: Any) -> None:
         if isinstance(one, torch.Tensor):
