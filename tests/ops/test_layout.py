@@ -87,3 +87,17 @@ def test_integers_compute_in_the_default_dtype(default: torch.dtype) -> None:
         assert infer(aten.full.default, ([2], 1.5), {}).dtype == default
     finally:
         torch.set_default_dtype(before)
+
+
+def test_large_fakes_leave_no_heap_behind():
+    """malloc keeps what lies below something alive; then a process cannot be forked."""
+
+    def data_bytes():
+        line = next(line for line in open("/proc/self/status") if line.startswith("VmData"))
+        return int(line.split()[1]) << 10
+
+    before = data_bytes()
+    large = layout.new((1 << 32,), (1,), dtype=torch.uint8)
+    above = torch.empty(1 << 20)
+    del large
+    assert data_bytes() < before + (1 << 30), above.numel()

@@ -96,7 +96,6 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     module = function.__module__ or ""
     top = module.partition(".")[0]
     if top == "torch":
-        tracer.world.pin(function)
         return _call_torch(tracer, function, module, args, kwargs)
     if top == "argand":
         return _call_own(tracer, function, args, kwargs)
@@ -115,12 +114,14 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
     """A Python function of torch: an answer, a rule, a node, left to Python, or interpreted."""
     name = f"{module}.{function.__qualname__}"
+    rule, is_node = _TORCH_RULES.get(name), torch_rules.is_node(function)
+    if name in torch_rules.ANSWERS or rule is not None or is_node:
+        tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
     if name in torch_rules.ANSWERS:
         return torch_rules.ANSWERS[name]
-    rule = _TORCH_RULES.get(name)
     if rule is not None:
         return rule(tracer, args, kwargs)
-    if torch_rules.is_node(function):
+    if is_node:
         if module != "torch._tensor":
             try:
                 return tracer.recorder.call_function(function, args, kwargs)

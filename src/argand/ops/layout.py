@@ -7,6 +7,7 @@ torch's TensorIterator: a result takes the memory order of its operands.
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +20,7 @@ Shape = tuple[int, ...]
 Operand = tuple[Shape, Shape, Any]
 
 _NO_RESERVE: Final = 0x4000  # Linux: address space that no memory stands behind
+_MANY: Final = 1 << 28  # elements, or bytes
 
 
 def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
@@ -27,13 +29,12 @@ def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 
 def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
-    """A fake: memory that nobody touches. Where it is more than malloc grants, address space alone."""
-    try:
+    """A fake: memory that nobody touches. A large one is address space alone: malloc may not grant so much, or keep it."""
+    if math.prod(shape) < _MANY or len(shape) != len(stride):
         return torch.empty_strided(shape, stride, dtype=dtype)
-    except RuntimeError:
-        length = extent(shape, stride) * dtype.itemsize if len(shape) == len(stride) else 0
-        if min(shape, default=0) < 1 or not 1 << 30 < length < 1 << 46:
-            raise
+    length = extent(shape, stride) * dtype.itemsize
+    if min(shape) < 1 or not _MANY < length < 1 << 46:
+        return torch.empty_strided(shape, stride, dtype=dtype)
     space = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     storage = torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=dtype).set_(storage, 0, shape, stride)
