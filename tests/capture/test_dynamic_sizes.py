@@ -297,7 +297,7 @@ def test_marked_sizes_of_zero_and_one_are_open(backend: str) -> None:
         run = argand.compile(grown, backend=backend, fullgraph=True, options=options)
         with events.collect() as seen:
             for args in sizes:
-                torch.testing.assert_close(run(*args), grown(*args))
+                torch.testing.assert_close(run(*args), grown(*args), rtol=1e-5, atol=1e-4)
         return seen.total("compiles")
 
     assert near(calls(1, 2, 1, 5, 30)) == 1
