@@ -515,3 +515,26 @@ def test_a_fresh_process(tmp_path):
     ]
     assert lines[0].stdout.startswith("0 1")
     assert lines[1].stdout.strip() == "1 0 []"
+
+
+def test_objects_made_by_python_constructors_are_restored(tmp_path):
+    """They are made by a function of ours, in a module that a restored frame does not import."""
+    text = """
+import torch
+class Result:
+    def __init__(self, value):
+        self.value = value * 2
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+    def forward(self, x):
+        return {"out": Result(x + self.weight).value * Result(x).value}
+def make():
+    return Model()
+"""
+    (tmp_path / "program.py").write_text(text)
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}
+    command = [sys.executable, "-c", FRESH, str(tmp_path)]
+    runs = [subprocess.run(command, env=env, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [done.stdout.split()[:2] for done in runs] == [["0", "1"], ["1", "0"]]
