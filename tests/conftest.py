@@ -1,10 +1,13 @@
 """Tests never touch the user's cache directory, and start with an empty one."""
 
+import atexit
 import os
+import shutil
 import tempfile
 
 # Before argand is imported: the environment is read once.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="argand-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 import pytest
 import torch
