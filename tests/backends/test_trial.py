@@ -1,5 +1,6 @@
 """The first calls of a graph take turns with eager; the faster one stays."""
 
+import copy
 import time
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import argand
 from argand.backends import trial
 from argand.support import events
+from argand.support.options import Options
 
 
 def traced(function):
@@ -28,7 +30,8 @@ def test_the_faster_one_stays(ours, eager, stays):
     record = []
     graph = traced(lambda x: x + 1)
     graph.forward = slowly(eager, record, "eager")
-    run = trial.never_slower(graph, slowly(ours, record, "ours"))
+    forgotten = []
+    run = trial.never_slower(graph, slowly(ours, record, "ours"), forgotten.append)
     with events.collect() as seen:
         for _ in range(15):
             run(torch.ones(1))
@@ -36,13 +39,14 @@ def test_the_faster_one_stays(ours, eager, stays):
     assert set(record[:9]) == {"ours", "eager"}
     assert set(record[9:]) == {stays}
     assert seen.total("native.faster" if stays == "ours" else "native.slower") == 1
+    assert forgotten == ([] if stays == "ours" else [""])
 
 
 def test_short_calls_are_not_tried():
     record = []
     graph = traced(lambda x: x + 1)
     graph.forward = slowly(0, record, "eager")
-    run = trial.never_slower(graph, lambda *inputs: inputs)
+    run = trial.never_slower(graph, lambda *inputs: inputs, print)
     assert run.stored_key == ""
     for _ in range(40):
         run(1)
@@ -54,18 +58,160 @@ def test_the_key_of_the_cache_stays():
         return inputs
 
     stored.stored_key = "abc"
-    assert trial.never_slower(traced(lambda x: x), stored).stored_key == "abc"
+    assert trial.never_slower(traced(lambda x: x), stored, print).stored_key == "abc"
+
+
+def test_what_lost_is_tried_again_by_the_next_process(monkeypatch, tmp_path):
+    def program(x):
+        return torch.softmax(x @ x, -1).cumsum(0)
+
+    monkeypatch.setattr(trial, "MARGIN", 0.0)  # eager wins always
+    x = torch.randn(300, 300)
+    for _ in range(2):
+        argand.reset()  # as a new process: all that is left is on disk
+        run = argand.compile(program, options={"cache_dir": str(tmp_path)})
+        with events.collect() as seen:
+            for _ in range(12):
+                run(x)
+        assert seen.total("native.slower") == 1
 
 
 def test_what_takes_part():
     x = torch.ones(3)
     plain = traced(lambda x: torch.relu(x) + 1)
-    assert trial.can_try(plain, [x])
-    assert not trial.can_try(plain, [x.clone().requires_grad_()])
-    with torch.no_grad():
-        assert trial.can_try(plain, [x.clone().requires_grad_()])
-    assert not trial.can_try(traced(lambda x: torch.nn.functional.dropout(x)), [x])
-    assert not trial.can_try(traced(lambda x: x + torch.randn_like(x)), [x])
+    thrifty = Options(memory_budget=0.5)
+    assert trial.can_try(plain, [x], Options())
+    assert trial.can_try(plain, [x.clone().requires_grad_()], Options())
+    assert trial.can_try(plain, [x], thrifty)
+    assert not trial.can_try(plain, [x.clone().requires_grad_()], thrifty)
+    assert not trial.can_try(plain, [x], Options(measure=False))
+    assert not trial.can_try(traced(lambda x: torch.nn.functional.dropout(x)), [x], Options())
+    assert not trial.can_try(traced(lambda x: x + torch.randn_like(x)), [x], Options())
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not trial.can_try(plain, [x], Options())
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+class Slow(torch.autograd.Function):
+    """Twice its input; forward and backward take the seconds they are told."""
+
+    @staticmethod
+    def forward(ctx, x, weight, seconds):
+        ctx.seconds = seconds
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(ctx.seconds)
+        x, weight = ctx.saved_tensors
+        return gradient * weight, gradient * x, None
+
+
+def training(ours, eager, record):
+    """A trial of two functions that differ in how long their backward passes take."""
+
+    def named(name, seconds):
+        def run(*inputs):
+            record.append(name)
+            return (Slow.apply(*inputs, seconds),)
+
+        return run
+
+    graph = traced(lambda x, w: x * w)
+    graph.forward = named("eager", eager)
+    return trial.never_slower(graph, named("ours", ours), print)
+
+
+WAYS = {
+    "backward": lambda out, w: out.sum().backward(),
+    "grad": lambda out, w: torch.autograd.grad(out.sum(), w),
+    "inputs": lambda out, w: out.sum().backward(inputs=[w]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")])
+def test_training_is_timed_with_its_backward_pass(ours, eager, stays, way):
+    record = []
+    run = training(ours, eager, record)
+    w = torch.ones(3, requires_grad=True)
+    leaf = torch.ones(3, requires_grad=True)
+    with events.collect() as seen:
+        for _ in range(15):
+            x = leaf * 2  # an input with a history
+            (out,) = run(x, w)
+            time.sleep(0.001)  # the user's own time does not count
+            WAYS[way](out, w)
+    assert set(record[:9]) == {"ours", "eager"}
+    assert set(record[9:]) == {stays}
+    assert seen.total("native.faster" if stays == "ours" else "native.slower") == 1
+    assert not w._backward_hooks and not x._backward_hooks
+
+
+def test_two_forwards_before_one_backward():
+    record = []
+    run = training(0.002, 0.001, record)
+    w = torch.ones(3, requires_grad=True)
+    for _ in range(12):
+        (a,), (b,) = run(torch.ones(3), w), run(torch.ones(3), w)
+        w.grad = None
+        (a + b).sum().backward()
+        assert w.grad.tolist() == [2, 2, 2]
+    assert "eager" in record[:12]  # the first of two takes turns, the other waits
+
+
+def test_without_backward_the_trial_ends():
+    record = []
+    run = training(0.002, 0.001, record)
+    w = torch.ones(3, requires_grad=True)
+    with events.collect() as seen:
+        for _ in range(40):
+            run(torch.ones(3), w)
+    assert set(record) == {"ours"} and seen.total("native.not_tried") == 1
+
+
+def test_gradients_of_gradients_end_the_trial():
+    record = []
+    run = training(0.002, 0.001, record)
+    w = torch.ones(3, requires_grad=True)
+    for _ in range(10):
+        (g,) = torch.autograd.grad(run(torch.ones(3), w)[0].sum(), w, create_graph=True)
+    assert set(record) == {"ours"}
+
+
+def test_an_error_in_a_backward_pass_leaves_the_trial_whole():
+    record = []
+    run = training(0.002, 0.001, record)
+    w = torch.ones(3, requires_grad=True)
+
+    def fail(gradient):
+        raise ValueError("the user's")
+
+    for _ in range(40):
+        (out,) = run(torch.ones(3), w)
+        out.register_hook(fail)
+        with pytest.raises(ValueError, match="the user's"):
+            out.sum().backward()
+    assert set(record) == {"ours"}
+
+
+def test_training_while_trying_is_eagers():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256), torch.nn.GELU())
+    twin = copy.deepcopy(net)
+    compiled = argand.compile(net, options={"cache": False, "strict": True})
+    x = torch.randn(512, 256)
+    for _ in range(12):
+        for model in (compiled, twin):
+            model.zero_grad()
+            model(x).square().mean().backward()
+        for ours, eagers in zip(net.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, eagers.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(net[1].running_var, twin[1].running_var)
+    assert net[1].num_batches_tracked == 12
 
 
 def test_results_while_trying_are_eagers():

@@ -214,6 +214,13 @@ def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any
     return run
 
 
+def forget(key: str, options: Options) -> None:
+    """Remove a program: the next process makes it anew."""
+    store = open_store(options) if key else None
+    if store is not None:
+        store.remove(key)
+
+
 def _facts(sections: Mapping[str, bytes], table: Any) -> list[Any]:
     """What a program relies on besides what its first key says; nothing when that is not so for these sizes."""
     from argand.ops.sizes import Fact  # noqa: PLC0415  # only where sizes are open

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from torch.fx import GraphModule
 
-from argand.autograd.stored import Place, bypass, place_of, restore
+from argand.autograd.stored import Place, bypass, forget, place_of, restore
 from argand.backends.trial import can_try, never_slower
 from argand.native.stored import GraphCompiler
 from argand.support.options import Options, make_options
@@ -67,8 +67,8 @@ def compile_fx(
         from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 
         run = compile_program(graph, list(example_inputs), make(place))
-    tried = chosen.measure and not any((*given, pre_grad_pass)) and can_try(graph, example_inputs)
-    return never_slower(graph, run) if tried else run
+    tried = not any((*given, pre_grad_pass)) and can_try(graph, example_inputs, chosen)
+    return never_slower(graph, run, lambda key: forget(key, chosen)) if tried else run
 
 
 def make_compilers(

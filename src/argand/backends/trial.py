@@ -1,9 +1,10 @@
 """backends.trial: never slower than eager. In: the captured graph and what was made of it. Out: a callable.
 
 The first calls take turns between the two; from then on the faster one runs. Each call runs once, on one
-of them, so a trial costs nothing and graphs with effects may take part. Not tried: what trains (its
-backward runs later), what draws random numbers (a seed must give the same numbers again), and what is
-too short for the difference to matter.
+of them, so a trial costs nothing and graphs with effects may take part. A call that trains is timed with
+its backward pass, from the first gradient of a result to the last one of an input. Not tried: what draws
+random numbers (a seed must give the same numbers again), what was compiled to need less memory, what is
+differentiated twice, and what is too short for the difference to matter.
 """
 
 from __future__ import annotations
@@ -14,52 +15,132 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.fx import GraphModule
 
 from argand.support import events
+from argand.support.options import Options
 
 SHORT: Final = 2e-4  # seconds below which compiled code wins by its overhead alone
 MARGIN: Final = 1.05  # eager must be faster by this much: below, it is the noise of the machine
 TURNS: Final = 3  # timed calls of each
+PATIENCE: Final = 8  # calls to wait for the backward pass of one
 _RANDOM: Final = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|exponential|uniform|seed")
 
 
-def can_try(graph: GraphModule, example_inputs: Sequence[Any]) -> bool:
+def can_try(graph: GraphModule, example_inputs: Sequence[Any], options: Options) -> bool:
     """Whether calls of this graph may take turns."""
-    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
+    if not options.measure or torch.are_deterministic_algorithms_enabled():
+        return False
+    if options.memory_budget < 1 and _trains(example_inputs):
         return False
     return not any(_RANDOM.search(f"{n.target}") for n in graph.graph.nodes if n.op.startswith("call"))
 
 
-def never_slower(graph: GraphModule, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The faster of a graph and its compiled form, found out in the first calls."""
-    chosen: Callable[..., Any] | None = None
-    calls = 0
-    ours: list[float] = []
-    eagers: list[float] = []
+def never_slower(graph: GraphModule, compiled: Callable[..., Any], forget: Callable[[str], None]) -> Callable[..., Any]:
+    """The faster of a graph and its compiled form, found out in the first calls.
 
-    def choose() -> Callable[..., Any] | None:
-        if ours and min(ours) < SHORT:
-            return compiled
-        if min(len(ours), len(eagers)) < TURNS:
-            return None
-        fast = min(eagers) * MARGIN > min(ours)
-        events.count("native.faster" if fast else "native.slower", detail=f"{min(ours):.2e} {min(eagers):.2e} s")
-        return compiled if fast else graph.forward
+    One that lost is told to ``forget`` by its key: what is restored from disk is not tried again.
+    """
+    trial = _Trial(graph.forward, compiled, forget)
 
     def run(*inputs: Any) -> Any:
-        nonlocal chosen, calls
-        if chosen is not None:
-            return chosen(*inputs)
-        turn, calls = calls, calls + 1
+        return trial.chosen(*inputs) if trial.chosen else trial.turn(inputs)
+
+    run.stored_key = trial.key  # type: ignore[attr-defined]  # for the capture cache
+    return run
+
+
+class _Trial:
+    """Two callables taking turns until one is chosen."""
+
+    def __init__(self, eager: Callable[..., Any], compiled: Callable[..., Any], forget: Callable[[str], None]) -> None:
+        self.chosen: Callable[..., Any] | None = None
+        self.key: str = getattr(compiled, "stored_key", "")
+        self._eager, self._compiled, self._forget = eager, compiled, forget
+        self._turns = 0
+        self._waited = -1  # calls since the one whose backward pass has not come; -1: none is out
+        self._seconds: dict[bool, list[float]] = {True: [], False: []}  # of eager, and ours
+
+    def turn(self, inputs: tuple[Any, ...]) -> Any:
+        """Run one of the two under the clock."""
+        if self._waited >= 0:  # one step at a time
+            self._waited += 1
+            if self._waited > PATIENCE:
+                self._give_up("no backward pass came")
+            return self._compiled(*inputs)
+        turn, self._turns = self._turns, self._turns + 1
         eager = turn >= 2 and turn % 2 == 0  # compiled twice, then in turns; the first of each warms up
         begin = time.perf_counter()
-        result = graph.forward(*inputs) if eager else compiled(*inputs)
-        if turn not in (0, 2):
-            (eagers if eager else ours).append(time.perf_counter() - begin)
-            chosen = choose()
+        result = (self._eager if eager else self._compiled)(*inputs)
+        forward = time.perf_counter() - begin
+
+        def finish(backward: float | None) -> None:
+            self._waited = -1
+            if backward is None:
+                self._give_up("gradients of gradients")
+            elif turn not in (0, 2) and self.chosen is None:
+                self._seconds[eager].append(forward + backward)
+                self._choose()
+
+        if _trains(inputs):
+            self._waited = 0
+            _time_backward(inputs, result, finish)
+        else:
+            finish(0.0)
         return result
 
-    run.stored_key = getattr(compiled, "stored_key", "")  # type: ignore[attr-defined]  # for the capture cache
-    return run
+    def _choose(self) -> None:
+        ours, eager = (min(self._seconds[which], default=1e9) for which in (False, True))
+        if ours < SHORT:
+            self.chosen = self._compiled
+        elif min(map(len, self._seconds.values())) >= TURNS:
+            fast = eager * MARGIN > ours
+            events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
+            self.chosen = self._compiled if fast else self._eager
+            if not fast:
+                self._forget(self.key)
+
+    def _give_up(self, reason: str) -> None:
+        self.chosen = self._compiled
+        events.count("native.not_tried", detail=reason)
+
+
+def _trains(inputs: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+
+
+def _time_backward(inputs: Sequence[Any], results: Any, then: Callable[[float | None], None]) -> None:
+    """Call ``then`` with the seconds of the next backward pass, None if that is to be differentiated itself.
+
+    Hooks are set on the nodes of autograd, not on the user's tensors.
+    """
+    leaves = (x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad)
+    last = {get_gradient_edge(x).node for x in leaves}
+    tensors = [results] if isinstance(results, torch.Tensor) else results
+    first = {r.grad_fn for r in tensors if isinstance(r, torch.Tensor) and r.grad_fn} - last
+    if not first:
+        then(0.0)
+        return
+    begin = end = 0.0
+    twice = False
+
+    def start(_: Any) -> None:
+        nonlocal begin, end, twice
+        if not begin:
+            twice = torch.is_grad_enabled()
+            begin = end = time.perf_counter()
+            torch.autograd.Variable._execution_engine.queue_callback(finish)
+
+    def arrive(_: Any) -> None:
+        nonlocal end
+        end = time.perf_counter()
+
+    def finish() -> None:
+        for handle in handles:
+            handle.remove()
+        stop = end if end > begin else time.perf_counter()  # autograd.grad: gradients reach no leaf
+        then(None if twice else stop - begin)
+
+    handles = [node.register_prehook(start) for node in first]
+    handles += [node.register_prehook(arrive) for node in last]

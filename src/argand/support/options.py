@@ -31,7 +31,7 @@ class Options:
     opt_level: int = 2  # LLVM -O level of kernels; fast-compile uses 1
     fallback_random: bool = False  # draw random numbers exactly as eager would
     memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
-    measure: bool = True  # inference: the first calls take turns with eager, then the faster one runs
+    measure: bool = True  # the first calls take turns with eager, then the faster one runs
     cache: bool = True  # read and write the disk cache
     debug_dir: str = ""  # a folder for the text of every stage; without the cache, a hit has no stages
     cache_dir: str = ""  # empty: the XDG cache directory of the user

@@ -125,6 +125,11 @@ class Store:
         self._collect_now_and_then()
         return True
 
+    def remove(self, key: str) -> None:
+        """Forget an entry, if it is there."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
+
     # --- housekeeping ----------------------------------------------------------------------------
 
     def entries(self) -> Iterator[EntryInfo]:
