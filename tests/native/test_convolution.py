@@ -69,6 +69,123 @@ def test_a_changed_weight_is_never_missed(change):
             same(run(x), model(x))
 
 
+class Block(nn.Module):
+    """Three convolutions; what follows them is part of the calls, but for relu."""
+
+    def __init__(self, activation, norm=True, residual=True):
+        super().__init__()
+        self.first = nn.Conv2d(8, 16, 1, bias=not norm)
+        self.second = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.third = nn.Conv2d(16, 8, 1, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n) if norm else nn.Identity() for n in (16, 16, 8))
+        self.activation, self.residual = activation, residual
+        for norm in self.norms:
+            if isinstance(norm, nn.BatchNorm2d):
+                for vector in (norm.weight, norm.bias, norm.running_mean):
+                    nn.init.normal_(vector)
+                nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    def forward(self, x):
+        y = self.activation(self.norms[0](self.first(x)))
+        y = self.activation(self.norms[1](self.second(y)))
+        y = self.norms[2](self.third(y))
+        return x + y if self.residual else y
+
+
+class Tower(nn.Sequential):
+    def forward(self, x):
+        return (super().forward(x).mean((2, 3)),)
+
+
+def tower(*given):
+    torch.manual_seed(0)
+    blocks = (Block(*given), Block(*given), nn.Conv2d(8, 16, 1))
+    return Tower(*blocks).eval(), torch.randn(2, 8, 64, 64)
+
+
+ACTIVATIONS = {
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "gelu tanh": nn.GELU("tanh"),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_what_follows_is_part_of_the_call(activation, norm, residual):
+    model, x = tower(activation, norm, residual)
+    x[0, 0, 5, 5], x[0, 1, 9, 9], x[0, 1, 9, 30] = torch.nan, torch.inf, -torch.inf
+    run = compiled(model)
+    with torch.no_grad(), events.collect() as seen:
+        for _ in range(3):  # plain, packed, packed before
+            same(run(x), model(x))
+    assert seen.total("native.epilogue") == (6 if norm or residual else 4)
+
+
+@pytest.mark.parametrize("activation", [torch.relu, nn.functional.relu6], ids=["relu", "relu6"])
+def test_relu_keeps_nan(activation):
+    model, x = tower(activation)
+    x[0, 0, 5, 5] = torch.nan
+    run = compiled(model)
+    with torch.no_grad(), events.collect() as seen:
+        for _ in range(3):
+            same(run(x), model(x))
+    assert seen.total("native.epilogue") == 2  # norm and sum at the ends of blocks
+
+
+VECTORS = ("weight", "bias", "running_mean", "running_var")
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("how", ["in place", "data", "numpy"])
+def test_a_changed_norm_is_never_missed(name, how):
+    model, x = tower(nn.functional.silu)
+    run = compiled(model)
+    vector = getattr(model[0].norms[1], name)
+    with torch.no_grad():
+        same(run(x), model(x))
+        same(run(x), model(x))
+        for _ in range(2):
+            {"in place": lambda w: w.mul_(1.5), "data": lambda w: w.data.add_(0.5), "numpy": double_first}[how](vector)
+            same(run(x), model(x))
+            same(run(x), model(x))
+
+
+def double_first(w):
+    w.detach().numpy()[0] *= 2
+
+
+def test_open_sizes_have_epilogues_too():
+    model, _ = tower(nn.functional.silu)
+    run = argand.compile(model, dynamic=True, options={"strict": True, "cache": False})
+    with torch.no_grad(), events.collect() as seen:
+        for size in (64, 96, 80, 80, 96, 96):
+            x = torch.randn(2, 8, size, size)
+            same(run(x), model(x))
+    assert seen.total("native.epilogue") == 6 and seen.total("compiles") == 1
+
+
+def test_values_that_are_read_elsewhere_stay():
+    """A sum that is a result, a norm read twice, an activation of what is returned."""
+    model, x = tower(nn.functional.silu)
+    block = model[0]
+
+    def program(x):
+        y = block.first(x)
+        normed = block.norms[0](y)
+        z = nn.functional.silu(normed)
+        return y, z, block.second(z), normed.mean()
+
+    run = compiled(program)
+    with torch.no_grad(), events.collect() as seen:
+        for _ in range(3):
+            same(run(x), program(x))
+    assert seen.total("native.epilogue") == 0
+
+
 def test_weights_of_training_are_not_packed():
     model = Net()
     with events.collect() as seen:

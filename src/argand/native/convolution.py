@@ -5,15 +5,17 @@ strides of all values that follow from them, for the importer. The graph stays a
 
 oneDNN computes channels last and in a weight format of its own; torch's call from plain memory
 reorders both, each time (ResNet-18: 12% and 10% of the convolutions). A packed weight is used as long
-as the fingerprint of the weight's contents is the same: versions miss writes through ``.data``.
-Activations are no epilogues: oneDNN's relu turns NaN into 0. Not where a weight is returned, that is
-saved for a backward pass: it changes each step, and backward is 20% slower channels last.
+as the fingerprint of the weight's contents is the same: versions miss writes through ``.data``. Not where
+a weight is returned, that is saved for a backward pass: it changes each step, and backward is 20% slower
+channels last. What follows is part of the call where a pass over memory goes away with it: batch norm is
+folded into weight and bias, residuals are added, activations applied (decision 0013: not relu).
 """
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -21,36 +23,145 @@ import torch.fx
 
 from argand.native.schedule.strides import dense
 from argand.ops.fakes import infer
-from argand.runtime.convolution import PackedConvolution
+from argand.runtime.convolution import ACTIVATIONS, PackedConvolution
 from argand.support import events
 
+_ATEN: Final = torch.ops.aten
+_AFFINE: Final = (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.mul.Tensor)
+_SMALL: Final = (*_AFFINE, _ATEN.view.default, _ATEN.unsqueeze.default, _ATEN.rsqrt.default, _ATEN.div.Tensor)
+_ACTIVATIONS: Final[Mapping[Any, str]] = {
+    _ATEN.silu.default: "swish",
+    _ATEN.gelu.default: "gelu",
+    _ATEN.sigmoid.default: "sigmoid",
+    _ATEN.tanh.default: "tanh",
+}
 LEAST_WORK: Final = 1 << 20  # multiply-adds that outweigh the 5 us of checking and calling
 
 
-class Layouts(NamedTuple):
-    """What the importer takes in place of a node's target and of its ``meta["val"]``."""
+class Fused(NamedTuple):
+    """A convolution and what follows it, up to and with the node whose value the call gives."""
 
-    targets: Mapping[torch.fx.Node, PackedConvolution]
+    convolution: torch.fx.Node
+    affine: tuple[torch.fx.Node, ...] = ()  # sums, differences and products with a number per channel
+    residual: torch.fx.Node | None = None
+    activation: tuple[str, str] = ("none", "")
+    nodes: tuple[torch.fx.Node, ...] = ()  # all of it
+
+
+class Layouts(NamedTuple):
+    """What the importer takes in place of nodes and of their ``meta["val"]``."""
+
+    calls: Mapping[torch.fx.Node, tuple[PackedConvolution, Fused]]  # by the last node
+    skipped: Set[torch.fx.Node]  # parts of a call before its last
     values: Mapping[torch.fx.Node, Any]
 
 
 def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:
     """Choose the packed convolutions of a graph and follow their layout through it."""
-    targets: dict[torch.fx.Node, PackedConvolution] = {}
-    values: dict[torch.fx.Node, Any] = {}
     results = set(module.graph.output_node().all_input_nodes)
-    for node in module.graph.nodes:
-        if _packable(node, results):
-            stride, padding, dilation, _, _, groups = node.args[3:]
-            spec = (tuple(stride), tuple(padding), tuple(dilation), groups)
-            targets[node] = PackedConvolution(spec)
-            events.count("native.packed_convolution")
+    chosen = [node for node in module.graph.nodes if _packable(node, results)]
+    calls: dict[torch.fx.Node, tuple[PackedConvolution, Fused]] = {}
+    skipped: set[torch.fx.Node] = set()
+    values: dict[torch.fx.Node, Any] = {}
+    inside: set[torch.fx.Node] = set(chosen)  # what reads its operands by a call of oneDNN
+    for node in reversed(chosen):
+        fused = _follow(node, results, inside)
+        inside.update(fused.nodes)
+        skipped.update((node, *fused.nodes))
+        last = fused.nodes[-1] if fused.nodes else node
+        skipped.remove(last)
+        stride, padding, dilation, _, _, groups = node.args[3:]
+        calls[last] = (
+            PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups), fused.activation),
+            fused,
+        )
+        events.count("native.packed_convolution")
+        if fused.nodes:
+            events.count("native.epilogue", detail=", ".join(n.name for n in fused.nodes))
+    for node in module.graph.nodes if chosen else ():
+        if node in calls or node in skipped:
             value = torch.empty_like(node.meta["val"], memory_format=torch.channels_last)
         else:
             value = _infer_again(node, values)
         if value is not None and node not in results:  # results are as eager lays them out
             values[node] = value
-    return Layouts(targets, values)
+    return Layouts(calls, skipped, values)
+
+
+def _follow(convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set[torch.fx.Node]) -> Fused:
+    """The longest chain of sole users that oneDNN computes; none where a kernel of ours has to follow anyway."""
+    taken = [convolution]
+
+    def sole() -> torch.fx.Node | None:
+        """The only reader of the chain so far."""
+        node = taken[-1]
+        return next(iter(node.users)) if len(node.users) == 1 and node not in results else None
+
+    affine = []
+    while (user := sole()) and _per_channel(user, taken[-1]):
+        affine.append(user)
+        taken.append(user)
+    residual = None
+    if (user := sole()) and (residual := _residual(user, taken[-1])):
+        taken.append(user)
+    activation = ("none", "")
+    if (user := sole()) and (found := _activation(user)):
+        activation = found
+        taken.append(user)
+    last = taken[-1]
+    if last in results or not (activation[0] != "none" or all(user in inside for user in last.users)):
+        return Fused(convolution)
+    return Fused(convolution, tuple(affine), residual, activation, tuple(taken[1:]))
+
+
+def _per_channel(user: torch.fx.Node, before: torch.fx.Node) -> bool:
+    """Whether this is a sum, difference or product with parameters, one number per channel."""
+    if user.target not in _AFFINE or user.kwargs or len(user.all_input_nodes) != 2:
+        return False
+    left, right = user.args
+    operand = right if left is before else left
+    if user.target is torch.ops.aten.sub.Tensor and left is not before:
+        return False
+    assert isinstance(operand, torch.fx.Node)
+    value, result = operand.meta["val"], user.meta["val"]
+    same = result.shape == before.meta["val"].shape and result.dtype is value.dtype
+    return same and tuple(value.shape) == (1, result.shape[1], 1, 1) and _of_parameters(operand)
+
+
+def _of_parameters(node: torch.fx.Node) -> bool:
+    """Whether a value is made of vectors that are inputs of the graph alone, as batch norm's are."""
+    if node.op in ("placeholder", "get_attr"):
+        return isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].dim() == 1
+    return node.target in _SMALL and bool(node.all_input_nodes) and all(map(_of_parameters, node.all_input_nodes))
+
+
+def _residual(user: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node | None:
+    """What is added to the chain, if it has the same shape and type."""
+    if user.target is not torch.ops.aten.add.Tensor or user.kwargs or len(user.all_input_nodes) != 2:
+        return None
+    other = next(node for node in user.all_input_nodes if node is not before)
+    mine, value = before.meta["val"], other.meta.get("val")
+    same = isinstance(value, torch.Tensor) and value.shape == mine.shape and value.dtype is mine.dtype
+    return other if same else None
+
+
+def _activation(node: torch.fx.Node) -> tuple[str, str] | None:
+    name = _ACTIVATIONS.get(node.target)
+    if name is None:
+        return None
+    found = (name, str(node.kwargs.get("approximate", "none")) if name == "gelu" else "")
+    return found if _faithful(found) else None
+
+
+@functools.cache
+def _faithful(activation: tuple[str, str]) -> bool:
+    """Whether oneDNN's activation is eager's on this machine, for what is no number too."""
+    numbers = (torch.nan, torch.inf, -torch.inf, 0.0, 1e30, -1e30, *(k / 3 for k in range(-29, 29)))
+    x = torch.tensor(numbers, dtype=torch.float32, device="cpu").view(1, 1, 8, 8)
+    identity = PackedConvolution(((1, 1), (0, 0), (1, 1), 1), activation)
+    one = torch.ones_like(x[:, :, :1, :1])
+    identity(x, one, None)  # not packed yet: eager's
+    return torch.allclose(identity(x, one, None), ACTIVATIONS[activation](x), 1e-5, 1e-6, equal_nan=True)
 
 
 def _packable(node: torch.fx.Node, results: set[torch.fx.Node]) -> bool:

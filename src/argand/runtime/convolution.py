@@ -1,12 +1,14 @@
 """runtime.convolution: a convolution step of an inference plan, with its weight in oneDNN's own format.
 
-In: geometry, from the native compiler or a cache file. Out: a callable step. A packed weight is used as
-long as the contents of the weight have the same fingerprint: torch's version counters miss writes
+In: geometry and activation, from the native compiler or a cache file. Out: a callable step, which also
+scales the weight per channel, adds a residual and applies the activation. A packed weight is used as long
+as the contents of weight and scale have the same fingerprint: torch's version counters miss writes
 through ``.data``, numpy and DLPack.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 import torch
@@ -15,38 +17,59 @@ from argand.runtime import _native
 
 PATIENCE: Final = 4  # changes of a weight before more than half the calls must find it unchanged
 Spec: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+ACTIVATIONS: Final[Mapping[tuple[str, str], Callable[[Any], Any]]] = {  # by oneDNN's name and algorithm
+    ("none", ""): lambda x: x,
+    ("swish", ""): torch.ops.aten.silu.default._op,
+    ("gelu", "none"): torch.ops.aten.gelu.default._op,
+    ("gelu", "tanh"): lambda x: torch.ops.aten.gelu.default._op(x, approximate="tanh"),
+    ("sigmoid", ""): torch.ops.aten.sigmoid.default._op,
+    ("tanh", ""): torch.ops.aten.tanh.default._op,
+}
 
 
 @final
 class PackedConvolution:
     """A convolution that keeps its weight in oneDNN's format while the contents stay the same."""
 
-    __match_args__ = ("spec",)  # all that a cache stores
+    __match_args__ = ("spec", "activation")  # all that a cache stores
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, activation: tuple[str, str] = ("none", "")) -> None:
         self.spec = spec  # stride, padding, dilation, groups
+        self.activation = activation
         stride, padding, dilation, groups = map(_listed, spec)
         self._plain = (stride, padding, dilation, False, [0] * len(stride), groups)
         self._packed = (padding, stride, dilation, groups)
-        self._state: tuple[Any, int, Any] = (None, -1, None)  # replaced as one: threads see old or new
+        self._state: tuple[Any, Any, Any] = (None, None, None)  # replaced as one: threads see old or new
         self._last: Any = None  # the sizes of the call before
         self._calls = self._changes = 0
         self._pack = torch.ops.mkldnn._reorder_convolution_weight.default._op
         self._run = torch.ops.mkldnn._convolution_pointwise.default._op
+        self._add = torch.ops.mkldnn._convolution_pointwise.binary._op
 
-    def __call__(self, x: Any, weight: Any, bias: Any) -> Any:
+    def __call__(self, x: Any, weight: Any, bias: Any, scale: Any = None, residual: Any = None) -> Any:
         """Convolve; a weight that keeps changing is not packed again, and none is for sizes that come once."""
         self._calls += 1
         sizes, (packed_for, known, packed) = x.shape, self._state
         again, self._last = sizes == self._last, sizes
         if not (again or sizes == packed_for) or (self._changes > PATIENCE and self._changes * 2 > self._calls):
-            return torch.ops.aten.convolution.default._op(x, weight, bias, *self._plain)
-        mark = _native.fingerprint(weight, weight.nbytes)
+            plain = torch.ops.aten.convolution.default._op(x, _scaled(weight, scale), bias, *self._plain)
+            return ACTIVATIONS[self.activation](plain if residual is None else plain.add_(residual))
+        mark: Any = _native.fingerprint(weight, weight.nbytes)
+        if scale is not None:
+            mark = mark, _native.fingerprint(scale, scale.nbytes)
         if known != mark or sizes != packed_for:  # oneDNN chooses the format by the sizes: for others it may be slow
             self._changes += known != mark
-            packed = self._pack(weight.detach(), *self._packed, list(sizes))
+            packed = self._pack(_scaled(weight.detach(), scale), *self._packed, list(sizes))
             self._state = (sizes, mark, packed)
-        return self._run(x, packed, bias, *self._packed, "none", [], "")
+        name, algorithm = self.activation
+        if residual is None:
+            return self._run(x, packed, bias, *self._packed, name, [], algorithm)
+        then = None if name == "none" else name
+        return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, then, [], algorithm)
+
+
+def _scaled(weight: Any, scale: Any) -> Any:
+    return weight if scale is None else weight * scale.view(-1, 1, 1, 1)
 
 
 def _listed(value: Any) -> Any:

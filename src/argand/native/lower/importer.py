@@ -14,13 +14,14 @@ from typing import Any, Final, final
 import torch
 import torch.fx
 
-from argand.native.convolution import pack_convolutions
+from argand.native.convolution import Fused, pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
 from argand.ops.sizes import Specialise
+from argand.runtime.convolution import PackedConvolution
 from argand.support import events
 from argand.support.options import Options
 from argand.support.symbols import Expr, OpenFloat, SizeInt, Symbol
@@ -76,7 +77,7 @@ class _Importer:
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 outputs = self._outputs(node.args[0])
-            else:
+            elif node not in self.packed.skipped:
                 self.values[node] = self._call(node)
             if node not in self.memory:
                 self.memory[node] = self._memory_of(node)
@@ -139,6 +140,8 @@ class _Importer:
         result = self._value(node)
         if isinstance(result, SizeInt):
             return result
+        if node in self.packed.calls:
+            return self._convolve(result, *self.packed.calls[node])
         args: Any = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         if node.target is operator.truediv:  # a number over a size
             return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
@@ -190,6 +193,37 @@ class _Importer:
         self.layouts.setdefault(node, self.express(result.stride()))
         return node
 
+    def _convolve(self, result: Any, target: PackedConvolution, fused: Fused) -> Node:
+        """A packed convolution: the numbers per channel that follow it become one scale and one bias."""
+        build, (x, weight, bias) = self.build, fused.convolution.args[:3]
+        scale: Node | None = None
+        shift: Node | None = self.values.get(bias)
+        for step in fused.affine:
+            (other,) = (self.values[n] for n in step.all_input_nodes if n in self.values)
+            number, name = build.reshape(other, self.values[weight].shape[:1]), _name(step)
+            if name == "mul":
+                scale = number if scale is None else build.pointwise("mul", scale, number)
+            if shift is not None:
+                shift = build.pointwise(name, shift, number)
+            elif name != "mul":
+                shift = number if name == "add" else build.pointwise("neg", number)
+        operands = (
+            (self.values[x], self._value(x).stride()),
+            (self.values[weight], self._value(weight).stride()),
+            (shift, (1,)),
+            (scale, (1,)),
+            (self.values.get(fused.residual), result.stride()),
+        )
+        given = [(value, self.express(strides)) for value, strides in operands if value is not None]
+        slots = iter(range(len(given)))
+        args = tuple(None if value is None else Slot(next(slots)) for value, _ in operands)
+        inputs, layouts = zip(*given, strict=True)
+        spec = spec_of(result, self.express)
+        assert spec is not None
+        call = ExternCall(target, args, {}, layouts, (spec,), True, False)
+        events.count("native.extern", detail="packed convolution")
+        return build.node("item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0)
+
     def _extern(self, node: torch.fx.Node, result: Any) -> Any:
         inputs: list[Node] = []
         layouts: list[tuple[int, ...]] = []
@@ -215,10 +249,7 @@ class _Importer:
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
-        target = self.packed.targets.get(node, node.target)
-        if target is not node.target:
-            args = args[:3]
-        call = ExternCall(target, args, kwargs, tuple(layouts), specs, single, writes)
+        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node.target):
             self.effects.append(extern)
@@ -234,6 +265,10 @@ def _map_nested(value: Any, place: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_map_nested(item, place) for item in value]
     return place(value)
+
+
+def _name(node: torch.fx.Node) -> str:
+    return str(node.target).split(".")[1]
 
 
 def _has_effect(target: Any) -> bool:
