@@ -169,6 +169,22 @@ def test_gradients_are_excused_only_when_eager_is_as_far_from_the_exact_ones():
     assert all(g.dtype is torch.float64 for g in program.exact_gradients())
 
 
+@pytest.mark.parametrize("off", [1.0, 1.05])
+def test_a_wrong_gradient_is_no_rounding(off):
+    class Off(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * off
+
+    program = CASES["tiny"].program("train")
+    error = compare("tiny", program, lambda *args: Off.apply(program.target(*args)))
+    assert (error > 1) == (off != 1)
+
+
 def test_the_readme_table_is_filled_between_its_markers():
     rows = [
         {
