@@ -168,6 +168,20 @@ def test_open_sizes_have_epilogues_too():
     assert seen.total("native.epilogue") == 6 and seen.total("compiles") == 1
 
 
+def test_activations_after_a_sum_stay():
+    model, x = tower(nn.functional.silu)
+    head = nn.Conv2d(8, 16, 1)
+
+    def program(x):
+        return (head(nn.functional.gelu(model[0](x))).mean((2, 3)),)
+
+    run = compiled(program)
+    with torch.no_grad(), events.collect() as seen:
+        for _ in range(3):
+            same(run(x), program(x))
+    assert seen.total("native.epilogue") == 2
+
+
 def test_values_that_are_read_elsewhere_stay():
     """A sum that is a result, a norm read twice, an activation of what is returned."""
     model, x = tower(nn.functional.silu)

@@ -101,11 +101,10 @@ def _follow(convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set
     while (user := sole()) and _per_channel(user, taken[-1]):
         affine.append(user)
         taken.append(user)
-    residual = None
+    residual, activation = None, ("none", "")
     if (user := sole()) and (residual := _residual(user, taken[-1])):
         taken.append(user)
-    activation = ("none", "")
-    if (user := sole()) and (found := _activation(user)):
+    elif user and (found := _activation(user)):
         activation = found
         taken.append(user)
     last = taken[-1]

@@ -53,7 +53,7 @@ class PackedConvolution:
         again, self._last = sizes == self._last, sizes
         if not (again or sizes == packed_for) or (self._changes > PATIENCE and self._changes * 2 > self._calls):
             plain = torch.ops.aten.convolution.default._op(x, _scaled(weight, scale), bias, *self._plain)
-            return ACTIVATIONS[self.activation](plain if residual is None else plain.add_(residual))
+            return ACTIVATIONS[self.activation](plain) if residual is None else plain.add_(residual)
         mark: Any = _native.fingerprint(weight, weight.nbytes)
         if scale is not None:
             mark = mark, _native.fingerprint(scale, scale.nbytes)
@@ -61,11 +61,10 @@ class PackedConvolution:
             self._changes += known != mark
             packed = self._pack(_scaled(weight.detach(), scale), *self._packed, list(sizes))
             self._state = (sizes, mark, packed)
+        if residual is not None:  # and no activation: oneDNN has it in the other order only
+            return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, None, [], None)
         name, algorithm = self.activation
-        if residual is None:
-            return self._run(x, packed, bias, *self._packed, name, [], algorithm)
-        then = None if name == "none" else name
-        return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, then, [], algorithm)
+        return self._run(x, packed, bias, *self._packed, name, [], algorithm)
 
 
 def _scaled(weight: Any, scale: Any) -> Any:
