@@ -7,13 +7,12 @@ oneDNN computes channels last and in a weight format of its own; torch's call fr
 reorders both, each time (ResNet-18: 12% and 10% of the convolutions). A packed weight is used as long
 as the fingerprint of the weight's contents is the same: versions miss writes through ``.data``. Not where
 a weight is returned, that is saved for a backward pass: it changes each step, and backward is 20% slower
-channels last. What follows is part of the call where a pass over memory goes away with it: batch norm is
-folded into weight and bias, residuals are added, activations applied (decision 0013: not relu).
+channels last. Where a pass over memory goes away with it, batch norm is folded into weight and bias and a
+residual is added by the same call (decision 0013, which also says why activations are not).
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
@@ -23,18 +22,12 @@ import torch.fx
 
 from argand.native.schedule.strides import dense
 from argand.ops.fakes import infer
-from argand.runtime.convolution import ACTIVATIONS, PackedConvolution
+from argand.runtime.convolution import PackedConvolution
 from argand.support import events
 
 _ATEN: Final = torch.ops.aten
 _AFFINE: Final = (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.mul.Tensor)
 _SMALL: Final = (*_AFFINE, _ATEN.view.default, _ATEN.unsqueeze.default, _ATEN.rsqrt.default, _ATEN.div.Tensor)
-_ACTIVATIONS: Final[Mapping[Any, str]] = {
-    _ATEN.silu.default: "swish",
-    _ATEN.gelu.default: "gelu",
-    _ATEN.sigmoid.default: "sigmoid",
-    _ATEN.tanh.default: "tanh",
-}
 LEAST_WORK: Final = 1 << 20  # multiply-adds that outweigh the 5 us of checking and calling
 
 
@@ -44,7 +37,6 @@ class Fused(NamedTuple):
     convolution: torch.fx.Node
     affine: tuple[torch.fx.Node, ...] = ()  # sums, differences and products with a number per channel
     residual: torch.fx.Node | None = None
-    activation: tuple[str, str] = ("none", "")
     nodes: tuple[torch.fx.Node, ...] = ()  # all of it
 
 
@@ -71,10 +63,7 @@ def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:
         last = fused.nodes[-1] if fused.nodes else node
         skipped.remove(last)
         stride, padding, dilation, _, _, groups = node.args[3:]
-        calls[last] = (
-            PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups), fused.activation),
-            fused,
-        )
+        calls[last] = PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups)), fused
         events.count("native.packed_convolution")
         if fused.nodes:
             events.count("native.epilogue", detail=", ".join(n.name for n in fused.nodes))
@@ -101,16 +90,13 @@ def _follow(convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set
     while (user := sole()) and _per_channel(user, taken[-1]):
         affine.append(user)
         taken.append(user)
-    residual, activation = None, ("none", "")
-    if (user := sole()) and (residual := _residual(user, taken[-1])):
-        taken.append(user)
-    elif user and (found := _activation(user)):
-        activation = found
+    residual = None
+    if (user := sole()) and user not in inside and (residual := _residual(user, taken[-1])):
         taken.append(user)
     last = taken[-1]
-    if last in results or not (activation[0] != "none" or all(user in inside for user in last.users)):
+    if last in results or not all(user in inside for user in last.users):
         return Fused(convolution)
-    return Fused(convolution, tuple(affine), residual, activation, tuple(taken[1:]))
+    return Fused(convolution, tuple(affine), residual, tuple(taken[1:]))
 
 
 def _per_channel(user: torch.fx.Node, before: torch.fx.Node) -> bool:
@@ -142,25 +128,6 @@ def _residual(user: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node | Non
     mine, value = before.meta["val"], other.meta.get("val")
     same = isinstance(value, torch.Tensor) and value.shape == mine.shape and value.dtype is mine.dtype
     return other if same else None
-
-
-def _activation(node: torch.fx.Node) -> tuple[str, str] | None:
-    name = _ACTIVATIONS.get(node.target)
-    if name is None:
-        return None
-    found = (name, str(node.kwargs.get("approximate", "none")) if name == "gelu" else "")
-    return found if _faithful(found) else None
-
-
-@functools.cache
-def _faithful(activation: tuple[str, str]) -> bool:
-    """Whether oneDNN's activation is eager's on this machine, for what is no number too."""
-    numbers = (torch.nan, torch.inf, -torch.inf, 0.0, 1e30, -1e30, *(k / 3 for k in range(-29, 29)))
-    x = torch.tensor(numbers, dtype=torch.float32, device="cpu").view(1, 1, 8, 8)
-    identity = PackedConvolution(((1, 1), (0, 0), (1, 1), 1), activation)
-    one = torch.ones_like(x[:, :, :1, :1])
-    identity(x, one, None)  # not packed yet: eager's
-    return torch.allclose(identity(x, one, None), ACTIVATIONS[activation](x), 1e-5, 1e-6, equal_nan=True)
 
 
 def _packable(node: torch.fx.Node, results: set[torch.fx.Node]) -> bool:

@@ -1,14 +1,12 @@
 """runtime.convolution: a convolution step of an inference plan, with its weight in oneDNN's own format.
 
-In: geometry and activation, from the native compiler or a cache file. Out: a callable step, which also
-scales the weight per channel, adds a residual and applies the activation. A packed weight is used as long
-as the contents of weight and scale have the same fingerprint: torch's version counters miss writes
-through ``.data``, numpy and DLPack.
+In: geometry, from the native compiler or a cache file. Out: a callable step, which also scales the weight
+per channel and adds a residual. A packed weight is used as long as the contents of weight and scale have
+the same fingerprint: torch's version counters miss writes through ``.data``, numpy and DLPack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, final
 
 import torch
@@ -17,25 +15,16 @@ from argand.runtime import _native
 
 PATIENCE: Final = 4  # changes of a weight before more than half the calls must find it unchanged
 Spec: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
-ACTIVATIONS: Final[Mapping[tuple[str, str], Callable[[Any], Any]]] = {  # by oneDNN's name and algorithm
-    ("none", ""): lambda x: x,
-    ("swish", ""): torch.ops.aten.silu.default._op,
-    ("gelu", "none"): torch.ops.aten.gelu.default._op,
-    ("gelu", "tanh"): lambda x: torch.ops.aten.gelu.default._op(x, approximate="tanh"),
-    ("sigmoid", ""): torch.ops.aten.sigmoid.default._op,
-    ("tanh", ""): torch.ops.aten.tanh.default._op,
-}
 
 
 @final
 class PackedConvolution:
     """A convolution that keeps its weight in oneDNN's format while the contents stay the same."""
 
-    __match_args__ = ("spec", "activation")  # all that a cache stores
+    __match_args__ = ("spec",)  # all that a cache stores
 
-    def __init__(self, spec: Spec, activation: tuple[str, str] = ("none", "")) -> None:
+    def __init__(self, spec: Spec) -> None:
         self.spec = spec  # stride, padding, dilation, groups
-        self.activation = activation
         stride, padding, dilation, groups = map(_listed, spec)
         self._plain = (stride, padding, dilation, False, [0] * len(stride), groups)
         self._packed = (padding, stride, dilation, groups)
@@ -53,7 +42,7 @@ class PackedConvolution:
         again, self._last = sizes == self._last, sizes
         if not (again or sizes == packed_for) or (self._changes > PATIENCE and self._changes * 2 > self._calls):
             plain = torch.ops.aten.convolution.default._op(x, _scaled(weight, scale), bias, *self._plain)
-            return ACTIVATIONS[self.activation](plain) if residual is None else plain.add_(residual)
+            return plain if residual is None else plain.add_(residual)
         mark: Any = _native.fingerprint(weight, weight.nbytes)
         if scale is not None:
             mark = mark, _native.fingerprint(scale, scale.nbytes)
@@ -61,10 +50,9 @@ class PackedConvolution:
             self._changes += known != mark
             packed = self._pack(_scaled(weight.detach(), scale), *self._packed, list(sizes))
             self._state = (sizes, mark, packed)
-        if residual is not None:  # and no activation: oneDNN has it in the other order only
-            return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, None, [], None)
-        name, algorithm = self.activation
-        return self._run(x, packed, bias, *self._packed, name, [], algorithm)
+        if residual is None:
+            return self._run(x, packed, bias, *self._packed, "none", [], "")
+        return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, None, [], None)
 
 
 def _scaled(weight: Any, scale: Any) -> Any:
