@@ -140,3 +140,25 @@ def test_inputs_do_not_live_on():
     del x
     gc.collect()
     assert storage() is None
+
+
+def test_many_sets_of_gradients_are_few_programs():
+    """Gradients of 31 sets of inputs: eight programs, then one for all of them."""
+    inputs = [torch.randn(4, requires_grad=True) for _ in range(5)]
+
+    def function(a, b, c, d, e):
+        return (a * b).sin() * (c * d).cos() * e.tanh()
+
+    run = argand.compile(function, backend="aot_eager")
+    for _ in range(2):
+        torch.autograd.grad(run(*inputs).sum(), inputs[0], create_graph=True)
+    asked = [[x for k, x in enumerate(inputs) if bits >> k & 1] for bits in range(1, 32)]
+    with events.collect() as heard:
+        for again in (True, False):
+            for chosen in asked:
+                expected, found = (
+                    torch.autograd.grad(f(*inputs).sum(), chosen, create_graph=again) for f in (function, run)
+                )
+                torch.testing.assert_close(found, expected)
+    traces = [e for e in heard.events if isinstance(e, events.StageEnd) and e.stage == "autograd.trace"]
+    assert len(traces) <= 18  # of gradients, and of these to differentiate them

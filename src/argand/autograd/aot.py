@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -24,7 +24,16 @@ from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.runtime import Asked, Boxed, Switch, boxed, full_backward, run_inference, run_training
+from argand.autograd.runtime import (
+    MOST_BACKWARDS,
+    Asked,
+    Boxed,
+    Switch,
+    boxed,
+    full_backward,
+    run_inference,
+    run_training,
+)
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
@@ -35,7 +44,6 @@ from argand.support.errors import InternalError
 from argand.support.options import Options
 
 Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
-_MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
 
 @final
@@ -257,7 +265,7 @@ def _compile_later(
     every = full_backward(traced)
 
     def get(asked: Asked, primals: Sequence[Any]) -> Boxed | None:
-        if asked not in known and len(known) >= _MOST_BACKWARDS:
+        if asked not in known and len(known) >= MOST_BACKWARDS:
             asked = asked._replace(gradients=every.gradients)
         if asked not in known:
             with lock:
@@ -331,7 +339,7 @@ def _differentiate_later(
 
     def gradients(primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
         values = [*primals, *tangents]
-        if len(known) >= _MOST_BACKWARDS:
+        if len(known) >= MOST_BACKWARDS:
             wanted = full_backward(traced).gradients
         key: tuple[int, ...] = (wanted, *(tangent.requires_grad for tangent in tangents))
         if traced.sizes is not None:  # one program for each combination of sizes

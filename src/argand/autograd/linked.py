@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
-from argand.autograd.runtime import Asked, Boxed, Places
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, Boxed, Places, full_backward
 from argand.autograd.trace import Program, run_graph
 
 
@@ -102,6 +102,8 @@ class _Gradients:
 
     def run(self, asked: Asked, values: list[Any]) -> list[Any]:
         """The gradients, None for those not wanted; with a history where grad mode is on."""
+        if asked not in self.modules and len(self.modules) >= MOST_BACKWARDS:
+            asked = asked._replace(gradients=full_backward(self.whole).gradients)
         results: list[Any] = [None] * len(self.whole.differentiable)
         made = self._run(asked, values)
         for bit, gradient in zip(self.modules[asked][1], made, strict=True):

@@ -18,6 +18,7 @@ from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
+MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
 
 class Asked(NamedTuple):
