@@ -7,10 +7,11 @@ import tempfile
 
 # Before argand is imported: the environment is read once.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="argand-tests-")
-atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 import pytest
 import torch
+
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -19,3 +20,11 @@ def _no_mode_is_left():
     torch.manual_seed(0)
     yield
     assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
+
+
+@pytest.fixture
+def in_float64():
+    """Tensors are made in double precision."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

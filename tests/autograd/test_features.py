@@ -21,16 +21,7 @@ from argand.autograd.partition import default_partition, min_cut_partition
 from argand.support import events
 from argand.support.options import Options
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(old)
-
-
+pytestmark = pytest.mark.usefixtures("in_float64")
 PARTITIONS = pytest.mark.parametrize("partition", [default_partition, min_cut_partition])
 
 

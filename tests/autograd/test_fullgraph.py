@@ -8,16 +8,7 @@ from torch.nn import functional as F
 import argand
 
 BACKENDS = pytest.mark.parametrize("backend", ["aot_eager", "argand"])
-
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(old)
-    argand.reset()
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 def check(function, parameters, backend):

@@ -12,14 +12,7 @@ import argand
 from argand.autograd import linked
 from argand.support import events
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-    old = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(old)
+pytestmark = pytest.mark.usefixtures("in_float64")
 
 
 class Branches(nn.Module):
