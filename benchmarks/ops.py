@@ -285,11 +285,12 @@ def _compiler(settings: Settings) -> Callable[..., Any]:
     compile_ = argand_compile()
     import argand
 
-    options = {"options": {"strict": True}} if settings.strict else {}
+    # what comes from the disk cache tells neither of its breaks nor of its kernels
+    options = {"strict": settings.strict, "cache": False}
 
     def fresh(call: Callable[..., Any]) -> Callable[..., Any]:
         argand.reset()
-        return compile_(call, backend=settings.backend, **options)
+        return compile_(call, backend=settings.backend, options=options)
 
     return fresh
 

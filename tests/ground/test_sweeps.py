@@ -134,6 +134,14 @@ def test_ops_tries_samples_variants_and_gradients():
     assert (row["status"], row["counts"], row["failures"]) == ("ok", {"equal": 14}, [])
 
 
+def test_ops_counts_the_same_call_after_call():
+    """Also where the disk cache has the program: of an earlier sample, or of an earlier run."""
+    settings = ops.Settings("argand", ("float32",), 3, False, False)
+    first, second = (ops.examine(AddOne(), settings) for _ in range(2))
+    assert first == second and first["counts"] == {"equal": 7}, first
+    assert first["dtypes"]["float32"]["lowered"]
+
+
 def test_ops_compares_no_digits_of_gradients_that_vanish():
     noise, other = torch.full((3,), 1e-6), torch.full((3,), -2e-6)
     assert not ops.mismatch([[], [noise]], [[], [other]], False)
