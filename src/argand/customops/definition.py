@@ -325,23 +325,8 @@ def custom_op(
     if function is None:
         names: Any = {"mutates_args": mutates_args, "device_types": device_types, "tags": tags, "version": version}
         return functools.partial(custom_op, qualname, schema=schema, **names)
-    if not inspect.isfunction(function):
-        raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
-    where = registry.location_of(function)
-    namespace, name = registry.parse_name(qualname, where)
-    text = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
-    registry.refuse_second(qualname, where)
-    library = torch.library.Library(namespace, "FRAGMENT")
-    try:
-        library.define(name + text, tags=tuple(tags))
-    except RuntimeError as error:
-        raise SchemaError(
-            f"torch refuses the schema {name}{text}: {str(error).splitlines()[0]}", where=where
-        ) from error
-    op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
-    functools.update_wrapper(op, function)
+    op = _declare(qualname, function, schema, mutates_args, tags)
     op.version = version
-    _check_definition(op, function, None if schema is None else mutates_args)
     registry.remember(op)
     if op._tensor_positions:
         op.impl(tuple(DEVICE_KEYS) if device_types is None else device_types, function)
@@ -350,7 +335,7 @@ def custom_op(
     else:  # no tensor to choose a device by
         op.impl_factory(function)
     op._define(op._run_fake, "Meta")
-    op.implementations["meta"] = where
+    op.implementations["meta"] = op.where
     return op
 
 
@@ -362,22 +347,42 @@ def pointwise(qualname: str, function: Function | None = None, /, *, schema: str
     """
     if function is None:
         return functools.partial(pointwise, qualname, schema=schema)
-    where = registry.location_of(function)
-    namespace, name = registry.parse_name(qualname, where)
-    text = schema if schema is not None else infer_schema(function)
-    library = torch.library.Library(namespace, "FRAGMENT")
-    library.define(name + text)
-    op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
-    functools.update_wrapper(op, function)
+    op = _declare(qualname, function, schema)
     try:
         _refuse_unless_elementwise(op, function)
         registry.remember(op)
     except (SchemaError, RegistrationError):
-        library._destroy()
+        op._library._destroy()
         raise
-    library.impl(name, function, "CompositeImplicitAutograd")
-    op.implementations["formula"] = where
+    op._define(function, "CompositeImplicitAutograd")
+    op.implementations["formula"] = op.where
     op.wants_autograd_kernel, op.differentiates_itself = False, True
+    return op
+
+
+def _declare(
+    qualname: str,
+    function: Function,
+    schema: str | None,
+    mutates_args: str | Iterable[str] = (),
+    tags: Sequence[Any] = (),
+) -> CustomOp:
+    """A new operator without implementations; refused where torch refuses its schema, or the name is taken."""
+    if not inspect.isfunction(function):
+        raise SchemaError(f"expected a Python function, got {type(function).__name__} {function!r}")
+    where = registry.location_of(function)
+    namespace, name = registry.parse_name(qualname, where)
+    text = schema if schema is not None else infer_schema(function, mutates_args=mutates_args)
+    registry.refuse_second(qualname, where)
+    library = torch.library.Library(namespace, "FRAGMENT")
+    try:
+        library.define(name + text, tags=tuple(tags))
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SchemaError(f"torch refuses the schema {name}{text}: {reason}", where=where) from error
+    op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
+    functools.update_wrapper(op, function)
+    _check_definition(op, function, None if schema is None else mutates_args)
     return op
 
 
