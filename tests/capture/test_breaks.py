@@ -374,6 +374,70 @@ def test_exception_raised_in_the_trace_keeps_its_lines():
         assert entries[-1].line == "x.view(77)"
 
 
+class Reading:
+    """A `with` that breaks, and looks at the traceback it is given."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        print(trace.tb_lineno, trace.tb_next, file=OUT)
+
+
+@contextlib.contextmanager
+def passing():
+    try:
+        yield
+    finally:
+        print("leaving", file=OUT)
+
+
+def refused(x, y):
+    value = x.sum().item()
+    y.mul_(value)
+
+
+def in_with(x, y):
+    with passing():
+        refused(x, y)
+
+
+def in_with_that_reads(x, y):
+    value = x.sum().item()
+    with Reading():
+        y.mul_(value)
+
+
+def in_finally(x, y):
+    value = x.sum().item()
+    try:
+        y.mul_(value)
+    finally:
+        print(x * 2, file=OUT)
+
+
+def in_handler(x, y):
+    value = x.sum().item()
+    try:
+        y.mul_(value)
+    except RuntimeError as error:
+        print(x * 2, file=OUT)
+        raise error
+
+
+@pytest.mark.parametrize("function", [in_with, in_with_that_reads, in_finally, in_handler])
+def test_exception_of_a_broken_operation_keeps_its_lines(function):
+    """It comes into the trace from outside, and is raised for real only after another break."""
+    found = []
+    compiled = Recorded(function)
+    for run in (function, compiled, compiled):
+        with pytest.raises(RuntimeError, match="can't be cast") as caught:
+            run(X, torch.ones(2, dtype=torch.int64))
+        entries = traceback.extract_tb(caught.value.__traceback__)[1:]
+        found.append([entry.line for entry in entries if entry.name != "__call__"])
+    assert found[0] == found[1] == found[2] and found[0]
+
+
 def describe(x):
     print(tuple(x.shape), file=OUT)
     return x + 1

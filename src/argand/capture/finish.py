@@ -20,6 +20,7 @@ from argand.capture.recorder import remove_dead
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
 from argand.capture.torch_state import STATE, read_state, restore_state
+from argand.capture.tracebacks import pass_through
 from argand.capture.tracer import Tracer
 from argand.capture.twin import check_twin
 from argand.capture.world import SENTINEL
@@ -83,6 +84,9 @@ def finish(
             if now != before:
                 rebuilder.emit(f"{rebuilder.constant(STATE[i][1])}({rebuilder.constant(now)})")
 
+    for error, code, index in tracer.passed:
+        passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
+        rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
     ending(rebuilder, effects)
     restore_state(saved)
     if left[0] != saved[0]:

@@ -146,19 +146,19 @@ class Frame:
 
     def _note(self, error: BaseException) -> None:
         """Keep the user's place instead of the traceback, which holds frames of the interpreter alive."""
-        tracer = self.tracer
-        if id(error) in tracer.world.known:  # of the user: its traceback is what it was
-            trim(error)
-            return
-        if id(error) in tracer.raised:
-            trim(error)
-        else:
+        tracer, outside = self.tracer, id(error) in self.tracer.world.known
+        if outside:
+            tracer.before.setdefault(id(error), (error, trim(error).__traceback__))
+        elif id(error) not in tracer.raised:
             error.__traceback__ = None
             tracer.world.hold(error)
             tracer.raised.add(id(error))
+        trim(error)
         instruction = self.program[self.index][1]
         if instruction.op != "RERAISE" and not is_ours(self.code.co_filename):
             pass_through(error, self.code, self.index)
+            if outside:
+                tracer.passed.append((error, self.code, self.index))
 
     @property
     def line(self) -> int:

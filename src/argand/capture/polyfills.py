@@ -77,11 +77,6 @@ def checkpoint(function: Any, args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def throw(error: BaseException) -> Any:
-    """Raise what an operation raised, inside the frame that called it."""
-    raise error
-
-
 def check(condition: Any, message: Any = None) -> None:
     """`torch._check`."""
     if not condition:

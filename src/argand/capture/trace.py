@@ -133,6 +133,8 @@ class _Attempt:
         finally:
             if open_:
                 mode.__exit__(None, None, None)
+            for outside, trace in self.tracer.before.values():
+                outside.__traceback__ = trace
             for context in reversed(self.tracer.entered):
                 context.__exit__(None, None, None)
             restore_state(saved)

@@ -8,37 +8,36 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from types import CodeType, FunctionType
-from typing import Any
+from collections.abc import Iterator
+from types import CodeType, FrameType, FunctionType, TracebackType
 
 from argand.capture.bytecode import assemble, decode
-from argand.capture.polyfills import throw
 from argand.runtime.tracebacks import trim
 
 
-def _template(call: Callable[[], Any]) -> Any:
-    return call()
+def _template() -> Iterator[None]:
+    yield
 
 
 @functools.lru_cache(maxsize=256)
-def _stub(code: CodeType, index: int) -> FunctionType:
-    """A function that makes a call and stands at the user's place while it does."""
+def _frame(code: CodeType, index: int) -> FrameType:
+    """A frame that stands at the user's place. It is a generator's: no caller, so it keeps nothing alive."""
     positions = decode(code).instructions[index].positions
     template = _template.__code__.replace(co_firstlineno=code.co_firstlineno)
     moved = [dataclasses.replace(i, positions=positions) for i in decode(template).instructions]
     made = assemble(moved, template, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname)
-    return FunctionType(made, {})
-
-
-def raise_at(code: CodeType, index: int, error: BaseException) -> None:
-    """Raise as if the instruction had."""
-    _stub(code, index)(functools.partial(throw, error))
+    frame: FrameType = FunctionType(made, {})().gi_frame
+    return frame
 
 
 def pass_through(error: BaseException, code: CodeType, index: int) -> None:
     """Put the place on top of the traceback, as when the exception leaves the instruction."""
-    try:
-        raise_at(code, index, error)
-    except BaseException as caught:
-        trim(caught)
+    frame = _frame(code, index)
+    line = decode(code).instructions[index].line or code.co_firstlineno
+    error.__traceback__ = TracebackType(trim(error).__traceback__, frame, 0, line)
+
+
+def raise_at(code: CodeType, index: int, error: BaseException) -> None:
+    """Raise as if the instruction had."""
+    pass_through(error, code, index)
+    raise error

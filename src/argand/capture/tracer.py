@@ -48,6 +48,8 @@ class Tracer:
         self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
         self.raised: set[int] = set()  # exceptions made inside whose traceback is of the user's lines
         self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
+        self.before: dict[int, tuple[BaseException, Any]] = {}  # exceptions from outside, their tracebacks at the start
+        self.passed: list[tuple[BaseException, types.CodeType, int]] = []  # such an exception, a place it was raised at
         self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
         self.lookups: dict[tuple[type, str], Any] = {}
         # outside cells that functions made inside share: cell, source of its contents, of itself
