@@ -23,22 +23,19 @@ static Arena *free_blocks;
 static size_t bytes_held, bytes_peak;
 static unsigned gives;
 
-static time_t seconds(void)
-{
+static time_t seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     return now.tv_sec;
 }
 
-static void destroy(Arena *arena)
-{
+static void destroy(Arena *arena) {
     bytes_held -= arena->bytes;
     free(arena->base);
     free(arena);
 }
 
-static Arena *create(size_t bytes)
-{
+static Arena *create(size_t bytes) {
     int huge = bytes >= 2 * (size_t)HUGE_PAGE;
     size_t alignment = huge ? HUGE_PAGE : bytes >= PAGE ? PAGE : ALIGNMENT;
     bytes = (bytes + alignment - 1) / alignment * alignment;
@@ -63,8 +60,7 @@ static Arena *create(size_t bytes)
 // freed, 3.2 ms each instead of 0.37; for one of 32 MB, 25 ms instead of 4.5. Compiled programs
 // allocate the same sizes again and again, so freed memory is kept, up to LIMIT at the heap's top;
 // argand_arena_release gives it back. A user who tuned malloc in the environment is left alone.
-void argand_keep_freed_memory(void)
-{
+void argand_keep_freed_memory(void) {
 #ifdef __GLIBC__
     enum { LIMIT = 0x7fffffff, LARGEST_THRESHOLD = 32 << 20 };
     static const char *const tuned[] = {"GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_",
@@ -78,8 +74,7 @@ void argand_keep_freed_memory(void)
 #endif
 }
 
-Arena *argand_arena_take(size_t bytes)
-{
+Arena *argand_arena_take(size_t bytes) {
     if (bytes == 0)
         bytes = ALIGNMENT;
     Arena **best = NULL, **widest = NULL;
@@ -104,8 +99,7 @@ Arena *argand_arena_take(size_t bytes)
     return create(bytes);
 }
 
-void argand_arena_give(Arena *arena)
-{
+void argand_arena_give(Arena *arena) {
     arena->next = free_blocks;
     free_blocks = arena;
     if (++gives % CHECK_EVERY)
@@ -125,14 +119,12 @@ void argand_arena_give(Arena *arena)
     }
 }
 
-char *argand_arena_base(Arena *arena)
-{
+char *argand_arena_base(Arena *arena) {
     arena->last_used = 0;
     return arena->base;
 }
 
-PyObject *argand_arena_release(PyObject *self, PyObject *ignored)
-{
+PyObject *argand_arena_release(PyObject *self, PyObject *ignored) {
     size_t before = bytes_held;
     while (free_blocks) {
         Arena *arena = free_blocks;
@@ -145,8 +137,7 @@ PyObject *argand_arena_release(PyObject *self, PyObject *ignored)
     return PyLong_FromSize_t(before - bytes_held);
 }
 
-PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored)
-{
+PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored) {
     Py_ssize_t blocks = 0;
     for (Arena *arena = free_blocks; arena; arena = arena->next)
         blocks++;

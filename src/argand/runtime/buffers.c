@@ -3,15 +3,13 @@
 
 enum { DEVICE_CPU = 0 };
 
-static const Buffer *buffer_of(const Run *run, int id)
-{
+static const Buffer *buffer_of(const Run *run, int id) {
     return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
 }
 
 // The buffer with its symbols resolved, in `scratch` and `memory` if it has any.
 static const Buffer *concrete(const Run *run, const Buffer *buffer, Buffer *scratch,
-                              int64_t memory[2 * MOST_DIMENSIONS])
-{
+                              int64_t memory[2 * MOST_DIMENSIONS]) {
     if (!buffer->symbolic)
         return buffer;
     *scratch = *buffer;
@@ -23,16 +21,14 @@ static const Buffer *concrete(const Run *run, const Buffer *buffer, Buffer *scra
     return scratch;
 }
 
-static int torch_failed(const char *what)
-{
+static int torch_failed(const char *what) {
     if (!PyErr_Occurred())
         PyErr_Format(PyExc_RuntimeError, "argand: torch failed to %s", what);
     return -1;
 }
 
 // The compiler believed in certain strides; torch's op may have chosen others. A copy mends that.
-static int restride(const TorchLink *torch, const Buffer *expected, PyObject **object)
-{
+static int restride(const TorchLink *torch, const Buffer *expected, PyObject **object) {
     int64_t *sizes, *strides, ndim;
     int32_t dtype;
     Handle actual = argand_handle(*object), mended;
@@ -64,8 +60,7 @@ static int restride(const TorchLink *torch, const Buffer *expected, PyObject **o
 }
 
 // Store a new reference and the data pointer of a tensor object under a buffer id.
-int argand_set_object(Run *run, int id, PyObject *object)
-{
+int argand_set_object(Run *run, int id, PyObject *object) {
     Py_XSETREF(run->objects[id], object);
     run->pointers[id] = NULL;
     if (!PyObject_TypeCheck(object, run->torch->tensor_type))
@@ -81,15 +76,13 @@ int argand_set_object(Run *run, int id, PyObject *object)
     return 0;
 }
 
-static int set_handle(Run *run, int id, Handle handle)
-{
+static int set_handle(Run *run, int id, Handle handle) {
     PyObject *object = run->torch->wrap(handle);
     run->torch->delete_tensor(handle);
     return object ? argand_set_object(run, id, object) : -1;
 }
 
-static int make_fresh(Run *run, int id, const Buffer *buffer)
-{
+static int make_fresh(Run *run, int id, const Buffer *buffer) {
     Handle handle;
     if (run->torch->empty_strided(buffer->ndim, buffer->sizes, buffer->strides, buffer->dtype,
                                   DEVICE_CPU, 0, &handle))
@@ -98,8 +91,7 @@ static int make_fresh(Run *run, int id, const Buffer *buffer)
 }
 
 // A tensor over arena memory: valid for this call only.
-static int make_slot_tensor(Run *run, int id, const Buffer *buffer)
-{
+static int make_slot_tensor(Run *run, int id, const Buffer *buffer) {
     Handle handle;
     if (run->torch->from_blob(run->pointers[id], buffer->ndim, buffer->sizes, buffer->strides, 0,
                               buffer->dtype, DEVICE_CPU, 0, &handle))
@@ -107,8 +99,7 @@ static int make_slot_tensor(Run *run, int id, const Buffer *buffer)
     return set_handle(run, id, handle);
 }
 
-static int make_view(Run *run, int id, const Buffer *buffer)
-{
+static int make_view(Run *run, int id, const Buffer *buffer) {
     PyObject *base = argand_object_of(run, buffer->base);
     if (!base)
         return -1;
@@ -120,8 +111,7 @@ static int make_view(Run *run, int id, const Buffer *buffer)
 }
 
 // The Python object of a buffer, made now if it does not exist yet (borrowed).
-PyObject *argand_object_of(Run *run, int id)
-{
+PyObject *argand_object_of(Run *run, int id) {
     if (run->objects[id])
         return run->objects[id];
     const Buffer *buffer = buffer_of(run, id);
@@ -143,13 +133,11 @@ PyObject *argand_object_of(Run *run, int id)
     return failed ? NULL : run->objects[id];
 }
 
-static int64_t floor_divide(int64_t a, int64_t b)
-{
+static int64_t floor_divide(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-static int read_input(Run *run, const Number *number, int64_t *result)
-{
+static int read_input(Run *run, const Number *number, int64_t *result) {
     PyObject *input = run->objects[number->left];
     int64_t *row, ndim;
     if (number->kind == NUMBER_INPUT) {
@@ -174,8 +162,7 @@ static int read_input(Run *run, const Number *number, int64_t *result)
     return 0;
 }
 
-int argand_compute_numbers(Run *run)
-{
+int argand_compute_numbers(Run *run) {
     for (Py_ssize_t i = 0; i < run->plan->n_numbers; i++) {
         const Number *number = &run->plan->numbers[i];
         int64_t *result = &run->numbers[i];

@@ -10,14 +10,12 @@ enum { LANES = 8, BLOCK = 1 << 16 };
 
 static const uint64_t FACTOR = 0x9E3779B97F4A7C15ULL;
 
-static inline uint64_t mix(uint64_t state, uint64_t word)
-{
+static inline uint64_t mix(uint64_t state, uint64_t word) {
     state = (state ^ word) * FACTOR;
     return state << 29 | state >> 35; /* or changes of top bits would meet and cancel */
 }
 
-static uint64_t hash_block(const char *data, size_t bytes)
-{
+static uint64_t hash_block(const char *data, size_t bytes) {
     uint64_t lanes[LANES] = {1, 2, 3, 4, 5, 6, 7, 8}, words[LANES], result = bytes;
     for (; bytes >= sizeof words; bytes -= sizeof words, data += sizeof words) {
         memcpy(words, data, sizeof words);
@@ -37,8 +35,7 @@ typedef struct {
     uint64_t *hashes; /* of each block */
 } Blocks;
 
-static void hash_range(int64_t begin, int64_t end, void *context)
-{
+static void hash_range(int64_t begin, int64_t end, void *context) {
     const Blocks *blocks = context;
     for (int64_t i = begin; i < end; i++) {
         size_t start = (size_t)i * BLOCK, left = blocks->bytes - start;
@@ -46,8 +43,7 @@ static void hash_range(int64_t begin, int64_t end, void *context)
     }
 }
 
-PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
+PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     const TorchLink *torch = argand_torch_link();
     if (!torch)
         return NULL;

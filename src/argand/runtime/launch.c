@@ -16,8 +16,7 @@ enum { STACK_WORDS = 512 };
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
 
 // Make sure that the pointers of a step's buffers exist.
-static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count)
-{
+static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++)
         if (!run->pointers[ids[i]] && !run->objects[ids[i]] && !argand_object_of(run, ids[i]))
             return -1;
@@ -32,14 +31,12 @@ typedef struct {
     const int64_t *sizes;
 } KernelRange;
 
-static void run_range(int64_t begin, int64_t end, void *context)
-{
+static void run_range(int64_t begin, int64_t end, void *context) {
     const KernelRange *range = context;
     range->step->kernel(range->table, range->sizes, begin, end);
 }
 
-static void run_kernel(Run *run, const Step *step)
-{
+static void run_kernel(Run *run, const Step *step) {
     void **table = run->table;
     for (Py_ssize_t i = 0; i < step->n_ids; i++)
         table[i] = run->pointers[step->ids[i]];
@@ -60,8 +57,8 @@ static void run_kernel(Run *run, const Step *step)
 
 // ---- calls of Python functions ----
 
-static PyObject *build_argument(Run *run, const Argument *argument) /* new reference */
-{
+// A new reference.
+static PyObject *build_argument(Run *run, const Argument *argument) {
     if (argument->kind == ARGUMENT_OBJECT)
         return Py_NewRef(argument->object);
     if (argument->kind == ARGUMENT_BUFFER)
@@ -79,8 +76,8 @@ static PyObject *build_argument(Run *run, const Argument *argument) /* new refer
     return list;
 }
 
-static int store_results(Run *run, const Step *step, PyObject *result) /* steals result */
-{
+// Steals the result.
+static int store_results(Run *run, const Step *step, PyObject *result) {
     int failed = 0;
     if (step->n_ids == 1 && !PyTuple_Check(result) && !PyList_Check(result))
         return step->ids[0] < 0 ? (Py_DECREF(result), 0) : argand_set_object(run, step->ids[0], result);
@@ -98,8 +95,7 @@ static int store_results(Run *run, const Step *step, PyObject *result) /* steals
     return failed;
 }
 
-static int run_call(Run *run, const Step *step)
-{
+static int run_call(Run *run, const Step *step) {
     PyObject *small[17], **vector = small;
     if (step->n_arguments > 16
         && !(vector = PyMem_New(PyObject *, step->n_arguments + 1))) {
@@ -125,22 +121,19 @@ static int run_call(Run *run, const Step *step)
 
 // ---- the run ----
 
-static void run_free(Run *run, const Step *step)
-{
+static void run_free(Run *run, const Step *step) {
     for (Py_ssize_t i = 0; i < step->n_ids; i++) {
         Py_CLEAR(run->objects[step->ids[i]]);
         run->pointers[step->ids[i]] = NULL;
     }
 }
 
-static int needs_python(const Step *step)
-{
+static int needs_python(const Step *step) {
     return step->kind == STEP_CALL || step->kind == STEP_FREE;
 }
 
 // Steps first..last-1 need no Python. The fresh tensors they use are made before they start.
-static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
-{
+static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last) {
     int64_t work = 0;
     for (Py_ssize_t i = first; i < last; i++) {
         const Step *step = &run->plan->steps[i];
@@ -161,15 +154,13 @@ static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last)
     return 0;
 }
 
-static int64_t nanoseconds(void)
-{
+static int64_t nanoseconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static int run_steps(Run *run)
-{
+static int run_steps(Run *run) {
     const Plan *plan = run->plan;
     for (Py_ssize_t i = 0, last; i < plan->n_steps; i = last) {
         const Step *step = &plan->steps[i];
@@ -193,8 +184,7 @@ static int run_steps(Run *run)
     return 0;
 }
 
-static PyObject *collect_returns(Run *run)
-{
+static PyObject *collect_returns(Run *run) {
     PyObject *results = PyTuple_New(run->plan->n_returns);
     for (Py_ssize_t i = 0; results && i < run->plan->n_returns; i++) {
         PyObject *object = argand_object_of(run, run->plan->returns[i]);
@@ -206,8 +196,7 @@ static PyObject *collect_returns(Run *run)
     return results;
 }
 
-static int start_run(Run *run, PyObject *inputs)
-{
+static int start_run(Run *run, PyObject *inputs) {
     const Plan *plan = run->plan;
     for (Py_ssize_t i = 0; i < plan->n_inputs; i++)
         if (argand_set_object(run, (int)i, Py_NewRef(PyList_GET_ITEM(inputs, i))))
@@ -233,8 +222,7 @@ static int start_run(Run *run, PyObject *inputs)
     return 0;
 }
 
-static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times)
-{
+static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times) {
     const TorchLink *torch = argand_torch_link();
     if (!torch)
         return NULL;
@@ -266,8 +254,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times)
     return results;
 }
 
-static int check_inputs(const Plan *plan, PyObject *inputs)
-{
+static int check_inputs(const Plan *plan, PyObject *inputs) {
     if (!PyList_Check(inputs)) {
         PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
         return -1;
@@ -281,8 +268,7 @@ static int check_inputs(const Plan *plan, PyObject *inputs)
 }
 
 static PyObject *plan_vectorcall(PyObject *self, PyObject *const *args, size_t flags,
-                                 PyObject *names)
-{
+                                 PyObject *names) {
     if (PyVectorcall_NARGS(flags) != 1 || names) {
         PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
         return NULL;
@@ -290,8 +276,7 @@ static PyObject *plan_vectorcall(PyObject *self, PyObject *const *args, size_t f
     return check_inputs((Plan *)self, args[0]) ? NULL : run_plan((Plan *)self, args[0], NULL);
 }
 
-static PyObject *plan_profile(PyObject *self, PyObject *inputs)
-{
+static PyObject *plan_profile(PyObject *self, PyObject *inputs) {
     Plan *plan = (Plan *)self;
     if (check_inputs(plan, inputs))
         return NULL;
@@ -317,8 +302,7 @@ static PyMethodDef plan_methods[] = {
     {NULL},
 };
 
-static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     Plan *plan = (Plan *)type->tp_alloc(type, 0);
     if (!plan)
         return NULL;
@@ -331,22 +315,10 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)plan;
 }
 
-static void plan_dealloc(PyObject *self)
-{
+static void plan_dealloc(PyObject *self) {
     PyObject_GC_UnTrack(self);
-    argand_plan_clear((Plan *)self);
+    argand_plan_clear(self);
     Py_TYPE(self)->tp_free(self);
-}
-
-static int plan_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    return argand_plan_traverse((Plan *)self, visit, arg);
-}
-
-static int plan_clear(PyObject *self)
-{
-    argand_plan_clear((Plan *)self);
-    return 0;
 }
 
 static PyMemberDef plan_members[] = {
@@ -367,8 +339,8 @@ static PyTypeObject plan_type = {
     .tp_call = PyVectorcall_Call,
     .tp_new = plan_new,
     .tp_dealloc = plan_dealloc,
-    .tp_traverse = plan_traverse,
-    .tp_clear = plan_clear,
+    .tp_traverse = argand_plan_traverse,
+    .tp_clear = argand_plan_clear,
     .tp_members = plan_members,
     .tp_methods = plan_methods,
 };
@@ -381,8 +353,7 @@ static PyMethodDef functions[] = {
     {NULL},
 };
 
-int argand_add_launch(PyObject *module)
-{
+int argand_add_launch(PyObject *module) {
     if (PyModule_AddFunctions(module, functions))
         return -1;
     return PyModule_AddType(module, &plan_type);

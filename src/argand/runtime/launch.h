@@ -53,8 +53,7 @@ typedef struct {
 const TorchLink *argand_torch_link(void);
 
 // The at::Tensor inside a Python tensor (borrowed). The caller has checked the type.
-static inline Handle argand_handle(PyObject *tensor)
-{
+static inline Handle argand_handle(PyObject *tensor) {
     return (char *)tensor + sizeof(PyObject);
 }
 

@@ -14,8 +14,7 @@
 int argand_add_tensors(PyObject *module);
 int argand_add_guards(PyObject *module);
 int argand_add_frames(PyObject *module);
-// Weak: the extension builds with or without launch.c.
-__attribute__((weak)) int argand_add_launch(PyObject *module);
+int argand_add_launch(PyObject *module);
 
 // Same type and value, deep; never raises (equality.c).
 int argand_equals(PyObject *a, PyObject *b);

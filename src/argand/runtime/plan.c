@@ -3,15 +3,21 @@
 // Every id is checked here, once, so that launch.c may index its tables without asking.
 #include "plan.h"
 
-static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room)
-{
+static int refuse(const char *what) {
+    PyErr_SetString(PyExc_ValueError, what);
+    return -1;
+}
+
+// Zeros, and one more than asked for, so that none is not NULL.
+static void *zeros(Py_ssize_t count, size_t size) {
+    void *memory = PyMem_Calloc(count + 1, size);
+    return memory ? memory : PyErr_NoMemory();
+}
+
+static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room) {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    int64_t *values = PyMem_New(int64_t, (room > count ? room : count) + 1);
-    if (!values) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
+    int64_t *values = zeros(room > count ? room : count, sizeof *values);
+    for (Py_ssize_t i = 0; values && i < count; i++) {
         values[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, i));
         if (values[i] == -1 && PyErr_Occurred()) {
             PyMem_Free(values);
@@ -21,8 +27,7 @@ static int64_t *parse_integers(PyObject *tuple, Py_ssize_t room)
     return values;
 }
 
-static int any_symbol(const int64_t *numbers, Py_ssize_t count)
-{
+static int any_symbol(const int64_t *numbers, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++)
         if (is_symbol(numbers[i]))
             return 1;
@@ -30,8 +35,7 @@ static int any_symbol(const int64_t *numbers, Py_ssize_t count)
 }
 
 // Symbols must be among the first `limit` numbers of the plan.
-static int check_symbols(const int64_t *numbers, Py_ssize_t count, Py_ssize_t limit)
-{
+static int check_symbols(const int64_t *numbers, Py_ssize_t count, Py_ssize_t limit) {
     for (Py_ssize_t i = 0; i < count; i++)
         if (is_symbol(numbers[i]) && numbers[i] - SYMBOL >= limit) {
             PyErr_Format(PyExc_ValueError, "this plan has no number %lld",
@@ -41,8 +45,7 @@ static int check_symbols(const int64_t *numbers, Py_ssize_t count, Py_ssize_t li
     return 0;
 }
 
-static int check_id(const Plan *plan, int64_t id)
-{
+static int check_id(const Plan *plan, int64_t id) {
     if (id >= 0 && id < plan->n_inputs + plan->n_buffers)
         return 0;
     PyErr_Format(PyExc_ValueError, "this plan has no buffer %lld", (long long)id);
@@ -50,8 +53,7 @@ static int check_id(const Plan *plan, int64_t id)
 }
 
 // Ids as ints; lowest is 0, or -1 where "no buffer" is meant.
-static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest)
-{
+static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest) {
     int64_t *wide = parse_integers(tuple, 0);
     int *ids = (int *)wide;
     for (Py_ssize_t i = 0; wide && i < PyTuple_GET_SIZE(tuple); i++) {
@@ -65,8 +67,7 @@ static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest)
     return ids;
 }
 
-static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row, Buffer *buffer)
-{
+static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row, Buffer *buffer) {
     PyObject *sizes, *strides, *object;
     long long offset;
     int kind, dtype, base;
@@ -75,10 +76,8 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
         return -1;
     Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
     if (kind < BUFFER_FRESH || kind > BUFFER_INTEGER || PyTuple_GET_SIZE(strides) != ndim
-        || ndim > MOST_DIMENSIONS) {
-        PyErr_SetString(PyExc_ValueError, "malformed buffer row");
-        return -1;
-    }
+        || ndim > MOST_DIMENSIONS)
+        return refuse("malformed buffer row");
     if (kind == BUFFER_VIEW && check_id(plan, base))
         return -1;
     *buffer = (Buffer){kind, 0, dtype, base, offset, kind == BUFFER_MADE && !offset ? -1 : ndim};
@@ -103,8 +102,7 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
     return 0;
 }
 
-static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
-{
+static int parse_argument(const Plan *plan, PyObject *row, Argument *argument) {
     PyObject *value;
     int kind;
     if (!PyArg_ParseTuple(row, "iO", &kind, &value))
@@ -125,16 +123,12 @@ static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
             PyErr_SetString(PyExc_ValueError, "malformed argument row");
         return PyErr_Occurred() ? -1 : check_symbols(&number, 1, plan->n_numbers);
     }
-    if (kind != ARGUMENT_LIST || !PyTuple_Check(value)) {
-        PyErr_SetString(PyExc_ValueError, "malformed argument row");
-        return -1;
-    }
+    if (kind != ARGUMENT_LIST || !PyTuple_Check(value))
+        return refuse("malformed argument row");
     Py_ssize_t count = PyTuple_GET_SIZE(value);
-    argument->items = PyMem_Calloc(count + 1, sizeof *argument->items);
-    if (!argument->items) {
-        PyErr_NoMemory();
+    argument->items = zeros(count, sizeof *argument->items);
+    if (!argument->items)
         return -1;
-    }
     argument->count = count;
     for (Py_ssize_t i = 0; i < count; i++)
         if (parse_argument(plan, PyTuple_GET_ITEM(value, i), &argument->items[i]))
@@ -142,8 +136,7 @@ static int parse_argument(const Plan *plan, PyObject *row, Argument *argument)
     return 0;
 }
 
-static int parse_kernel(Plan *plan, PyObject *row, Step *step)
-{
+static int parse_kernel(Plan *plan, PyObject *row, Step *step) {
     PyObject *ids, *sizes;
     unsigned long long pointer;
     long long total, grain;
@@ -168,8 +161,7 @@ static int parse_kernel(Plan *plan, PyObject *row, Step *step)
                : 0;
 }
 
-static int parse_product(const Plan *plan, PyObject *row, Step *step)
-{
+static int parse_product(const Plan *plan, PyObject *row, Step *step) {
     enum { NUMBERS = 18 };
     PyObject *ids, *table;
     Product *p = &step->product;
@@ -178,10 +170,8 @@ static int parse_product(const Plan *plan, PyObject *row, Step *step)
                           &PyTuple_Type, &table, &trans_a, &trans_b, &is_double, &is_long))
         return -1;
     if ((PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4)
-        || PyTuple_GET_SIZE(table) != NUMBERS) {
-        PyErr_SetString(PyExc_ValueError, "malformed row of a product");
-        return -1;
-    }
+        || PyTuple_GET_SIZE(table) != NUMBERS)
+        return refuse("malformed row of a product");
     int64_t *numbers = parse_integers(table, 0);
     if (!numbers)
         return -1;
@@ -194,8 +184,7 @@ static int parse_product(const Plan *plan, PyObject *row, Step *step)
     return check_symbols(p->batch, NUMBERS, plan->n_numbers);
 }
 
-static int parse_call(const Plan *plan, PyObject *row, Step *step)
-{
+static int parse_call(const Plan *plan, PyObject *row, Step *step) {
     PyObject *ids, *function, *arguments, *names;
     int kind;
     if (!PyArg_ParseTuple(row, "iO!OO!O!", &kind, &PyTuple_Type, &ids, &function, &PyTuple_Type,
@@ -204,11 +193,9 @@ static int parse_call(const Plan *plan, PyObject *row, Step *step)
     Py_ssize_t count = PyTuple_GET_SIZE(arguments);
     step->function = Py_NewRef(function);
     step->names = PyTuple_GET_SIZE(names) ? Py_NewRef(names) : NULL;
-    step->arguments = PyMem_Calloc(count + 1, sizeof *step->arguments);
-    if (!step->arguments) {
-        PyErr_NoMemory();
+    step->arguments = zeros(count, sizeof *step->arguments);
+    if (!step->arguments)
         return -1;
-    }
     step->n_arguments = count;
     for (Py_ssize_t i = 0; i < count; i++)
         if (parse_argument(plan, PyTuple_GET_ITEM(arguments, i), &step->arguments[i]))
@@ -216,13 +203,10 @@ static int parse_call(const Plan *plan, PyObject *row, Step *step)
     return 0;
 }
 
-static int parse_step(Plan *plan, PyObject *row, Step *step)
-{
+static int parse_step(Plan *plan, PyObject *row, Step *step) {
     if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2
-        || !PyTuple_Check(PyTuple_GET_ITEM(row, 1))) {
-        PyErr_SetString(PyExc_ValueError, "malformed step row");
-        return -1;
-    }
+        || !PyTuple_Check(PyTuple_GET_ITEM(row, 1)))
+        return refuse("malformed step row");
     PyObject *ids = PyTuple_GET_ITEM(row, 1);
     step->kind = (StepKind)PyLong_AsLong(PyTuple_GET_ITEM(row, 0));
     step->ids = parse_ids(plan, ids, step->kind == STEP_CALL ? -1 : 0);
@@ -241,28 +225,23 @@ static int parse_step(Plan *plan, PyObject *row, Step *step)
     case STEP_FREE:
         return 0;
     }
-    PyErr_SetString(PyExc_ValueError, "unknown kind of step");
-    return -1;
+    return refuse("unknown kind of step");
 }
 
-static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Number *number)
-{
+static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Number *number) {
     int kind;
     long long left, right;
     if (!PyArg_ParseTuple(row, "iLL", &kind, &left, &right))
         return -1;
     *number = (Number){kind, left, right};
     int reads_input = kind <= NUMBER_INPUT;
-    if (kind < 0 || kind > NUMBER_MAXIMUM || (reads_input && (left < 0 || left >= plan->n_inputs || right < 0))) {
-        PyErr_SetString(PyExc_ValueError, "malformed number row");
-        return -1;
-    }
+    if (kind < 0 || kind > NUMBER_MAXIMUM || (reads_input && (left < 0 || left >= plan->n_inputs || right < 0)))
+        return refuse("malformed number row");
     return check_symbols(&number->left, 1, place) || check_symbols(&number->right, 1, place) ? -1
                                                                                              : 0;
 }
 
-int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs)
-{
+int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs) {
     PyObject *buffers, *steps, *returns, *keep, *numbers;
     long long arena_bytes;
     if ((kwargs && PyDict_GET_SIZE(kwargs))
@@ -276,11 +255,11 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     plan->keep = Py_NewRef(keep);
     plan->arena_bytes = arena_bytes;
     Py_ssize_t n_numbers = PyTuple_GET_SIZE(numbers);
-    plan->numbers = PyMem_Calloc(n_numbers + 1, sizeof *plan->numbers);
-    if (!plan->numbers || n_numbers > MOST_SYMBOLS) {
-        PyErr_NoMemory();
+    plan->numbers = zeros(n_numbers, sizeof *plan->numbers);
+    if (!plan->numbers)
         return -1;
-    }
+    if (n_numbers > MOST_SYMBOLS)
+        return refuse("a plan has too many numbers");
     for (Py_ssize_t i = 0; i < n_numbers; i++)
         if (parse_number(plan, PyTuple_GET_ITEM(numbers, i), i, &plan->numbers[i]))
             return -1;
@@ -288,12 +267,10 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     if (check_symbols(&plan->arena_bytes, 1, n_numbers))
         return -1;
     Py_ssize_t n_buffers = PyTuple_GET_SIZE(buffers), n_steps = PyTuple_GET_SIZE(steps);
-    plan->buffers = PyMem_Calloc(n_buffers + 1, sizeof *plan->buffers);
-    plan->steps = PyMem_Calloc(n_steps + 1, sizeof *plan->steps);
-    if (!plan->buffers || !plan->steps) {
-        PyErr_NoMemory();
+    plan->buffers = zeros(n_buffers, sizeof *plan->buffers);
+    plan->steps = zeros(n_steps, sizeof *plan->steps);
+    if (!plan->buffers || !plan->steps)
         return -1;
-    }
     plan->n_buffers = n_buffers;
     for (Py_ssize_t i = 0; i < n_buffers; i++)
         if (parse_buffer(plan, torch, PyTuple_GET_ITEM(buffers, i), &plan->buffers[i]))
@@ -307,8 +284,7 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     return plan->returns ? 0 : -1;
 }
 
-static void clear_arguments(Argument *arguments, Py_ssize_t count)
-{
+static void clear_arguments(Argument *arguments, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_CLEAR(arguments[i].object);
         clear_arguments(arguments[i].items, arguments[i].count);
@@ -316,8 +292,8 @@ static void clear_arguments(Argument *arguments, Py_ssize_t count)
     PyMem_Free(arguments);
 }
 
-void argand_plan_clear(Plan *plan)
-{
+int argand_plan_clear(PyObject *self) {
+    Plan *plan = (Plan *)self;
     Py_ssize_t n_buffers = plan->n_buffers, n_steps = plan->n_steps;
     plan->n_buffers = plan->n_steps = plan->n_returns = 0;
     for (Py_ssize_t i = 0; i < n_buffers; i++) {
@@ -341,11 +317,11 @@ void argand_plan_clear(Plan *plan)
     plan->steps = NULL;
     plan->returns = NULL;
     Py_CLEAR(plan->keep);
+    return 0;
 }
 
 static int traverse_arguments(const Argument *arguments, Py_ssize_t count, visitproc visit,
-                              void *arg)
-{
+                              void *arg) {
     for (Py_ssize_t i = 0; i < count; i++) {
         Py_VISIT(arguments[i].object);
         int found = traverse_arguments(arguments[i].items, arguments[i].count, visit, arg);
@@ -355,8 +331,8 @@ static int traverse_arguments(const Argument *arguments, Py_ssize_t count, visit
     return 0;
 }
 
-int argand_plan_traverse(Plan *plan, visitproc visit, void *arg)
-{
+int argand_plan_traverse(PyObject *self, visitproc visit, void *arg) {
+    const Plan *plan = (Plan *)self;
     Py_VISIT(plan->keep);
     for (Py_ssize_t i = 0; i < plan->n_buffers; i++)
         Py_VISIT(plan->buffers[i].object);

@@ -11,8 +11,7 @@ enum { MOST_SYMBOLS = 1 << 20, MOST_DIMENSIONS = 64 };
 
 static inline int is_symbol(int64_t number) { return number < SYMBOL + MOST_SYMBOLS; }
 
-static inline int64_t resolve(int64_t number, const int64_t *numbers)
-{
+static inline int64_t resolve(int64_t number, const int64_t *numbers) {
     return is_symbol(number) ? numbers[number - SYMBOL] : number;
 }
 
@@ -114,7 +113,7 @@ void argand_run_product(const TorchLink *torch, const Step *step, void *const *p
                         const int64_t *numbers);
 
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs);
-void argand_plan_clear(Plan *plan);
-int argand_plan_traverse(Plan *plan, visitproc visit, void *arg);
+int argand_plan_clear(PyObject *self);
+int argand_plan_traverse(PyObject *self, visitproc visit, void *arg);
 
 #endif

@@ -11,16 +11,14 @@ typedef struct {
 } Fill;
 
 // Where matrix `index` of the batch starts, in elements.
-static int64_t place(const Product *p, const int64_t steps[2], int64_t index)
-{
+static int64_t place(const Product *p, const int64_t steps[2], int64_t index) {
     return index / p->batch[1] * steps[0] + index % p->batch[1] * steps[1];
 }
 
 static int64_t batch_size(const Product *p) { return p->batch[0] * p->batch[1]; }
 
 // Rows begin..end-1 of all batches together become the bias.
-static void fill_rows(int64_t begin, int64_t end, void *context)
-{
+static void fill_rows(int64_t begin, int64_t end, void *context) {
     const Fill *fill = context;
     const Product *p = fill->product;
     for (int64_t i = begin; i < end; i++) {
@@ -43,8 +41,7 @@ static void fill_rows(int64_t begin, int64_t end, void *context)
     }
 }
 
-static void fill_bias(const TorchLink *torch, const Product *p, const void *bias, void *c)
-{
+static void fill_bias(const TorchLink *torch, const Product *p, const void *bias, void *c) {
     enum { SERIAL = 1 << 15 };
     Fill fill = {p, bias, c};
     int64_t rows = batch_size(p) * p->m;
@@ -59,14 +56,12 @@ typedef struct {
     int m, n, k, lda, ldb, ldc;
 } Shape;
 
-static Shape shape_of(const Product *p)
-{
+static Shape shape_of(const Product *p) {
     return (Shape){(int)p->m, (int)p->n, (int)p->k, (int)p->lda, (int)p->ldb, (int)p->ldc};
 }
 
 static void multiply(const TorchLink *torch, const Product *p, const char *a, const char *b,
-                     char *c)
-{
+                     char *c) {
     const Shape s = shape_of(p);
     if (p->is_double) {
         torch->dgemm(&p->trans_b, &p->trans_a, &s.n, &s.m, &s.k, &p->alpha, (const double *)b,
@@ -80,8 +75,7 @@ static void multiply(const TorchLink *torch, const Product *p, const char *a, co
 
 // One group of equal products: BLAS spreads the batch over its threads.
 static int multiply_batch(const TorchLink *torch, const Product *p, const char *a, const char *b,
-                          char *c)
-{
+                          char *c) {
     int64_t count = batch_size(p);
     const void **memory = malloc(3 * count * sizeof *memory);
     if (!memory)
@@ -113,8 +107,7 @@ static int multiply_batch(const TorchLink *torch, const Product *p, const char *
 // A product with a zero size: nothing to write, or the bias (zero without one) times beta.
 static int is_empty(const Product *p) { return !batch_size(p) || !p->m || !p->n || !p->k; }
 
-static void write_empty(const Product *p, char *c)
-{
+static void write_empty(const Product *p, char *c) {
     int64_t width = p->is_double ? sizeof(double) : sizeof(float);
     for (int64_t i = 0; i < batch_size(p) * p->m; i++) {
         char *row = c + (place(p, p->step_c, i / p->m) + i % p->m * p->ldc) * width;
@@ -128,8 +121,7 @@ static void write_empty(const Product *p, char *c)
 }
 
 void argand_run_product(const TorchLink *torch, const Step *step, void *const *pointers,
-                        const int64_t *numbers)
-{
+                        const int64_t *numbers) {
     Product resolved = step->product;
     for (int64_t *field = resolved.batch; step->symbolic && field <= &resolved.ldc; field++)
         *field = resolve(*field, numbers);

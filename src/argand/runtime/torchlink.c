@@ -11,8 +11,7 @@ typedef struct {
     void *slot;
 } Wanted;
 
-static int resolve(const Wanted *wanted)
-{
+static int resolve(const Wanted *wanted) {
     void *library = dlopen(wanted->library, RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library ? dlsym(library, wanted->symbol) : NULL;
     if (!symbol) {
@@ -26,8 +25,7 @@ static int resolve(const Wanted *wanted)
 
 // The at::Tensor is the first field of a Python tensor. Proved on a real one before we rely on it:
 // a tensor whose sizes are read back through torch's own accessor.
-static int verify_layout(TorchLink *found)
-{
+static int verify_layout(TorchLink *found) {
     const int64_t sizes[2] = {3, 5}, strides[2] = {7, 1};
     Handle handle;
     if (found->empty_strided(2, sizes, strides, 6, 0, 0, &handle)) {
@@ -51,8 +49,7 @@ static int verify_layout(TorchLink *found)
     return right ? 0 : -1;
 }
 
-const TorchLink *argand_torch_link(void)
-{
+const TorchLink *argand_torch_link(void) {
     if (link_ready)
         return &link_table;
     TorchLink found;
