@@ -192,10 +192,6 @@ def _upsample_backward(grad_output: Tensor, output_size: Sizes, input_size: Size
     return in_format_of(grad_output, tuple(input_size))
 
 
-def _dense_upsample_backward(grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any) -> Tensor:
-    return dense(tuple(input_size), grad_output.dtype)
-
-
 def _grid_sampler(input: Tensor, grid: Tensor, *_: Any) -> Tensor:
     shape = (*input.shape[:2], *grid.shape[1:-1])
     return dense(shape, input.dtype)
@@ -262,7 +258,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_O, _adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
     *rows(_G, _upsample, f"{_UPSAMPLED} upsample_bicubic2d"),
     *rows(_O, _upsample_backward, " ".join(f"{name}_backward" for name in _UPSAMPLED.split())),
-    *rows(_O, _dense_upsample_backward, "upsample_bicubic2d_backward"),
+    *rows(_O, lambda grad, _, input_size, *__: dense(tuple(input_size), grad.dtype), "upsample_bicubic2d_backward"),
     *rows(_G, _grid_sampler, "grid_sampler_2d grid_sampler_3d"),
     *rows(_G, _constant_pad, "constant_pad_nd"),
     *rows(_G, _edge_pad, "replication_pad1d replication_pad2d replication_pad3d"),

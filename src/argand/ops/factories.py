@@ -55,10 +55,6 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **optio
     return dense((_arange_length(start, end, step),), dtype)
 
 
-def _arange_end(end: Any, **options: Any) -> Tensor:
-    return _arange(0, end, **options)
-
-
 def _spaced(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
     if dtype is None and any(
         isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) for value in (start, end)
@@ -67,20 +63,8 @@ def _spaced(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtyp
     return _made((steps,), dtype=dtype, **options)
 
 
-def _eye(n: int, m: int | None = None, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made((n, n if m is None else m), dtype=dtype, **options)
-
-
-def _scalar_tensor(s: Any, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made((), dtype=dtype, **options)
-
-
-def _randint(*args: Any, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made(args[-1], dtype=dtype or torch.int64, **options)  # the size comes last
-
-
-def _randperm(n: int, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made((n,), dtype=dtype or torch.int64, **options)
+def _whole(size: Sequence[int], *, dtype: Dtype = None, **options: Any) -> Tensor:
+    return _made(size, dtype=dtype or torch.int64, **options)
 
 
 def _below_diagonal(row: int, col: int, offset: int) -> int:
@@ -88,12 +72,8 @@ def _below_diagonal(row: int, col: int, offset: int) -> int:
     return sum(min(max(line + offset + 1, 0), col) for line in range(row))
 
 
-def _tril_indices(row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made((2, _below_diagonal(row, col, offset)), dtype=dtype or torch.int64, **options)
-
-
-def _triu_indices(row: int, col: int, offset: int = 0, *, dtype: Dtype = None, **options: Any) -> Tensor:
-    return _made((2, row * col - _below_diagonal(row, col, offset - 1)), dtype=dtype or torch.int64, **options)
+def _triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> Tensor:
+    return _whole((2, row * col - _below_diagonal(row, col, offset - 1)), **options)
 
 
 def _new(self: Tensor, size: Sequence[int], *_: Any, dtype: Dtype = None, **options: Any) -> Tensor:
@@ -112,14 +92,6 @@ def _native_dropout(self: Tensor, p: float, train: bool | None) -> tuple[Tensor,
     return _unary(self), empty_like(self, torch.bool)
 
 
-def _normal_size(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:
-    return _made(size, **options)
-
-
-def _multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
-    return dense((*self.shape[:-1], num_samples), torch.int64)
-
-
 _F: Final = Kind.FACTORY
 _R: Final = Kind.RANDOM
 
@@ -127,13 +99,15 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_F, _made, "empty.memory_format ones zeros _efficientzerotensor"),
     *rows(_F, _empty_strided, "empty_strided"),
     *rows(_F, _full, "full"),
-    *rows(_F, _arange_end, "arange"),
+    *rows(_F, lambda end, **options: _arange(0, end, **options), "arange"),
     *rows(_F, _arange, "arange.start arange.start_step"),
     *rows(_F, _spaced, "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor"),
     *rows(_F, _spaced, "logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor"),
-    *rows(_F, _eye, "eye eye.m"),
-    *rows(_F, _scalar_tensor, "scalar_tensor"),
-    *rows(_F, _tril_indices, "tril_indices"),
+    *rows(_F, lambda n, m=None, **options: _made((n, n if m is None else m), **options), "eye eye.m"),
+    *rows(_F, lambda s, **options: _made((), **options), "scalar_tensor"),
+    *rows(
+        _F, lambda row, col, offset=0, **more: _whole((2, _below_diagonal(row, col, offset)), **more), "tril_indices"
+    ),
     *rows(_F, _triu_indices, "triu_indices"),
     *rows(_F, made_like, "empty_like ones_like zeros_like full_like"),
     *rows(_F, _new, "new_empty new_full new_ones new_zeros"),
@@ -141,14 +115,19 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, _made, "rand rand.generator randn randn.generator"),
     *rows(_R, made_like, "rand_like rand_like.generator randn_like randn_like.generator randint_like"),
     *rows(_R, made_like, "randint_like.low_dtype randint_like.generator randint_like.low_generator_dtype"),
-    *rows(_R, _randint, "randint randint.generator randint.low randint.low_generator"),
-    *rows(_R, _randperm, "randperm randperm.generator"),
+    # the size comes last
+    *rows(
+        _R,
+        lambda *args, **more: _whole(args[-1], **more),
+        "randint randint.generator randint.low randint.low_generator",
+    ),
+    *rows(_R, lambda n, **options: _whole((n,), **options), "randperm randperm.generator"),
     *rows(_R, like_self, "bernoulli.p bernoulli.Tensor uniform normal_functional exponential cauchy geometric"),
     *rows(_R, like_self, "log_normal random random.from random.to poisson"),
     *rows(_R, dense_self, "bernoulli normal.Tensor_float"),
     *rows(_R, _native_dropout, "native_dropout"),
     *rows(Kind.POINTWISE, over(0, 1, to_float=True), "native_dropout_backward"),
     *rows(_R, dense_second, "normal.float_Tensor"),
-    *rows(_R, _normal_size, "normal.float_float"),
-    *rows(_R, _multinomial, "multinomial"),
+    *rows(_R, lambda mean, std, size, **options: _made(size, **options), "normal.float_float"),
+    *rows(_R, lambda self, count, *_, **__: dense((*self.shape[:-1], count), torch.int64), "multinomial"),
 )

@@ -21,10 +21,6 @@ def _embedding(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return dense((*indices.shape, weight.shape[1]), weight.dtype)
 
 
-def _embedding_backward(grad_output: Tensor, indices: Tensor, num_weights: int, *_: Any) -> Tensor:
-    return dense((num_weights, grad_output.shape[-1]), grad_output.dtype)
-
-
 @lru_cache(maxsize=4096)
 def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | None, ...]) -> tuple[Shape, Shape]:
     """Layout of ``self[indices]``: the indexed dimensions are replaced by the indices' own."""
@@ -81,10 +77,6 @@ def _same_strides(self: Tensor, *_: Any, **__: Any) -> Tensor:
     return new(self.shape, self.stride(), dtype=self.dtype)
 
 
-def _roll(self: Tensor, *_: Any) -> Tensor:
-    return dense(self.shape, self.dtype) if self.numel() else empty_like(self)
-
-
 def _index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     dim = wrap(dim, self.dim())
     if index.dim() > 1 or index.dtype not in (torch.int64, torch.int32):
@@ -105,10 +97,6 @@ def _gather(self: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
         for place, (size, limit) in enumerate(zip(index.shape, self.shape, strict=True)):
             if place != dim and size > limit:
                 refuse("index larger than the input")
-    return dense(index.shape, self.dtype)
-
-
-def _take(self: Tensor, index: Tensor) -> Tensor:
     return dense(index.shape, self.dtype)
 
 
@@ -204,10 +192,6 @@ def _isin(elements: Any, test_elements: Any, **_: Any) -> Tensor:
     return dense(elements.shape if isinstance(elements, Tensor) else (), torch.bool)
 
 
-def _unsafe_view(self: Tensor, size: Sequence[int]) -> Tensor:
-    return torch.ops.aten._unsafe_view.default(self, size)
-
-
 def _view_copy(self: Tensor, size: Sequence[int]) -> Tensor:
     return dense(new((), (), dtype=self.dtype).expand(self.shape).reshape(size).shape, self.dtype)
 
@@ -243,11 +227,11 @@ _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_G, _embedding, "embedding"),
-    *rows(_S, _embedding_backward, "embedding_dense_backward"),
+    *rows(_S, lambda grad, _, count, *__: dense((count, grad.shape[-1]), grad.dtype), "embedding_dense_backward"),
     *rows(_G, index_rule, "index.Tensor _unsafe_index.Tensor"),
     *rows(_G, _index_select, "index_select"),
     *rows(_G, _gather, "gather"),
-    *rows(_G, _take, "take"),
+    *rows(_G, lambda self, index: dense(index.shape, self.dtype), "take"),
     *rows(_S, _scattered, "scatter.src scatter.value scatter.reduce scatter.value_reduce"),
     *rows(_S, _scattered, "scatter_add scatter_reduce.two"),
     *rows(_S, like_self, "index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor put"),
@@ -260,14 +244,14 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.POINTWISE, like_self, "fill.Scalar fill.Tensor zero"),
     *rows(_G, _repeat, "repeat"),
     *rows(_G, like_self, "flip"),
-    *rows(_G, _roll, "roll"),
+    *rows(_G, lambda self, *_: dense(self.shape, self.dtype) if self.numel() else empty_like(self), "roll"),
     *rows(Kind.POINTWISE, dense_self, "tril triu"),
     *rows(_O, _searched, "searchsorted.Tensor searchsorted.Scalar"),
     *rows(Kind.POINTWISE, _bucketize, "bucketize.Tensor bucketize.Scalar"),
     *rows(_S, _diag_embed, "diag_embed"),
     *rows(Kind.REDUCE, _trace, "trace"),
     *rows(_O, _isin, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
-    *rows(Kind.VIEW, _unsafe_view, "_unsafe_view"),
+    *rows(Kind.VIEW, lambda self, size: torch.ops.aten._unsafe_view.default(self, size), "_unsafe_view"),
     *rows(_O, _view_copy, "view_copy _reshape_copy"),
     *rows(_O, _unsafe_split, "unsafe_split.Tensor unsafe_split_with_sizes"),
     *map(_copy_of, COPIED_VIEWS.split()),

@@ -36,10 +36,6 @@ def _grouped_mm(
     return dense(shape, out_dtype or self.dtype)
 
 
-def _histc(self: Tensor, bins: int = 100, *_: Any, **__: Any) -> Tensor:
-    return dense((bins,), self.dtype)
-
-
 def _cdist(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2]) if x1.dim() > 2 or x2.dim() > 2 else ()
     return dense((*batch, x1.shape[-2], x2.shape[-2]), x1.dtype)
@@ -104,7 +100,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.MATMUL, _attention_layer, "_native_multi_head_attention"),
     *rows(Kind.MATMUL, _encoder_layer, "_transformer_encoder_layer_fwd"),
     *rows(Kind.MATMUL, _grouped_mm, "_grouped_mm"),
-    *rows(_O, _histc, "histc"),
+    *rows(_O, lambda self, bins=100, *_, **__: dense((bins,), self.dtype), "histc"),
     *rows(_O, _cdist, "_cdist_forward"),
     *rows(_O, _repeat_interleave, "repeat_interleave.Tensor"),
     *rows(Kind.GATHER, _pixel_shuffle, "pixel_shuffle"),

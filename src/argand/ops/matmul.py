@@ -40,24 +40,12 @@ def _added(bias: Tensor, product: Tensor) -> Tensor:
     return product
 
 
-def _addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *_: Any, **__: Any) -> Tensor:
-    return _added(self, _mm(mat1, mat2))
-
-
-def _baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *_: Any, **__: Any) -> Tensor:
-    return _added(self, _bmm(batch1, batch2))
-
-
 def _addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *_: Any, **__: Any) -> Tensor:
     return _added(self, dense(_bmm(batch1, batch2).shape[1:], batch1.dtype))
 
 
 def _mv(self: Tensor, vec: Tensor) -> Tensor:
     return dense(_mm(self, vec.unsqueeze(-1)).shape[:1], self.dtype)
-
-
-def _addmv(self: Tensor, mat: Tensor, vec: Tensor, *_: Any, **__: Any) -> Tensor:
-    return _added(self, _mv(mat, vec))
 
 
 _ternary: Final = over(0, 1, 2)
@@ -101,11 +89,11 @@ _M: Final = Kind.MATMUL
 ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="mm", kind=_M, infer=_mm),
     OpDef(name="bmm", kind=_M, infer=_bmm),
-    *rows(_M, _addmm, "addmm _addmm_activation"),
-    OpDef(name="baddbmm", kind=_M, infer=_baddbmm),
+    *rows(_M, lambda self, mat1, mat2, *_, **__: _added(self, _mm(mat1, mat2)), "addmm _addmm_activation"),
+    OpDef(name="baddbmm", kind=_M, infer=lambda self, batch1, batch2, *_, **__: _added(self, _bmm(batch1, batch2))),
     OpDef(name="addbmm", kind=_M, infer=_addbmm),
     OpDef(name="mv", kind=_M, infer=_mv),
-    OpDef(name="addmv", kind=_M, infer=_addmv),
+    OpDef(name="addmv", kind=_M, infer=lambda self, mat, vec, *_, **__: _added(self, _mv(mat, vec))),
     OpDef(name="addr", kind=_M, infer=_addr),
     *rows(_M, _dot, "dot vdot"),
     OpDef(name="_scaled_dot_product_flash_attention_for_cpu", kind=_M, infer=_attention),

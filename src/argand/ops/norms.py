@@ -79,10 +79,6 @@ def _batch_norm_no_statistics(input: Tensor, weight: Any, bias: Any, training: b
     return _batch_norm(input, weight, bias, None, None, training)
 
 
-def _batch_norm_inference(*args: Any) -> tuple[Any, ...]:
-    return _batch_norm(*args[:5], False)
-
-
 def _batch_norm_functional(*args: Any) -> tuple[Any, ...]:
     return (*_batch_norm(*args), empty_like(args[3]), empty_like(args[4]))
 
@@ -111,7 +107,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="native_group_norm_backward", kind=_R, infer=_group_norm_backward),
     *rows(_R, _batch_norm, "native_batch_norm _native_batch_norm_legit"),
     OpDef(name="_native_batch_norm_legit.no_stats", kind=_R, infer=_batch_norm_no_statistics),
-    OpDef(name="_native_batch_norm_legit_no_training", kind=_R, infer=_batch_norm_inference),
+    OpDef(name="_native_batch_norm_legit_no_training", kind=_R, infer=lambda *args: _batch_norm(*args[:5], False)),
     OpDef(name="_native_batch_norm_legit_functional", kind=_R, infer=_batch_norm_functional),
     OpDef(name="_batch_norm_with_update", kind=_R, infer=_batch_norm_with_update),
     OpDef(name="native_batch_norm_backward", kind=_R, infer=_batch_norm_backward),

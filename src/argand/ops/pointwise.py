@@ -173,10 +173,6 @@ def _complex(real: Tensor, imag: Tensor) -> Tensor:
     return like(result, result.dtype.to_complex())
 
 
-def _prelu_backward(grad: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return _ternary(self, weight, grad), _ternary(self, weight, grad)
-
-
 def _glu(self: Tensor, dim: int = -1) -> Tensor:
     size = self.shape[dim]
     if size % 2:
@@ -200,10 +196,6 @@ def _ldexp(self: Tensor, other: Tensor) -> Tensor:
     return _binary_float(self, power)
 
 
-def _frexp(self: Tensor) -> tuple[Tensor, Tensor]:
-    return empty_like(self), empty_like(self, torch.int32)
-
-
 _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (
         _unary,
@@ -223,7 +215,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     ),
     (over(1, to_float=True), "polygamma"),
     (_ldexp, "ldexp.Tensor"),
-    (_frexp, "frexp.Tensor"),
+    (lambda self: (empty_like(self), empty_like(self, torch.int32)), "frexp.Tensor"),
     (_unary_bool, "isnan isinf isneginf isposinf signbit logical_not"),
     (_to_real, "abs"),
     (_angle, "angle"),
@@ -263,7 +255,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (masked, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
     (dense_each(0, 0), "log_sigmoid_forward"),
-    (_prelu_backward, "_prelu_kernel_backward"),
+    (lambda grad, self, weight: (_ternary(self, weight, grad),) * 2, "_prelu_kernel_backward"),
     (_glu, "glu"),
     (dense_second, "glu_backward"),
     (made_like, "_to_copy clone"),

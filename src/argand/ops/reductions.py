@@ -132,14 +132,6 @@ def _logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return dense(folded(self, dim, keepdim), dtype)
 
 
-def _count(self: Tensor, dim: Dims = None) -> Tensor:
-    return dense(folded(self, dim, False), torch.int64)
-
-
-def _dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
-    return _norm(self - other, p)
-
-
 def _scan(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     wrap(dim, self.dim())
     return dense(self.shape, dtype or accumulated(self.dtype))
@@ -163,10 +155,6 @@ def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     if shape:
         shape[dim] = k
     return dense(tuple(shape), self.dtype), dense(tuple(shape), torch.int64)
-
-
-def _kth(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _extremum_at(self, dim, keepdim)
 
 
 def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
@@ -203,10 +191,6 @@ def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype
     return dense(grad_output.shape, input_dtype)
 
 
-def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    return dense(self.shape, dtype or self.dtype)
-
-
 _R: Final = Kind.REDUCE
 _O: Final = Kind.OTHER
 
@@ -223,15 +207,19 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, _vector_norm, "linalg_vector_norm"),
     *rows(_R, _norm, "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"),
     *rows(_R, _logsumexp, "logsumexp"),
-    *rows(_R, _count, "count_nonzero count_nonzero.dim_IntList"),
-    *rows(_R, _dist, "dist"),
+    *rows(
+        _R,
+        lambda self, dim=None: dense(folded(self, dim, False), torch.int64),
+        "count_nonzero count_nonzero.dim_IntList",
+    ),
+    *rows(_R, lambda self, other, p=2: _norm(self - other, p), "dist"),
     *rows(_R, _softmax, "_softmax _log_softmax"),
     *rows(_R, _softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
-    *rows(_R, _safe_softmax, "_safe_softmax"),
+    *rows(_R, lambda self, dim, dtype=None: dense(self.shape, dtype or self.dtype), "_safe_softmax"),
     *rows(_O, _scan, "cumsum cumprod logcumsumexp _logcumsumexp"),
     *rows(_O, _scan_extremum, "cummax cummin"),
     *rows(_O, _sort, "sort sort.stable"),
     *rows(_O, _topk, "topk"),
-    *rows(_O, _kth, "kthvalue"),
+    *rows(_O, lambda self, k, dim=-1, keepdim=False: _extremum_at(self, dim, keepdim), "kthvalue"),
     *rows(_O, _extremum_at, "mode"),
 )

@@ -48,10 +48,6 @@ def _named(name: str) -> Callable[..., list[Tensor]]:
     return (_each_scaled if name.startswith("addc") else _each)(name)
 
 
-def _powers(self: Any, exponent: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.pow(self, power) for power in exponent]
-
-
 def _norms(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> list[Tensor]:
     return [torch.linalg.vector_norm(tensor, ord, dtype=dtype) for tensor in self]
 
@@ -68,7 +64,7 @@ _NAMES: Final = [
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     **{full.format(""): _named(name) for name, full in _NAMES},
     **{full.format("_"): _in_place(_named(_in_place_single(name))) for name, full in _NAMES},
-    "_foreach_pow.ScalarAndTensor": _powers,
+    "_foreach_pow.ScalarAndTensor": lambda self, exponent: [torch.pow(self, power) for power in exponent],
     "_foreach_norm.Scalar": _norms,
     "_foreach_zero_": _in_place(_each("zero_")),
     "_foreach_copy_": _in_place(_each("copy_")),

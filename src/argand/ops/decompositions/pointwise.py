@@ -152,10 +152,6 @@ def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Any, 
     return torch.where(self > 0, grad_output, grad_output * negative_slope)
 
 
-def _prelu(self: Tensor, weight: Tensor) -> Tensor:
-    return torch.where(self > 0, self, weight * self)
-
-
 def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     positive = self > 0
     return (torch.where(positive, grad_output, weight * grad_output), torch.where(positive, 0.0, self * grad_output))
@@ -257,10 +253,6 @@ def _clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = 
     return result if max is None else torch.minimum(result, max)
 
 
-def _clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
-    return torch.minimum(self, max)
-
-
 def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     # Where promotes; filling keeps the dtype of self.
     value = value.to(self.dtype) if isinstance(value, Tensor) else value
@@ -345,11 +337,11 @@ def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> 
 TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), _lerp),
     **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), _rsub),
-    "_prelu_kernel": _prelu,
+    "_prelu_kernel": lambda self, weight: torch.where(self > 0, self, weight * self),
     "_prelu_kernel_backward": _prelu_backward,
     **dict.fromkeys(("softshrink_backward", "hardshrink_backward"), _shrink_backward),
     **dict.fromkeys(("clamp.Tensor", "clamp_min.Tensor"), _clamp_tensor),
-    "clamp_max.Tensor": _clamp_max_tensor,
+    "clamp_max.Tensor": lambda self, max: torch.minimum(self, max),
     **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _masked_fill),
     **dict.fromkeys(("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"), _xlogy),
 }
