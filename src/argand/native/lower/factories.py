@@ -9,17 +9,13 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.builder import broadcast
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, Scalar, Value
+from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
 from argand.native.lower.views import iota
 from argand.support.symbols import SizeInt
 
 
 def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:
     return c.build.constant(0, c.dtype, c.shape)
-
-
-def _full(c: Context, size: Any, value: Value, *_: Any, **__: Any) -> Node:
-    return c.full(c.node(value))
 
 
 def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
@@ -92,7 +88,7 @@ TABLE: Final[Mapping[str, Lowering]] = {
         for n in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
         for o in ("default", "memory_format")
     },
-    "aten.full.default": _full,
+    "aten.full.default": lambda c, size, value, *_, **__: c.full(c.node(value)),
     "aten.arange.default": lambda c, end, **kw: _arange(c, end, **kw),
     **dict.fromkeys(("aten.arange.start", "aten.arange.start_step"), _arange),
     "aten.linspace.default": _linspace_forms,

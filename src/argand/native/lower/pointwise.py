@@ -61,10 +61,6 @@ def _sub(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
     return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
 
 
-def _mul(c: Context, x: Value, y: Value) -> Node:
-    return c.op("and" if c.dtype is DType.BOOL else "mul", c.node(x), c.node(y))
-
-
 def _differ_in_sign(c: Context, x: Node, y: Node) -> Node:
     return c.op("xor", c.op("lt", x, 0), c.op("lt", y, 0))
 
@@ -152,10 +148,6 @@ def _sign(c: Context, x: Node) -> Node:
     return c.op("sub", c.build.cast(positive, c.dtype), c.build.cast(negative, c.dtype))
 
 
-def _abs(c: Context, x: Node) -> Node:
-    return x if not c.dtype.is_float and not c.dtype.is_signed else c.op("abs", x)
-
-
 def _round_decimals(c: Context, x: Node, *, decimals: int) -> Node:
     if decimals == 0 or not c.dtype.is_float:
         return x if not c.dtype.is_float else c.op("rint", x)
@@ -176,10 +168,6 @@ def _is_infinite(c: Context, x: Node) -> Node:
     if x.dtype is None or not x.dtype.is_float:
         return c.build.constant(False, DType.BOOL, x.shape)
     return c.op("eq", c.op("abs", x), math.inf)
-
-
-def _is_nan(c: Context, x: Node) -> Node:
-    return c.op("ne", x, x)
 
 
 def _sign_bit(c: Context, x: Node) -> Node:
@@ -221,14 +209,6 @@ def _clone(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
     return context.build.pointwise("copy", same) if same is x else same
 
 
-def _copy_from(context: Context, x: Node, source: Node, non_blocking: bool = False) -> Node:
-    return context.full(context.node(source))
-
-
-def _convert_element(context: Context, x: Node, dtype: Any) -> Node:
-    return context.node(x, dtype_of(dtype))
-
-
 def _fmax(op: str) -> Lowering:
     def template(c: Context, x: Node, y: Node) -> Node:
         if not c.dtype.is_float:
@@ -246,7 +226,9 @@ def _families() -> dict[str, Lowering]:
         rows |= {
             f"aten.add.{overload}": _same(_add),
             f"aten.sub.{overload}": _same(_sub),
-            f"aten.mul.{overload}": _same(_mul),
+            f"aten.mul.{overload}": _same(
+                lambda c, x, y: c.op("and" if c.dtype is DType.BOOL else "mul", c.node(x), c.node(y))
+            ),
             f"aten.div.{overload}": _same(_div_mode),
             f"aten.div.{overload}_mode": _same(_div_mode),
             f"aten.remainder.{overload}": _same(_remainder),
@@ -260,7 +242,7 @@ def _families() -> dict[str, Lowering]:
 
 
 TABLE: Final[Mapping[str, Lowering]] = _families() | {
-    "aten.abs.default": _same(_abs),
+    "aten.abs.default": _same(lambda c, x: c.op("abs", x) if c.dtype.is_float or c.dtype.is_signed else x),
     **dict.fromkeys(("aten.sign.default", "aten.sgn.default"), _same(_sign)),
     "aten.square.default": _same(lambda c, x: c.op("mul", x, x)),
     "aten.reciprocal.default": _same(lambda c, x: c.op("div", 1, x)),
@@ -276,7 +258,7 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.clamp_min.default": _same(lambda c, x, low: c.op("max", x, c.node(low))),
     "aten.clamp_max.default": _same(lambda c, x, high: c.op("min", x, c.node(high))),
     "aten.hypot.default": _same(lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))),
-    "aten.isnan.default": _test(_is_nan),
+    "aten.isnan.default": _test(lambda c, x: c.op("ne", x, x)),
     "aten.isinf.default": _test(_is_infinite),
     "aten.signbit.default": _test(_sign_bit),
     **{f"aten.logical_{op}.default": _logical(op) for op in ("not", "and", "or", "xor")},
@@ -286,6 +268,6 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     **dict.fromkeys(("aten.clone.default", "aten._to_copy.default"), _clone),
     **{f"aten.{name}.default": _copy_to for name in ("contiguous", "positive", "alias", "detach", "real")},
     **{f"aten.{name}.default": _copy_to for name in ("lift_fresh", "lift_fresh_copy", "conj", "_conj", "resolve_conj")},
-    "aten.copy.default": _copy_from,
-    "prims.convert_element_type.default": _convert_element,
+    "aten.copy.default": lambda context, x, source, *_: context.full(context.node(source)),
+    "prims.convert_element_type.default": lambda context, x, dtype: context.node(x, dtype_of(dtype)),
 }

@@ -25,10 +25,6 @@ def _expand(c: Context, x: Node, *_: Any, **__: Any) -> Node:
     return c.build.expand(x, c.shape)
 
 
-def _permute(c: Context, x: Node, dims: Sequence[int]) -> Node:
-    return c.build.permute(x, [_dim(d, len(x.shape)) for d in dims])
-
-
 def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
     rank = len(x.shape)
     if rank < 2:
@@ -166,7 +162,7 @@ _VIEWS: Final[Mapping[str, Lowering]] = {
     **dict.fromkeys(("transpose", "t"), _transpose),
     **dict.fromkeys(("split", "split_with_sizes"), _split),
     "expand": _expand,
-    "permute": _permute,
+    "permute": lambda c, x, dims: c.build.permute(x, [_dim(d, len(x.shape)) for d in dims]),
     "slice": _slice,
     "select": _select,
     "unbind": _unbind,
