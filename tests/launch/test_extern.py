@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from argand.native import extern
-from argand.runtime.launch import Call, Fresh, Made, Plan, Product
+from argand.runtime.launch import Call, Fresh, Made, Product
+from tests.launch.plans import Plan
 
 aten = torch.ops.aten
 

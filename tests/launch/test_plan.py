@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from argand.runtime import _native, launch
-from argand.runtime.launch import Call, Constant, Free, Fresh, Kernel, Made, Plan, Ref, Slot, Value, View
+from argand.runtime.launch import Call, Constant, Free, Fresh, Kernel, Made, Ref, Slot, Value, View
 from tests.launch import kernels
+from tests.launch.plans import Plan
 
 F32 = torch.float32
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from argand.runtime.launch import Call, Fresh, Integer, Kernel, Made, Number, Plan, Product, Ref, Slot, Sym, View
+from argand.runtime.launch import Call, Fresh, Integer, Kernel, Made, Number, Product, Ref, Slot, Sym, View
 from tests.launch import kernels
+from tests.launch.plans import Plan
 
 F32 = torch.float32
 ROWS, COLUMNS, COUNT = Sym(0), Sym(1), Sym(2)

@@ -10,7 +10,8 @@ import torch
 
 from argand.native import extern
 from argand.native.codegen.math.random import emit_random
-from argand.runtime.launch import Made, Plan
+from argand.runtime.launch import Made
+from tests.launch.plans import Plan
 from tests.vector_math import harness
 
 

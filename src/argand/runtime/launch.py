@@ -1,7 +1,7 @@
-"""runtime.launch: the plan of one compiled graph, as data, and the C object that runs it.
+"""runtime.launch: the plan of one compiled graph, as data.
 
-In: buffers and steps that the native compiler chose. Out: a callable from a list of inputs to a
-tuple of outputs, without Python in the way (launch.c).
+In: buffers and steps that the native compiler chose. Out: rows, from which ``runtime.plans`` makes the C object
+that runs them (launch.c).
 
 Buffers are numbered: 0 to inputs-1 are the inputs of the graph, inputs+k is `buffers[k]`.
 """
@@ -15,8 +15,7 @@ from typing import Any, Final, assert_never, final
 
 import torch
 
-from argand.runtime import _native
-from argand.runtime.plans import Row, Rows, link
+from argand.runtime.plans import Row, Rows
 
 # The numbers torch's C interface uses for element types; tests compare them with torch's own.
 DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {
@@ -307,16 +306,3 @@ def plan_rows(
         _number(arena_bytes),
         tuple((_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right)) for item in numbers),
     )
-
-
-def Plan(
-    inputs: int,
-    buffers: tuple[Buffer, ...],
-    steps: tuple[Step, ...],
-    returns: tuple[int, ...],
-    arena_bytes: Size = 0,
-    keep: object = None,
-    numbers: tuple[Number, ...] = (),
-) -> _native.Plan:
-    """Build the C plan; `keep` is whatever owns the machine code. ValueError on a bad id."""
-    return link(plan_rows(inputs, buffers, steps, returns, arena_bytes, numbers), {}, keep)
