@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -56,17 +56,6 @@ def restore_lists(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
             values.append(list(flat[position : position + length]))
             position += length
     return values
-
-
-@final
-class _Call:
-    """What one application needs besides its tensors: how lists were spread out, in and out."""
-
-    __slots__ = ("input_lengths", "output_lengths")
-
-    def __init__(self, input_lengths: list[int]) -> None:
-        self.input_lengths = input_lengths
-        self.output_lengths: list[int] = []
 
 
 def make_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
@@ -147,7 +136,7 @@ def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         complete = op.complete_arguments(args, kwargs)
         flat, lengths = flatten_lists(complete)
-        call = _Call(lengths)
+        call = types.SimpleNamespace(input_lengths=lengths, output_lengths=[])  # how lists were spread out
         outputs = restore_lists(Generated.apply(*flat, call), call.output_lengths)
         return outputs[0] if single else tuple(outputs)
 

@@ -249,15 +249,11 @@ class DictOf(_Of):
 
 
 @final
-class SizeOf(_Place):
-    """``base.size(dim)`` of a tensor, as an int."""
+class SizeOf(_At):
+    """``base.size(index)`` of a tensor, as an int."""
 
-    __slots__ = ("base", "dim")
-    __match_args__ = ("base", "dim")
-    text = "{self.base}.shape[{self.dim}]"
-
-    def __init__(self, base: Source, dim: int) -> None:
-        self.base, self.dim = base, dim
+    __slots__ = ()
+    text = "{self.base}.shape[{self.index}]"
 
 
 @final

@@ -25,22 +25,8 @@ from argand.support.errors import InternalError
 class Op:
     """How a node gets its value from its parent. The C code knows the numbers."""
 
-    LOCAL: Final = 0
-    GLOBALS: Final = 1
-    BUILTINS: Final = 2
-    FUNCTION: Final = 3
-    CONST: Final = 4
-    ATTR: Final = 5
-    DICT_OF: Final = 6
-    ITEM: Final = 7
-    CLOSURE_CELL: Final = 8
-    CONTENTS: Final = 9
-    DEFAULTS: Final = 10
-    KW_DEFAULTS: Final = 11
-    TYPE_OF: Final = 12
-    TYPE_ATTR: Final = 13
-    SIZE_OF: Final = 14
-    QUOTIENT: Final = 15
+    LOCAL, GLOBALS, BUILTINS, FUNCTION, CONST, ATTR, DICT_OF, ITEM = range(8)
+    CLOSURE_CELL, CONTENTS, DEFAULTS, KW_DEFAULTS, TYPE_OF, TYPE_ATTR, SIZE_OF, QUOTIENT = range(8, 16)
 
 
 # The steps from the base of a source (or from the frame) to it, each with the field it takes.
@@ -59,7 +45,7 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.KwDefaults: ((Op.KW_DEFAULTS, ""), (Op.ITEM, "name")),
     guards.TypeOf: ((Op.TYPE_OF, ""),),
     guards.TypeAttr: ((Op.TYPE_ATTR, "name"),),
-    guards.SizeOf: ((Op.SIZE_OF, "dim"),),
+    guards.SizeOf: ((Op.SIZE_OF, "index"),),
     guards.Quotient: ((Op.QUOTIENT, "divisor"),),
 }
 _SCALARS: Final = frozenset(

@@ -14,8 +14,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from typing_extensions import override
 
+from argand.ops.layout import extent
 from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.values import Reader, Unstorable, Writer, extent
+from argand.runtime.disk.values import Reader, Unstorable, Writer
 from argand.runtime.lifetimes import LazyGraph
 
 

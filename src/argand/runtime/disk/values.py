@@ -22,6 +22,7 @@ import torch
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from argand.customops.registry import version_of
+from argand.ops.layout import extent
 from argand.runtime.disk.format import Damaged
 from argand.support.symbols import Apply, Expr, SizeInt, Symbol
 
@@ -128,11 +129,6 @@ class Writer:
         kind = str(tensor.dtype).removeprefix("torch.")
         layout = [list(tensor.shape), list(tensor.stride())]
         return ["tensor", place, len(data), kind, *layout, tensor.requires_grad]
-
-
-def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a strided tensor."""
-    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 @functools.cache
