@@ -215,12 +215,6 @@ def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
     return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
 
 
-def _getattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 3:
-        return attributes.load_or(tracer, *args)
-    return attributes.load(tracer, *args)
-
-
 def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     value, kind = args
     if isinstance(kind, type):
@@ -366,12 +360,8 @@ def _str(kind: str) -> Callable[..., Any]:
     return rule
 
 
-def _format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.format(args[0], "", args[1] if len(args) > 1 else "")
-
-
 RULES: Final[dict[Any, Any]] = {
-    getattr: _getattr,
+    getattr: lambda tracer, args, kwargs: (attributes.load_or if len(args) == 3 else attributes.load)(tracer, *args),
     hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
     setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
     delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
@@ -387,7 +377,7 @@ RULES: Final[dict[Any, Any]] = {
     abs: _math_sqrt_like(abs, "__abs__"),
     round: _math_sqrt_like(round, "__round__"),
     repr: _str("repr"),
-    format: _format,
+    format: lambda tracer, args, kwargs: tracer.format(args[0], "", args[1] if len(args) > 1 else ""),
     id: _id,
     torch._C._nn.one_hot: _one_hot,
     object.__reduce_ex__: _reduce_ex,
@@ -411,10 +401,6 @@ RULES: Final[dict[Any, Any]] = {
 
 # Rules whose last step is the call itself, so that a break inside of it can resume.
 PASSES_THROUGH: Final = frozenset({setattr, functools.reduce})
-
-
-def _bool(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return operate.truth(tracer, args[0]) if args else False
 
 
 def _number(kind: type, method: str) -> Callable[..., Any]:
@@ -463,7 +449,7 @@ def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 CLASS_RULES: Final[dict[Any, Any]] = {
-    bool: _bool,
+    bool: lambda tracer, args, kwargs: operate.truth(tracer, args[0]) if args else False,
     int: _number(int, "__int__"),
     float: _number(float, "__float__"),
     complex: _number(complex, "__complex__"),

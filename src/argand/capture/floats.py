@@ -55,11 +55,7 @@ class Float:
     ) -> None:
         self.source, self.real, self.symbols, self.guards, self.place = source, real, symbols, guards, place
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        """Pass `isinstance(x, float)`."""
-        return float
+    __class__ = property(lambda self: float)  # for `isinstance`
 
     def __getattr__(self, name: str) -> Any:
         """Methods of float need the number."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from typing_extensions import override
 
 from argand.capture import native
 from argand.ops.fakes import DataDependent
@@ -35,11 +34,7 @@ class Generator:
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        """Pass `isinstance(x, types.GeneratorType)`."""
-        return types.GeneratorType
+    __class__ = property(lambda self: types.GeneratorType)  # for `isinstance`
 
     def __iter__(self) -> Generator:
         return self

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
-from typing_extensions import override
 
 from argand.support.errors import Break, CaptureBreak
 
@@ -37,11 +36,7 @@ class Pending:
         self.size: Any = None  # the same as a size, once it was used as one
         self.kind = next(kind for fits, kind in _KINDS if fits(tensor.dtype))
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        """Pass `isinstance(x, float)`."""
-        return self.kind
+    __class__ = property(lambda self: self.kind)  # for `isinstance`
 
 
 def _refuse(name: str) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ import torch.fx
 from argand.capture import native
 from argand.capture.floats import Float
 from argand.capture.pending import Pending
-from argand.capture.sizes import Claim, Shape, Size, expression
+from argand.capture.sizes import Claim, Shape, Size, expression, tensors_in
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent
 from argand.ops.sizes import Fact, Specialise
@@ -206,7 +206,7 @@ class Recorder:
         args, kwargs = self.number(args), {key: self.number(value) for key, value in kwargs.items()}
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}
-        tensors = list(_tensors((args, tuple(kwargs.values())) if kwargs else args))
+        tensors = list(tensors_in((args, kwargs) if kwargs else args))
         versions = [self._version(tensor) for tensor in tensors]
         sizes = self.world.sizes
         if sizes.active:
@@ -249,7 +249,7 @@ class Recorder:
     def changes_inputs(self) -> bool:
         """Whether the graph changes an input, or a view of one."""
         return self.mutated_inputs or any(
-            not fake.is_inference() and fake._version for fake in _tensors([known.value for _, known in self.inputs])
+            not fake.is_inference() and fake._version for fake in tensors_in([known.value for _, known in self.inputs])
         )
 
     def is_false(self, tensor: torch.Tensor) -> bool:
@@ -270,7 +270,7 @@ class Recorder:
         if isinstance(result, int):
             node.meta["example_value"] = size = sizes.table.express(result)
             self._sizes[Expr.of(size)] = node
-        for tensor in _tensors((result,)):
+        for tensor in tensors_in((result,)):
             for dim, number in enumerate(tensor.shape):
                 expr = Expr.of(sizes.table.express(number))
                 if expr not in self._sizes and any(expr == Expr.of(symbol) for symbol in node.meta["unbacked"]):
@@ -279,7 +279,7 @@ class Recorder:
     def _note(
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
     ) -> None:
-        made = list(_tensors((result,)))
+        made = list(tensors_in((result,)))
         if not mutated:
             if not made and result is not None:
                 return  # a question about metadata
@@ -340,16 +340,6 @@ def check_size(condition: bool, text: str) -> None:
     """What `torch._check` does in a graph."""
     if not condition:
         raise RuntimeError(text)
-
-
-def _tensors(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple) and value:
-            yield from _tensors(value)
-        elif isinstance(value, dict):
-            yield from _tensors(value.values())
 
 
 def remove_dead(graph: torch.fx.Graph, keep: set[torch.fx.Node]) -> int:

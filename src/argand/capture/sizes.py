@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, final
 
 import torch
-from typing_extensions import override
 
 from argand.capture.floats import Float
 from argand.capture.size_plan import LARGEST, Place, Plan, note
@@ -44,11 +43,7 @@ class Size:
     def __init__(self, expr: Expr, owner: Sizes) -> None:
         self.expr, self.owner = expr, owner
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        """Pass `isinstance(n, int)`."""
-        return int
+    __class__ = property(lambda self: int)  # for `isinstance`
 
     def __getattr__(self, name: str) -> Any:
         """Methods of int that need the number."""
@@ -135,10 +130,7 @@ class Claim:
     def __init__(self, fact: Fact, node: Any) -> None:
         self.fact, self.node = fact, node
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        return bool
+    __class__ = property(lambda self: bool)  # for `isinstance`
 
     def __bool__(self) -> bool:
         raise Specialise(self.fact.symbols, f"whether {self.fact}", self.fact.where)
@@ -150,10 +142,7 @@ class Shape(tuple[Any, ...]):
 
     _argand_native = True
 
-    @property  # type: ignore[misc]
-    @override
-    def __class__(self) -> Any:
-        return torch.Size
+    __class__ = property(lambda self: torch.Size)  # for `isinstance`
 
     def numel(self) -> Any:
         """The product."""
@@ -334,7 +323,7 @@ class Sizes:
 
         If it fails for them in other words, these name sizes: trace again with the real ones.
         """
-        tensors = list(_tensors((args, kwargs)))
+        tensors = list(tensors_in((args, kwargs)))
         shapes = [[self.table.express(n) for n in tensor.shape] for tensor in tensors]
         numbers = [self.table.express(n) for n in _integers((args, kwargs))]
         everything = [*numbers, *itertools.chain(*shapes)]
@@ -449,18 +438,12 @@ class Sizes:
         self.guards.append(Guard(GuardKind.RELATION, source, relation, fact.where))
 
     def _side(self, expr: Expr) -> Any:
-        return tuple(
-            (
-                times,
-                tuple(
-                    self.sources[atom]
-                    if isinstance(atom, Symbol)
-                    else (atom.name, self._side(atom.left), self._side(atom.right))
-                    for atom in product
-                ),
-            )
-            for product, times in expr.terms
-        )
+        return tuple((times, tuple(map(self._factor, product))) for product, times in expr.terms)
+
+    def _factor(self, atom: Symbol | Apply) -> Any:
+        if isinstance(atom, Symbol):
+            return self.sources[atom]
+        return atom.name, self._side(atom.left), self._side(atom.right)
 
     def notes(self) -> tuple[str, ...]:
         """For people: the symbols with their places, and the places that did not stay open."""
@@ -494,12 +477,15 @@ class Again(BaseException):
         self.facts = facts
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among arguments or results, those in containers included."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple) and value:
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())
 
 
 def _integers(value: Any) -> Iterator[int]:
