@@ -179,4 +179,4 @@ def _compile_frame(
         return None if captured is None else _native.SKIP
     if record is not None:
         record(captured)
-    return captured
+    return Compiled(captured.guards, captured.collect, captured.target)

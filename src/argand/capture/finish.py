@@ -47,7 +47,6 @@ class Captured(NamedTuple):
     where: Location
     sizes: tuple[str, ...] = ()  # symbols, and places that did not stay open
     facts: Facts | None = None  # what `stored` keeps for other processes
-    program: None = None
 
 
 @final

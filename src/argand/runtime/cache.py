@@ -15,7 +15,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -31,24 +31,13 @@ from argand.support.errors import ArgandError, InternalError, Location, Recompil
 from argand.support.options import Options
 
 
-class Compiled(Protocol):
+class Compiled(NamedTuple):
     """What capture makes of a frame."""
 
-    @property
-    def guards(self) -> Sequence[Guard]:
-        """What must hold for it to be right."""
-
-    @property
-    def collect(self) -> Sequence[Source]:
-        """Where the arguments of the target come from."""
-
-    @property
-    def target(self) -> Callable[..., Any]:
-        """What is called instead of the frame."""
-
-    @property
-    def program(self) -> GuardProgram | None:
-        """The guards as a program, where that is made already."""
+    guards: Sequence[Guard]  # what must hold for it to be right
+    collect: Sequence[Source]  # where the arguments of the target come from
+    target: Callable[..., Any]  # what is called instead of the frame
+    program: GuardProgram | None = None  # the guards as a program, where that is made already
 
 
 CompileFrame = Callable[[FrameView], Compiled | str | None]

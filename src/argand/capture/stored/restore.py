@@ -1,6 +1,6 @@
 """capture.stored.restore: a captured frame from disk, checked against the frame that is about to run (decision 0011).
 
-In: the data of `save` and the view of a frame. Out: `Restored`: guard program and target, with every fact of the
+In: the data of `save` and the view of a frame. Out: `Compiled`: guard program and target, with every fact of the
 trace found to hold; SKIP for a frame without a graph. Anything else is `Miss`, with the reason; nothing of the
 program runs before.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
 from argand.runtime import _native
 from argand.runtime._native import NULL, FrameView
+from argand.runtime.cache import Compiled
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guards import SIZE_MARKS, Const, Guard, GuardKind, Relation, Source, TensorSpec
@@ -30,16 +31,6 @@ _GUARD_KINDS: Final = tuple(GuardKind)
 
 class Miss(Exception):
     """The stored frame is not the one at hand; the text says why."""
-
-
-@final
-class Restored(NamedTuple):
-    """A captured frame from disk."""
-
-    program: GuardProgram
-    guards: tuple[Guard, ...]
-    collect: tuple[Source, ...]
-    target: Callable[..., Any]
 
 
 class _SourceReader(Reader):
@@ -66,9 +57,9 @@ class Restorer:
         self.places: list[Location | None] = []
         self.objects: dict[int, Any] = {}
 
-    def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Restored | str:
+    def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Compiled | str:
         """The restored frame; the graph is loaded when everything else holds."""
-        found = self.check()
+        program, rows, collect = self.check()
         if not self.data["text"]:
             return _native.SKIP
         namespace = self.namespace()
@@ -79,7 +70,7 @@ class Restorer:
             namespace["graph"] = _native.disabled(graph)
         code = self.view.code
         target = make_target(self.data["text"], namespace, f"{code.co_name}:{code.co_firstlineno}")
-        return Restored(*found, target)
+        return Compiled(rows, collect, target, program)
 
     def check(self) -> tuple[GuardProgram, tuple[Guard, ...], tuple[Source, ...]]:
         """All of it but the target, if it fits the frame."""

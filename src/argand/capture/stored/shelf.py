@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from argand.backends.stored import restore as load_graph
-from argand.capture.stored.restore import Miss, Restored, Restorer
+from argand.capture.stored.restore import Miss, Restorer
 from argand.capture.stored.tokens import code_hash
 from argand.runtime import _native
 from argand.runtime._native import FrameView
+from argand.runtime.cache import Compiled
 from argand.runtime.disk.keys import about, environment, make_key, options_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import guarded
@@ -38,7 +39,7 @@ class Shelf:
         self.key = ""
         self.kept: list[bytes] = []
 
-    def restore(self) -> Restored | str | None:
+    def restore(self) -> Compiled | str | None:
         """The stored capture that fits the frame."""
         if self.store is None:
             return None
@@ -63,7 +64,7 @@ class Shelf:
             events.count("cache.miss", detail=f"capture: {self.parts['function']}: {found}")
         return None
 
-    def _try(self, data: bytes) -> Restored | str:
+    def _try(self, data: bytes) -> Compiled | str:
         load: Callable[[str], Any] = functools.partial(load_graph, options=self.options)
         found = Restorer(guarded(lambda: json.loads(data)), self.view).run(load)
         if found is _native.SKIP:
