@@ -89,8 +89,5 @@ def run_in_segments(
             self.env.update(zip(segment.outputs, results, strict=True))
             return self.env.get(n)
 
-    def run(*inputs: Any) -> tuple[Any, ...]:
-        # Interpreter frees values after their last reader; inside a segment there is no reader.
-        return tuple(Runner(gm, garbage_collect_values=False).run(*inputs))
-
-    return run
+    # Interpreter frees values after their last reader; inside a segment there is no reader.
+    return lambda *inputs: tuple(Runner(gm, garbage_collect_values=False).run(*inputs))

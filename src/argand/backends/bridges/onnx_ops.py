@@ -68,7 +68,7 @@ class Writer:
         return int(getattr(self.onnx.TensorProto, name))
 
 
-Row: TypeAlias = Callable[[Writer, Node], None]
+Row: TypeAlias = Callable[[Writer, Node], object]
 
 _TYPES: Final[Mapping[torch.dtype, str]] = {
     torch.float32: "FLOAT",
@@ -114,9 +114,12 @@ def _compare(op: str) -> Row:
     return write
 
 
-def _reshape(writer: Writer, node: Node) -> None:
-    shape = writer.constant(list(node.meta["val"].shape), torch.int64)
-    writer.emit("Reshape", [node.args[0].name, shape], node.name)
+def _to_shape(op: str) -> Row:
+    def write(writer: Writer, node: Node) -> None:
+        shape = writer.constant(list(node.meta["val"].shape), torch.int64)
+        writer.emit(op, [node.args[0].name, shape], node.name)
+
+    return write
 
 
 def _permute(writer: Writer, node: Node) -> None:
@@ -133,11 +136,6 @@ def _transpose(writer: Writer, node: Node) -> None:
         one, two = int(first) % rank, int(second) % rank
         order[one], order[two] = order[two], order[one]
     writer.emit("Transpose", [node.args[0].name], node.name, perm=order)
-
-
-def _expand(writer: Writer, node: Node) -> None:
-    shape = writer.constant(list(node.meta["val"].shape), torch.int64)
-    writer.emit("Expand", [node.args[0].name, shape], node.name)
 
 
 def _addmm(writer: Writer, node: Node) -> None:
@@ -193,10 +191,6 @@ def _convolution(writer: Writer, node: Node) -> None:
     )
 
 
-def _cast(writer: Writer, node: Node) -> None:
-    writer.cast(node.args[0].name, node.meta["val"].dtype, node.name)
-
-
 def _where(writer: Writer, node: Node) -> None:
     condition, first, second = node.args
     names = [condition.name, writer.value(first, node), writer.value(second, node)]
@@ -242,11 +236,11 @@ ROWS: Final[Mapping[Any, Row]] = {
     aten.amax.default: _reduce("ReduceMax"),
     aten.amin.default: _reduce("ReduceMin"),
     aten.cat.default: _cat,
-    **dict.fromkeys((aten.view.default, aten._unsafe_view.default, aten.reshape.default), _reshape),
-    **dict.fromkeys((aten.unsqueeze.default, aten.squeeze.dim), _reshape),
+    **dict.fromkeys((aten.view.default, aten._unsafe_view.default, aten.reshape.default), _to_shape("Reshape")),
+    **dict.fromkeys((aten.unsqueeze.default, aten.squeeze.dim), _to_shape("Reshape")),
     aten.permute.default: _permute,
     **dict.fromkeys((aten.transpose.int, aten.t.default), _transpose),
-    aten.expand.default: _expand,
+    aten.expand.default: _to_shape("Expand"),
     aten.clone.default: _elementwise("Identity"),
-    aten._to_copy.default: _cast,
+    aten._to_copy.default: lambda writer, node: writer.cast(node.args[0].name, node.meta["val"].dtype, node.name),
 }
