@@ -15,7 +15,8 @@ import torch
 
 import argand
 from argand.autograd.aot import compile_program
-from argand.autograd.partition import default_partition, min_cut_partition, saved_bytes
+from argand.autograd.graphs import flat_outputs
+from argand.autograd.partition import bytes_of, default_partition, min_cut_partition
 from argand.backends.argand_backend import make_compilers
 from argand.support.options import Options
 from benchmarks.child import interleave
@@ -40,7 +41,8 @@ class Watched:
     def partition(self, joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         """Cut, and look at the two graphs."""
         forward, backward = PARTITIONS[self.name](joint, inputs, **rest)
-        self.saved += saved_bytes(forward, rest["num_fwd_outputs"])
+        saved = dict.fromkeys(flat_outputs(forward.graph)[rest["num_fwd_outputs"] :])
+        self.saved += sum(bytes_of(node) for node in saved if node.op != "placeholder")  # inputs are there anyway
         made = [{n.name for n in g.graph.nodes if _computes(n)} for g in (forward, backward)]
         self.again += len(made[0] & made[1])
         return forward, backward

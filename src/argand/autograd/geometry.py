@@ -91,14 +91,10 @@ def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[Step]:
     return _slices(tensor, sizes, dim)
 
 
-def _unbind(tensor: torch.Tensor, dim: int = 0) -> list[Step]:
-    return [Step(aten.select.int, (dim, index), {}) for index in range(tensor.shape[dim])]
-
-
 _SPLITS: Final[dict[Any, Callable[..., list[Step]]]] = {
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _slices,
-    aten.unbind.int: _unbind,
+    aten.unbind.int: lambda x, dim=0: [Step(aten.select.int, (dim, index), {}) for index in range(x.shape[dim])],
 }
 
 # What undo needs: emit(func, args, kwargs) -> node; parent() -> node of the parent's current value.
@@ -120,10 +116,7 @@ def _by_view(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any)
 
 
 def _by_scatter(func: Any) -> Callable[..., Any]:
-    def undo(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
-        return emit(func, (parent(), child, *step.tail), step.kwargs)
-
-    return undo
+    return lambda step, child, old, emit, parent: emit(func, (parent(), child, *step.tail), step.kwargs)
 
 
 def _by_permute(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
@@ -137,19 +130,8 @@ def _by_same(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any)
     return emit(step.func, (child, *step.tail), step.kwargs)
 
 
-def _by_identity(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
-    return child
-
-
 def _by_func(func: Any) -> Callable[..., Any]:
-    def undo(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
-        return emit(func, (child,))
-
-    return undo
-
-
-def _by_dtype(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
-    return emit(aten.view.dtype, (child, old.dtype))
+    return lambda step, child, old, emit, parent: emit(func, (child,))
 
 
 _UNDO: Final[dict[Any, Callable[..., Any]]] = {
@@ -158,7 +140,7 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((aten.unsqueeze.default, aten.expand.default), _by_view),
     **dict.fromkeys((aten.t.default, aten.transpose.int), _by_same),
     aten.permute.default: _by_permute,
-    **dict.fromkeys((aten.alias.default, aten.detach.default), _by_identity),
+    **dict.fromkeys((aten.alias.default, aten.detach.default), lambda step, child, *_: child),
     aten.select.int: _by_scatter(aten.select_scatter.default),
     aten.slice.Tensor: _by_scatter(aten.slice_scatter.default),
     aten.diagonal.default: _by_scatter(aten.diagonal_scatter.default),
@@ -167,7 +149,7 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     aten.view_as_complex.default: _by_func(aten.view_as_real.default),
     aten._conj.default: _by_func(aten._conj_physical.default),
     aten._neg_view.default: _by_func(aten.neg.default),
-    aten.view.dtype: _by_dtype,
+    aten.view.dtype: lambda step, child, old, emit, parent: emit(aten.view.dtype, (child, old.dtype)),
 }
 
 KNOWN_VIEWS: Final = frozenset((*_UNDO, *_SPLITS))

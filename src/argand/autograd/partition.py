@@ -251,9 +251,3 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     for half in halves:
         half.meta.update(joint.meta)
     return halves
-
-
-def saved_bytes(forward: GraphModule, num_fwd_outputs: int) -> int:
-    """Bytes a forward keeps for its backward, parameters and inputs not counted."""
-    saved = flat_outputs(forward.graph)[num_fwd_outputs:]
-    return sum(bytes_of(node) for node in dict.fromkeys(saved) if node.op != "placeholder")
