@@ -67,11 +67,7 @@ def dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
 
 def dense_each(*places: int) -> Rule:
     """The rule of an op with several results, shaped like the arguments at these places."""
-
-    def rule(*args: Any, **_: Any) -> tuple[Tensor, ...]:
-        return tuple(dense_self(args[place]) for place in places)
-
-    return rule
+    return lambda *args, **_: tuple(dense_self(args[place]) for place in places)
 
 
 def dense_second(_: Any, self: Tensor, *__: Any, **___: Any) -> Tensor:

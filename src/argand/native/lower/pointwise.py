@@ -179,10 +179,7 @@ def _sign_bit(c: Context, x: Node) -> Node:
 
 
 def _logical(op: str) -> Lowering:
-    def lower(context: Context, *values: Node) -> Node:
-        return context.full(context.op(op, *(context.build.cast(v, DType.BOOL) for v in values)))
-
-    return lower
+    return lambda context, *values: context.full(context.op(op, *(context.build.cast(v, DType.BOOL) for v in values)))
 
 
 def _shift(op: str) -> Lowering:

@@ -8,7 +8,7 @@ eager's numbers; the option ``fallback_random`` calls torch's kernels, which giv
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType, Shape, numel
@@ -29,10 +29,7 @@ def _draw(c: Context, kind: str, shape: Shape, dtype: DType, generator: object =
 
 
 def _factory(kind: str) -> Lowering:
-    def lower(c: Context, *_: Any, generator: object = None, **__: Any) -> Node:
-        return _draw(c, kind, c.shape, c.dtype, generator)
-
-    return lower
+    return lambda c, *_, generator=None, **__: _draw(c, kind, c.shape, c.dtype, generator)
 
 
 def _bernoulli(c: Context, x: Node, p: float | None = None, *, generator: object = None) -> Node:

@@ -20,11 +20,7 @@ def _items(args: Sequence[Any], place: int) -> list[Any]:
 
 def _each(name: str) -> Callable[..., list[Tensor]]:
     method = getattr(Tensor, _SINGLE.get(name, name))
-
-    def run(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> list[Tensor]:
-        return [method(t, *_items(args, i), **kwargs) for i, t in enumerate(self)]
-
-    return run
+    return lambda self, *args, **kwargs: [method(t, *_items(args, i), **kwargs) for i, t in enumerate(self)]
 
 
 def _each_scaled(name: str) -> Callable[..., list[Tensor]]:

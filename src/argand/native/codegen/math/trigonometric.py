@@ -91,11 +91,7 @@ def tan(body: Body, x: Value) -> Value:
 
 def by_libm(name: str) -> Callable[[Body, Value], Value]:
     """A function of anything, however large, by the C library."""
-
-    def write(body: Body, x: Value) -> Value:
-        return body.each_lane(name + "f" if body.element == "float" else name, x)
-
-    return write
+    return lambda body, x: body.each_lane(name + "f" if body.element == "float" else name, x)
 
 
 def _arc_tail(body: Body, z: Value) -> Value:
