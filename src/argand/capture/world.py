@@ -26,19 +26,8 @@ from argand.capture.bytecode import append_only, is_resume, used_names
 from argand.capture.size_plan import Place, Plan
 from argand.capture.sizes import Sizes
 from argand.ops.fakes import fake_of
-from argand.runtime.guards import (
-    Attr,
-    Const,
-    DictAttr,
-    DictOf,
-    Guard,
-    GuardKind,
-    Item,
-    Local,
-    Source,
-    TypeAttr,
-    tensor_spec,
-)
+from argand.runtime import guards
+from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
 from argand.support.errors import Location
 
 SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -175,10 +164,10 @@ class World:
 
     def const(self, value: Any) -> Source:
         """The source of an object the guard program itself holds."""
-        full = (Const, id(value))
+        full = (guards.Const, id(value))
         found = self._children.get(full)
         if found is None:
-            found = self._children[full] = Const(value)
+            found = self._children[full] = guards.Const(value)
         return found
 
     def source_of(self, value: Any) -> Source | None:
@@ -229,15 +218,15 @@ class World:
 
     def item(self, base: Source, key: Any, raw: Any) -> Any:
         """`base[key]`, read by exact C access."""
-        return self.read(self.child(Item, base, key), raw)
+        return self.read(self.child(guards.Item, base, key), raw)
 
     def attribute(self, base: Source, name: str, raw: Any) -> Any:
         """`base.name`, read by getattr."""
-        return self.read(self.child(Attr, base, name), raw)
+        return self.read(self.child(guards.Attr, base, name), raw)
 
     def dict_attribute(self, base: Source, name: str, raw: Any) -> Any:
         """`base.__dict__[name]`."""
-        return self.read(self.child(DictAttr, base, name), raw)
+        return self.read(self.child(guards.DictAttr, base, name), raw)
 
     def register(self, source: Source, raw: Any, value: Any) -> Any:
         """Know `raw` under `source`, seen by the trace as `value`."""
@@ -250,7 +239,7 @@ class World:
 
     def _convert(self, source: Source, raw: Any) -> Any:  # noqa: C901, one row per kind of value
         kind = type(raw)
-        if kind in (int, float) and self.sizes.plan.opens_number(source, raw, type(source) is Local):
+        if kind in (int, float) and self.sizes.plan.opens_number(source, raw, type(source) is guards.Local):
             return self._number(source, raw)
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
@@ -295,7 +284,7 @@ class World:
         if reads and known.partial:
             raise ReadWhole
         if source is not known.source:
-            if isinstance(known.source, Const) or isinstance(known.raw, PINNED):
+            if isinstance(known.source, guards.Const) or isinstance(known.raw, PINNED):
                 self.guard(GuardKind.ID_IS, source, known.raw)
             else:
                 self.guard(GuardKind.SAME_OBJECT, source, known.source)
@@ -330,12 +319,12 @@ class World:
     def _function(self, source: Source, raw: types.FunctionType) -> Any:
         """Functions in a module are pinned; others may be made anew for each call: pin their code."""
         owner = sys.modules.get(raw.__module__ or "")
-        if isinstance(source, TypeAttr) or (owner and owner.__dict__.get(raw.__name__) is raw):
+        if isinstance(source, guards.TypeAttr) or (owner and owner.__dict__.get(raw.__name__) is raw):
             self.guard(GuardKind.ID_IS, source, raw)
             self.pinned.add(id(raw))
         else:
             self.guard(GuardKind.TYPE_IS, source, types.FunctionType)
-            code = self.child(Attr, source, "__code__")
+            code = self.child(guards.Attr, source, "__code__")
             self.guard(GuardKind.ID_IS, code, raw.__code__)
         return self.register(source, raw, raw)
 
@@ -352,9 +341,9 @@ class World:
     def _bound(self, source: Source, raw: Any) -> Any:
         """A C method bound to an object: the same method of what the trace sees of the object."""
         self.guard(GuardKind.TYPE_IS, source, type(raw))
-        self.guard(GuardKind.EQUALS, self.child(Attr, source, "__name__"), raw.__name__)
+        self.guard(GuardKind.EQUALS, self.child(guards.Attr, source, "__name__"), raw.__name__)
         read = self.appended if raw.__name__ == "append" else self.read
-        owner = read(self.child(Attr, source, "__self__"), raw.__self__)
+        owner = read(self.child(guards.Attr, source, "__self__"), raw.__self__)
         if owner is raw.__self__:
             return self._opaque(source, raw)
         return self.register(source, raw, getattr(owner, raw.__name__))
@@ -372,7 +361,7 @@ class World:
         return self.register(source, raw, value)
 
     def _copy_attributes(self, source: Source, raw: Any, value: Any) -> dict[str, Any]:
-        self.guard(GuardKind.DICT_KEYS, self.child(DictOf, source, None), tuple(raw.__dict__))
+        self.guard(GuardKind.DICT_KEYS, self.child(guards.DictOf, source, None), tuple(raw.__dict__))
         attributes = {name: self.dict_attribute(source, name, item) for name, item in raw.__dict__.items()}
         value.__dict__.update(attributes)
         return attributes
@@ -421,7 +410,7 @@ class World:
 
     def _partial_arguments(self, source: Source, raw: functools.partial[Any]) -> tuple[Any, ...]:
         """What a partial holds. A waiting resume function says itself which of its arguments matter."""
-        place = self.child(Attr, source, "args")
+        place = self.child(guards.Attr, source, "args")
         code = raw.func.__code__ if type(raw.func) is types.FunctionType else None
         if code is None or not is_resume(code):
             found: tuple[Any, ...] = self.read(place, raw.args)
@@ -431,7 +420,7 @@ class World:
         values: list[Any] = []
         for i, (name, item) in enumerate(zip(code.co_varnames, raw.args, strict=False)):
             read = self.appended if name in grown else self.read
-            values.append(read(self.child(Item, place, i), item) if name in used else None)
+            values.append(read(self.child(guards.Item, place, i), item) if name in used else None)
         return tuple(values)
 
     def _object(self, source: Source, raw: Any) -> Any:

@@ -7,17 +7,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.layout import (
-    broadcast_shapes,
-    contiguous,
-    elementwise,
-    iterator_layout,
-    new,
-    operand_of,
-    preserved,
-    promote,
-    refuse,
-)
+from argand.ops import layout
+from argand.ops.layout import broadcast_shapes, contiguous, new, operand_of, promote, refuse
 from argand.ops.table import Kind, OpDef, Rule, rows
 
 
@@ -32,7 +23,7 @@ def over(*places: int, to_float: bool = False, result: torch.dtype | None = None
         if len(args) <= last:
             refuse("operands by keyword")
         operands = tuple([operand_of(args[place]) for place in places])
-        shape, stride, dtype = elementwise(operands, torch.get_default_dtype(), to_float)
+        shape, stride, dtype = layout.elementwise(operands, torch.get_default_dtype(), to_float)
         return new(shape, stride, dtype=result or dtype)
 
     return rule
@@ -40,14 +31,14 @@ def over(*places: int, to_float: bool = False, result: torch.dtype | None = None
 
 def like(layout_of: Tensor, dtype: torch.dtype) -> Tensor:
     """The result of an elementwise op over one tensor."""
-    shape, stride = iterator_layout(((layout_of.shape, layout_of.stride()),))
+    shape, stride = layout.iterator_layout(((layout_of.shape, layout_of.stride()),))
     return new(shape, stride, dtype=dtype)
 
 
 def empty_like(self: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor laid out as ``torch.empty_like`` does."""
     shape = self.shape
-    return new(shape, preserved(shape, self.stride()), dtype=dtype or self.dtype)
+    return new(shape, layout.preserved(shape, self.stride()), dtype=dtype or self.dtype)
 
 
 def dense(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -129,8 +120,8 @@ def _where(condition: Tensor, self: Any, other: Any) -> Tensor:
     for value in (condition, self, other):
         shape, stride, own = operand_of(value)
         is_cast = value is not condition and own is not dtype
-        layouts.append((shape, preserved(shape, stride) if is_cast else stride))
-    return new(*iterator_layout(tuple(layouts)), dtype=dtype)
+        layouts.append((shape, layout.preserved(shape, stride) if is_cast else stride))
+    return new(*layout.iterator_layout(tuple(layouts)), dtype=dtype)
 
 
 def masked(self: Tensor, mask: Tensor, value: Any) -> Tensor:
@@ -141,7 +132,7 @@ def masked(self: Tensor, mask: Tensor, value: Any) -> Tensor:
 def _logical(*args: Any) -> Tensor:
     """Logical ops look at each operand in its own dtype: no cast happens."""
     layouts = tuple(operand_of(value)[:2] for value in args)
-    return new(*iterator_layout(layouts), dtype=torch.bool)
+    return new(*layout.iterator_layout(layouts), dtype=torch.bool)
 
 
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:

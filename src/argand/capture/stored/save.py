@@ -240,10 +240,8 @@ class Saver:
         """Functions that were called without a read that has been told already."""
         rows = []
         for function in facts.inlined.values():
-            own = (function.__module__ or "").partition(".")[
-                0
-            ] == "argand"  # part of the key, and not imported on a hit
-            if own or id(function.__code__) in self.tokens.seen:
+            # ours are part of the key, and not imported on a hit
+            if (function.__module__ or "").partition(".")[0] == "argand" or id(function.__code__) in self.tokens.seen:
                 continue
             module, path = function.__module__, function.__qualname__
             if find(module, path) is not function:
