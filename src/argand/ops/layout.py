@@ -57,15 +57,17 @@ def refuse(why: str) -> NoReturn:
     raise NoAnswer(why)
 
 
-@lru_cache(maxsize=8192)
-def contiguous(shape: Shape) -> Shape:
-    """Row-major strides."""
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides; a size of 0 counts as 1."""
     stride = 1
     strides = []
     for size in reversed(shape):
         strides.append(stride)
         stride *= max(size, 1)
     return tuple(reversed(strides))
+
+
+contiguous: Final = lru_cache(maxsize=8192)(contiguous_strides)
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
+from argand.ops.layout import contiguous_strides as contiguous_strides  # of both IRs too
 from argand.support.symbols import SizeInt, compare
 
 Size: TypeAlias = int  # a SizeInt where it is known only at run time: its value is but a sample
@@ -74,16 +75,6 @@ _ROWS: Final[Mapping[DType, _Row]] = {
 }
 _FLOATS: Final = frozenset({DType.F64, DType.F32, DType.F16, DType.BF16})
 FROM_TORCH: Final[Mapping[torch.dtype, DType]] = {row.torch_dtype: dtype for dtype, row in _ROWS.items()}
-
-
-def contiguous_strides(shape: Shape) -> Shape:
-    """Row-major strides, with torch's rule that a size of 0 counts as 1."""
-    strides: list[Size] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def divides(by: Size, size: Size) -> bool:
