@@ -78,11 +78,6 @@ def unsubscribe_all(kind: type) -> None:
         _replace(tuple(s for s in _subscribers if not isinstance(s, kind)))
 
 
-def listening() -> bool:
-    """Whether anybody subscribed."""
-    return bool(_subscribers)
-
-
 def shown() -> frozenset[str]:
     """The artefacts that printers among the subscribers wait for."""
     return frozenset(name for s in _subscribers for name in getattr(s, "shown", ()))
