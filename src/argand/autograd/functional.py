@@ -85,6 +85,7 @@ def _clone(value: Any) -> Any:
 
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 _REFUSED: Final = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_", "aten::set_data"})
+_DEPENDENT: Final = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 _SDPA_DROPOUT: Final = 3  # position of dropout_p in torch's attention ops
 
 
@@ -100,9 +101,9 @@ def recipe_of(func: Any) -> Recipe:
         # composites such as `to` are views only at times
         composite = func not in KNOWN_VIEWS and is_composite(func)
         return Recipe(Action.COMPOSITE if composite else Action.VIEW)
-    if not schema.is_mutable and not _gives_tensors(schema):
+    if not schema.is_mutable and not any("Tensor" in str(result.type) for result in schema.returns):
         return Recipe(Action.QUESTION)
-    if not schema.is_mutable and _reads_data(func):
+    if not schema.is_mutable and _DEPENDENT.intersection(func.tags):
         return Recipe(Action.DEPENDENT)
     if func.namespace == "aten" and is_composite(func):
         return Recipe(Action.COMPOSITE)
@@ -134,11 +135,6 @@ def is_random(func: Any, args: tuple[Any, ...]) -> bool:
     return True
 
 
-def _reads_data(func: OpOverload) -> bool:
-    tags = func.tags
-    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-
-
 def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Arguments for a twin that lacks a default of the op (bernoulli.p and bernoulli_.float)."""
     if isinstance(twin, Copied):
@@ -149,10 +145,6 @@ def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[st
             break
         missing.append(own.default_value)
     return (*args, *missing) if missing else args
-
-
-def _gives_tensors(schema: Any) -> bool:
-    return any("Tensor" in str(result.type) for result in schema.returns)
 
 
 def recurrent_layer(*args: Any) -> Any:

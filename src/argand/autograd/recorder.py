@@ -298,7 +298,7 @@ class Recorder(FakeMode):
             torch.rand(())
             return (func, state)
         try:
-            key = (func, scope, *map(_freeze, args), *_freeze_kwargs(kwargs))
+            key = (func, scope, *map(_freeze, args), *((name, _freeze(value)) for name, value in kwargs.items()))
             hash(key)
         except TypeError:  # an argument that has no hash
             return None
@@ -314,10 +314,6 @@ def _freeze(value: Any) -> Any:
     if kind is float:
         return (float, repr(value))  # 0.0 is not -0.0, and 1.0 is not 1
     return (kind, value)
-
-
-def _freeze_kwargs(kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple([(name, _freeze(value)) for name, value in kwargs.items()]) if kwargs else ()
 
 
 def _name_of(func: Any) -> str:
@@ -374,11 +370,6 @@ def _fill(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     return target
 
 
-def _lift(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """torch.tensor(...): data known now; the graph may write to a copy of it."""
-    return recorder.record(aten.clone.default, args, _NO_KWARGS)
-
-
 def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """native_batch_norm updates the running statistics, although its schema does not say so."""
     mean, variance, training = args[3:6]
@@ -404,7 +395,8 @@ def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
 _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.copy_.default: _copy,
     **dict.fromkeys((aten.zero_.default, aten.fill_.Scalar), _fill),
-    aten.lift_fresh.default: _lift,
+    # torch.tensor(...): data known now; the graph may write to a copy of it
+    aten.lift_fresh.default: lambda recorder, _, args, __: recorder.record(aten.clone.default, args, _NO_KWARGS),
     aten.native_batch_norm.default: _batch_norm,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),

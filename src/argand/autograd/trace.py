@@ -26,6 +26,7 @@ from argand.autograd.recorder import Recorder
 from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, fake_of
 from argand.ops.sizes import SizeTable
+from argand.runtime.disk.graphs import attribute
 from argand.support.symbols import SizeInt
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
@@ -79,19 +80,13 @@ def run_graph(module: GraphModule) -> Program:
                 case "call_module":
                     values[node] = module.get_submodule(node.target)(*args, **kwargs)
                 case "get_attr":
-                    values[node] = _attribute(module, node.target)
+                    values[node] = attribute(module, node.target)
                 case _:
                     result = args[0]
         recorder.stack_trace = recorder.checkpoint = None
         return result
 
     return program
-
-
-def _attribute(module: Any, target: str) -> Any:
-    for name in target.split("."):
-        module = getattr(module, name)
-    return module
 
 
 @final
