@@ -28,10 +28,10 @@ from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
 from argand.support import events
-from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, Location
+from argand.support.errors import Break, CaptureBreak, Location
 from argand.support.symbols import Expr
 
-Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
+Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]  # `backends.bind` says what may fail
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
 
 
@@ -101,7 +101,8 @@ def finish(
     head: list[str] = []
     key = None
     if module is not None:
-        compiled = _call_backend(backend, module, [known.raw for _, known in inputs])
+        with events.stage("capture.backend"):
+            compiled = backend(module, [known.raw for _, known in inputs])
         key = getattr(compiled, "stored_key", "")
         rebuilder.namespace["graph"] = _native.disabled(compiled)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
@@ -129,21 +130,6 @@ def _text(rebuilder: Rebuilder, head: list[str]) -> str:
     parameters = ", ".join(f"v{i}" for i in range(len(rebuilder.collect)))
     body = "".join(f"    {line}\n" for line in [*head, *rebuilder.lines])
     return f"def compiled({parameters}):\n{body}"
-
-
-def _call_backend(backend: Backend, module: Any, inputs: list[Any]) -> Callable[..., Any]:
-    with events.stage("capture.backend"):
-        compiled: Any = None
-        try:
-            compiled = backend(module, inputs)
-        except ArgandError:
-            raise
-        except Exception as error:
-            raise BackendCompilerFailed(getattr(backend, "__name__", str(backend)), error) from error
-    if not callable(compiled):
-        name = getattr(backend, "__name__", str(backend))
-        raise BackendCompilerFailed(name, TypeError(f"returned {compiled!r}, no callable"))
-    return compiled
 
 
 def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
