@@ -225,18 +225,14 @@ class _Nest:
         if node not in self.cached and not self._keep_row(node):
             return self._hosted(node, coordinates, stage)
         inner = variables_of(coordinates) - self.outer  # maybe less than the stage's
-        earlier = self._stage(depth, inner | self.outer)
+        dtype, index = _computed_type(node), self._row_index(inner)
         if node not in self.cached:
+            earlier = self._stage(depth, inner | self.outer)
             value = self._pull(node, coordinates, earlier)
             self.cached[node] = len(self.scratch)
-            self.scratch.append((_computed_type(node), self._row_length(inner)))
-            index = self._row_index(inner)
-            number = -1 - self.cached[node]
-            earlier.statements.append(ir.Store(_computed_type(node), number, index, value))
-        index = self._row_index(inner)
-        number = -1 - self.cached[node]
-        load = ir.Load(self._fresh(), _computed_type(node), number, index)
-        return self._emit(stage, load)
+            self.scratch.append((dtype, self._row_length(inner)))
+            earlier.statements.append(ir.Store(dtype, -1 - self.cached[node], index, value))
+        return self._emit(stage, ir.Load(self._fresh(), dtype, -1 - self.cached[node], index))
 
     def _hosted(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
         """Keep a row that may not fit the stack in the memory of a result that is written after its last use."""
