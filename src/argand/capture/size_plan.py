@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -26,8 +26,7 @@ _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SizeMark:
+class SizeMark(NamedTuple):
     """What a user said about one dimension of a tensor."""
 
     kind: str  # dynamic, maybe, static
@@ -36,8 +35,7 @@ class SizeMark:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a size or a number is read: `x.shape[0]`, `self.length`."""
 
     name: str
