@@ -167,11 +167,6 @@ def yield_value(frame: Frame, ins: Instruction) -> int:
     return -2
 
 
-def get_yield_from_iter(frame: Frame, ins: Instruction) -> None:
-    """`yield from a`: its iterator."""
-    frame.stack[-1] = operate.get_iter(frame.tracer, frame.stack[-1])
-
-
 def send(frame: Frame, ins: Instruction) -> int | None:
     """One step of `yield from`."""
     receiver, value = frame.stack[-2:]

@@ -188,13 +188,8 @@ def unpack_sequence(frame: Frame, ins: Instruction) -> None:
     count = ins.arg or 0
     items = _items(frame, frame.stack[-1], count)
     if len(items) != count:
-        few = len(items) < count
-        text = (
-            f"not enough values to unpack (expected {count}, got {len(items)})"
-            if few
-            else f"too many values to unpack (expected {count})"
-        )
-        native.raise_(ValueError(text))
+        few = f"not enough values to unpack (expected {count}, got {len(items)})"
+        native.raise_(ValueError(few if len(items) < count else f"too many values to unpack (expected {count})"))
     items.reverse()
     frame.stack[-1:] = items
 

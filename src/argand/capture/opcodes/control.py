@@ -72,7 +72,7 @@ def _jump_or_pop(when: bool) -> Handler:
 
 
 def get_iter(frame: Frame, ins: Instruction) -> None:
-    """`iter(a)`."""
+    """`iter(a)`, `yield from a`."""
     frame.stack[-1] = operate.get_iter(frame.tracer, frame.stack[-1])
 
 
@@ -146,6 +146,7 @@ TABLE: Final = {
     **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
     "COPY_FREE_VARS": nothing,
     "JUMP_NO_INTERRUPT": jump,
+    "GET_YIELD_FROM_ITER": get_iter,
     "POP_JUMP_IF_FALSE": _pop_jump(when=False),
     "POP_JUMP_IF_TRUE": _pop_jump(when=True),
     "POP_JUMP_IF_NONE": _pop_jump_none(when=True),
