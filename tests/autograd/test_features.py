@@ -16,6 +16,7 @@ sys.path.insert(0, __file__.rsplit("/", 1)[0])
 
 from programs import aot_eager, facts, graph_of
 
+import argand
 from argand.autograd.aot import compile_with_autograd
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.support import events
@@ -211,7 +212,8 @@ def test_geometry_changed_in_place():
     compare(f, leaf(3, 4))
 
 
-def test_inference_keeps_mutations_in_graph():
+@pytest.mark.parametrize("kept", [True, False])
+def test_inference_keeps_mutations_in_graph(kept):
     targets = []
 
     def compiler(gm, examples):
@@ -224,8 +226,10 @@ def test_inference_keeps_mutations_in_graph():
         return x.sum()
 
     x = torch.zeros(3)
-    run = compile_with_autograd(graph_of(f, 1), [x], fw_compiler=compiler, keep_inference_input_mutations=True)
-    assert torch.ops.aten.copy_.default in targets
+    backend = argand.aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=kept)
+    run = argand.compile(f, backend=backend)
+    assert run(x.clone()) == 6
+    assert (torch.ops.aten.copy_.default in targets) == kept
     assert run(x) == 6 and x[0] == 2 and x._version == 2
 
 

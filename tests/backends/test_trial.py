@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import argand
 from argand.backends import trial
@@ -180,6 +181,24 @@ def test_gradients_of_gradients_end_the_trial():
     for _ in range(10):
         (g,) = torch.autograd.grad(run(torch.ones(3), w)[0].sum(), w, create_graph=True)
     assert set(record) == {"ours"}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_recomputed_is_computed_the_same_way(reentrant):
+    """Checkpoint compares the tensors that forward and recomputation save: eager's are others than ours."""
+    torch.manual_seed(0)
+    block = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256))
+    compiled = argand.compile(copy.deepcopy(block), options={"cache": False, "strict": True})
+    x = torch.randn(256, 256, requires_grad=True)
+    for _ in range(12):
+        gradients = []
+        for f in (compiled, block):
+            y = checkpoint(f, checkpoint(f, x, use_reentrant=reentrant), use_reentrant=reentrant)
+            gradients.append(
+                torch.autograd.grad(y.sum(), x)[0] if not reentrant else y.sum().backward() or x.grad.clone()
+            )
+            x.grad = None
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 def test_an_error_in_a_backward_pass_leaves_the_trial_whole():

@@ -37,6 +37,7 @@ def aot_autograd(
     inference_compiler: Callable[..., Any] | None = None,
     partition_fn: Callable[..., Any] | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | Callable[[], Mapping[Any, Any]] | None = None,
+    keep_inference_input_mutations: bool = False,
     options: Options | None = None,
 ) -> Callable[..., Any]:
     """A backend that differentiates a graph, then hands aten graphs to the given compilers."""
@@ -50,6 +51,7 @@ def aot_autograd(
             inference_compiler=inference_compiler,
             partition_fn=partition_fn,
             decompositions=decompositions() if callable(decompositions) else decompositions,
+            keep_inference_input_mutations=keep_inference_input_mutations,
             options=options or Options(),
         )
 

@@ -3,8 +3,8 @@
 The first calls take turns between the two; from then on the faster one runs. Each call runs once, on one
 of them, so a trial costs nothing and graphs with effects may take part. A call that trains is timed with
 its backward pass, from the first gradient of a result to the last one of an input. Not tried: what draws
-random numbers (a seed must give the same numbers again), what was compiled to need less memory, what is
-differentiated twice, and what is too short for the difference to matter.
+random numbers (a seed must give the same numbers again), what was compiled to need less memory or is called
+under a checkpoint, what is differentiated twice, and what is too short for the difference to matter.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class _Trial:
 
     def turn(self, inputs: tuple[Any, ...]) -> Any:
         """Run one of the two under the clock."""
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            self._give_up("what is saved may be computed again, in the same way")  # torch.utils.checkpoint
+            return self._compiled(*inputs)
         if self._waited >= 0:  # one step at a time
             self._waited += 1
             if self._waited > PATIENCE:
