@@ -650,3 +650,27 @@ def test_what_a_module_does_when_it_is_imported_is_not_compiled(tmp_path, monkey
 
     assert torch.equal(argand.compile(f, backend=watched)(torch.ones(2)), torch.full((2,), 4.0))
     assert not any("argand_imported" in str(frame.where) for frame in watched.frames)
+
+
+def test_hooks_of_saved_tensors_see_no_fakes():
+    """torch.utils.checkpoint is made of them: it counts, and hooks may copy to disk."""
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor.detach().clone())
+        return tensor
+
+    def f(x):
+        return (x.sin() * x).exp()
+
+    x = torch.randn(5, requires_grad=True)
+    run = argand.compile(f, options={"strict": True, "cache": False})
+    counts = []
+    for _ in range(2):  # compiled, and again
+        packed.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            (gradient,) = torch.autograd.grad(run(x).sum(), x)
+        counts.append(len(packed))
+        torch.testing.assert_close(gradient, torch.autograd.grad(f(x).sum(), x)[0])
+        assert all(type(tensor) is torch.Tensor and tensor.device.type == "cpu" for tensor in packed)
+    assert counts[0] == counts[1] > 0

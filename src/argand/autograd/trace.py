@@ -27,6 +27,7 @@ from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, fake_of
 from argand.ops.sizes import SizeTable
 from argand.runtime.disk.graphs import attribute
+from argand.runtime.state import own_saving
 from argand.support.symbols import SizeInt
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
@@ -192,7 +193,8 @@ def _ambient(recorder: Recorder) -> Iterator[None]:
     state = torch.get_rng_state()
     torch.clear_autocast_cache()
     try:
-        yield
+        with own_saving():
+            yield
     finally:
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_enabled("cpu", enabled)

@@ -6,7 +6,8 @@ state are C functions without arguments whose results are singletons: nanosecond
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -26,6 +27,20 @@ READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("torch function enabled", torch._C._is_torch_function_enabled),
     ("torch.jit.trace", torch._C._get_tracing_state),
 )
+
+
+@contextlib.contextmanager
+def own_saving() -> Iterator[None]:
+    """What fakes save is not for the user's hooks: torch.utils.checkpoint counts, others copy to disk."""
+    autograd, hooks = torch._C._autograd, []
+    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def autocast_settings() -> tuple[object, ...]:
