@@ -674,3 +674,12 @@ def test_hooks_of_saved_tensors_see_no_fakes():
         torch.testing.assert_close(gradient, torch.autograd.grad(f(x).sum(), x)[0])
         assert all(type(tensor) is torch.Tensor and tensor.device.type == "cpu" for tensor in packed)
     assert counts[0] == counts[1] > 0
+
+
+def test_detection_of_anomalies_does_not_tell_of_our_traces():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.LayerNorm(16))
+    run = argand.compile(model, options={"strict": True, "cache": False})
+    with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(True):
+        warnings.simplefilter("error")
+        run(torch.randn(4, 16)).sum().backward()
+        assert torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()

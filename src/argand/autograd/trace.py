@@ -27,7 +27,7 @@ from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, fake_of
 from argand.ops.sizes import SizeTable
 from argand.runtime.disk.graphs import attribute
-from argand.runtime.state import own_saving
+from argand.runtime.state import own_history
 from argand.support.symbols import SizeInt
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
@@ -193,7 +193,7 @@ def _ambient(recorder: Recorder) -> Iterator[None]:
     state = torch.get_rng_state()
     torch.clear_autocast_cache()
     try:
-        with own_saving():
+        with own_history():
             yield
     finally:
         torch._C._set_grad_enabled(grad)

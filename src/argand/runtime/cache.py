@@ -157,7 +157,7 @@ class CodeCache:
     def _compile(self, view: FrameView) -> Entry | str | None:
         code = view.code
         try:
-            with events.stage("compile", code.co_qualname), without_collections(), state.own_saving():
+            with events.stage("compile", code.co_qualname), without_collections(), state.own_history():
                 compiled = self.compile_frame(view)
                 if compiled is None or isinstance(compiled, str):
                     return compiled

@@ -30,15 +30,22 @@ READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
 
 
 @contextlib.contextmanager
-def own_saving() -> Iterator[None]:
-    """What fakes save is not for the user's hooks: torch.utils.checkpoint counts, others copy to disk."""
+def own_history() -> Iterator[None]:
+    """What fakes save and how they fail is not for the user's hooks and warnings.
+
+    Hooks of saved tensors may count (torch.utils.checkpoint) or copy to disk; the detection of anomalies would
+    tell of errors after which we trace again.
+    """
     autograd, hooks = torch._C._autograd, []
     while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
         hooks.append(top)
         autograd._pop_saved_tensors_default_hooks()
+    anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    torch.set_anomaly_enabled(False)
     try:
         yield
     finally:
+        torch.set_anomaly_enabled(anomaly, nan)
         for pack, unpack in reversed(hooks):
             autograd._push_saved_tensors_default_hooks(pack, unpack)
 
