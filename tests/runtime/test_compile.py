@@ -683,3 +683,21 @@ def test_detection_of_anomalies_does_not_tell_of_our_traces():
         warnings.simplefilter("error")
         run(torch.randn(4, 16)).sum().backward()
         assert torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled()
+
+
+@pytest.mark.parametrize("compiled_before", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_forward_mode_derivatives_are_eagers(grad, compiled_before):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    run = argand.compile(model, options={"strict": True, "cache": False})
+    x = torch.randn(3, 4)
+    with torch.set_grad_enabled(grad):
+        for _ in range(2 if compiled_before else 0):
+            run(x)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+            ours, eagers = (torch.autograd.forward_ad.unpack_dual(f(dual)).tangent for f in (run, model))
+        torch.testing.assert_close(ours, eagers)
+        with events.collect() as seen:
+            torch.testing.assert_close(run(x), model(x))
+        assert seen.total("compiles") == (0 if compiled_before else 1)  # outside, all is as before

@@ -7,6 +7,7 @@ state are C functions without arguments whose results are singletons: nanosecond
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
@@ -14,6 +15,8 @@ import torch
 from torch.utils._device import DeviceContext  # the mode behind a default device
 
 Snapshot: TypeAlias = tuple[Any, ...]
+
+_dual_level = functools.partial(vars(torch.autograd.forward_ad).get, "_current_level")  # -1 outside of forward mode
 
 READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("torch.is_grad_enabled()", torch._C.is_grad_enabled),
@@ -26,6 +29,7 @@ READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("torch.are_deterministic_algorithms_enabled()", torch._C._get_deterministic_algorithms),
     ("torch function enabled", torch._C._is_torch_function_enabled),
     ("torch.jit.trace", torch._C._get_tracing_state),
+    ("level of torch.autograd.forward_ad", _dual_level),
 )
 
 
@@ -73,9 +77,10 @@ RARE: Final[tuple[tuple[str, int, Callable[[], object]], ...]] = (
 
 
 def is_watched() -> bool:
-    """Whether torch.jit, torch.func or a mode of the user follows each operation of this thread."""
+    """Whether torch.jit, torch.func, forward-mode autograd or a mode of the user follows each operation of this thread."""
     return (
         torch._C._get_tracing_state() is not None
+        or _dual_level() != -1
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack() > 0
         or any(kind is not DeviceContext for kind, _ in function_modes())
