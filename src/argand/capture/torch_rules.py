@@ -63,7 +63,8 @@ _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "
 LEFT_TO_PYTHON: Final = (
     "torch._functorch", "torch.func", "torch._higher_order_ops", "torch._dynamo", "torch._inductor",
     "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.optim", "torch.autograd.graph",
-    "torch.utils.data", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda", "torch.export",
+    "torch.utils.data", "torch.utils.hooks", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda",
+    "torch.export",
 )  # fmt: skip
 _HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: Final = tuple(f"_global{table}" for table in _HOOK_TABLES)
