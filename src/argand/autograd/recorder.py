@@ -117,6 +117,10 @@ class Recorder(FakeMode):
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
+        if not isinstance(base, torch.Tensor):  # a number in a formula of torch, such as the conjugate of a factor
+            dtype = torch.complex128 if isinstance(base, complex) else torch.float64
+            base = self.record(aten.scalar_tensor.default, (base,), {"dtype": dtype})
+            args = (base, *args[1:])
         parent = self.region_of(base)
         result = func(*args, **kwargs)
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument

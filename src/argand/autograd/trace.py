@@ -24,7 +24,7 @@ from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.recorder import Recorder
 from argand.autograd.sizes import OpenSizes
-from argand.ops.fakes import DataDependent, fake_of
+from argand.ops.fakes import DataDependent, check_reads, fake_of
 from argand.ops.sizes import SizeTable
 from argand.runtime.disk.graphs import attribute
 from argand.runtime.state import own_history
@@ -42,15 +42,15 @@ class _NoPeeking(TorchFunctionMode):
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READS_MEMORY or (func in _READS_INDICES and isinstance(args[1], torch.Tensor)):
+        if func in _READS_MEMORY:
             raise DataDependent(func.__name__)
+        check_reads(getattr(func, "__name__", ""), [a for a in args if isinstance(a, torch.Tensor)])
         return func(*args, **(kwargs or {}))
 
 
 _READS_MEMORY: Final = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 )
-_READS_INDICES: Final = frozenset({torch.tensor_split, torch.Tensor.tensor_split})
 
 
 def run_graph(module: GraphModule) -> Program:

@@ -20,7 +20,7 @@ from argand.capture.floats import Float
 from argand.capture.pending import Pending
 from argand.capture.sizes import Claim, Shape, Size, expression, tensors_in
 from argand.capture.world import Known, World
-from argand.ops.fakes import DataDependent
+from argand.ops.fakes import DataDependent, check_reads
 from argand.ops.sizes import Fact, Specialise
 from argand.support.errors import Break, CaptureBreak
 from argand.support.symbols import Expr, OpenFloat, Symbol
@@ -214,6 +214,7 @@ class Recorder:
             if target in (operator.getitem, operator.setitem):
                 sizes.slice(args[0], args[1])
         try:
+            check_reads(getattr(run, "__name__", ""), tensors)
             result = native.call(run, args, kwargs)
         except DataDependent as cause:
             name = target if op == "call_method" else getattr(target, "__name__", str(target))

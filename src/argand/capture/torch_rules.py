@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from argand.capture import native, pending
 from argand.runtime.guards import DictAttr, GuardKind, Source
@@ -132,6 +133,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
 
 def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
+    if isinstance(module, torch.nn.RNNBase) and args and isinstance(args[0], PackedSequence):
+        raise CaptureBreak(Break.B008, None, op=f"{type(module).__name__} of a packed sequence")  # at each step of it
     if _is_hook_free(tracer, module):
         return tracer.call(tracer.load(module, "forward"), args, kwargs)
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)

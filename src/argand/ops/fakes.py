@@ -25,7 +25,7 @@ from argand.ops.sizes import SizeTable
 from argand.ops.table import Kind, written_arguments
 from argand.ops.unbacked import RULES, Make
 
-__all__ = ["DataDependent", "FakeMode", "fake_of", "infer"]
+__all__ = ["DataDependent", "FakeMode", "check_reads", "fake_of", "infer"]
 
 # Takes the mode it runs under (None: called by hand), args and kwargs.
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -35,6 +35,8 @@ _NO_KWARGS: Final[dict[str, Any]] = {}
 _DATA_DEPENDENT: Final = frozenset(
     {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item", "_pack_padded_sequence"}
 )
+# Composite functions whose C++ reads the memory of indices or lengths without asking the dispatcher.
+_READ_MEMORY: Final = frozenset({"tensor_split", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"})
 _HALF_COVERED: Final = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
     "single memory location. Please clone() the tensor before performing the operation."
@@ -51,6 +53,12 @@ def fake_of(real: torch.Tensor) -> torch.Tensor:
     if real.is_neg():
         fake = torch._neg_view(fake)
     return fake.requires_grad_() if real.requires_grad else fake
+
+
+def check_reads(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse a function that would take what lies in the memory of a fake for indices."""
+    if name in _READ_MEMORY and any(tensor.dtype is torch.int64 for tensor in tensors[1:]):
+        raise DataDependent(name)
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
