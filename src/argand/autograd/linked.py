@@ -19,6 +19,7 @@ from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Boxed, Places, full_backward
 from argand.autograd.trace import Program, run_graph
+from argand.runtime import _native
 
 
 class Tools(Protocol):
@@ -148,6 +149,7 @@ def _make_function(gradients: _Gradients) -> Callable[..., Any]:
             return outputs
 
         @staticmethod
+        @_native.disabled  # as in `runtime`: it may compile
         def backward(ctx: Any, *grads: Any) -> Any:
             """Compute the gradients that are wanted."""
             present, tangents = places.gather(grads, None)

@@ -16,6 +16,7 @@ import torch
 
 from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
+from argand.runtime import _native
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
 MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
@@ -309,6 +310,7 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             return outputs
 
         @staticmethod
+        @_native.disabled  # it may compile, in the middle of a compiled function of the user that calls backward()
         def backward(ctx: Any, *grads: Any) -> Any:
             """Run the backward, or its differentiable form."""
             opened = None if sizes is None else ctx.sizes

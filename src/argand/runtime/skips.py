@@ -20,7 +20,7 @@ _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"
-    for name in ("numpy", "_pytest", "pluggy", "hypothesis", "setuptools", "coverage", "IPython")
+    for name in ("numpy", "llvmlite", "_pytest", "pluggy", "hypothesis", "setuptools", "coverage", "IPython")
 )
 
 
