@@ -125,14 +125,17 @@ def plot(rows: list[Row], path: Path) -> bool:
     if not panels:
         return False
     most = max(len({row["case"] for row in members}) for members in panels.values())
-    size = (5.5 * len(panels), 1.6 + 0.45 * most)
-    figure, axes = pyplot.subplots(1, len(panels), figsize=size, squeeze=False)
-    for axis, ((phase, mode), members) in zip(axes[0], panels.items(), strict=True):
+    across = min(len(panels), 3)
+    down = -(-len(panels) // across)
+    figure, axes = pyplot.subplots(down, across, figsize=(5.5 * across, (1.6 + 0.45 * most) * down), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, ((phase, mode), members) in zip(axes.flat, panels.items(), strict=False):
         _panel(axis, members)
         axis.set_title(f"{phase}, {mode}")
         axis.set_xlabel(f"times faster than {members[0]['base']}")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=90)
     pyplot.close(figure)
     return True
 

@@ -34,13 +34,30 @@ def test_the_faster_one_stays(ours, eager, stays):
     forgotten = []
     run = trial.never_slower(graph, slowly(ours, record, "ours"), forgotten.append)
     with events.collect() as seen:
-        for _ in range(15):
+        for _ in range(26):
             run(torch.ones(1))
     assert record[:2] == ["ours", "ours"]
     assert set(record[:9]) == {"ours", "eager"}
-    assert set(record[9:]) == {stays}
+    assert set(record[20:]) == {stays}
     assert seen.total("native.faster" if stays == "ours" else "native.slower") == 1
     assert forgotten == ([] if stays == "ours" else [""])
+
+
+def test_a_few_slow_calls_are_no_verdict():
+    """Compiled code that is slow at first, as long as a disturbance of the machine lasts, stays."""
+    record, delays = [], iter([0.006] * 6)
+    graph = traced(lambda x: x + 1)
+    graph.forward = slowly(0.003, record, "eager")
+
+    def ours(*inputs):
+        record.append("ours")
+        time.sleep(next(delays, 0.001))
+        return inputs
+
+    run = trial.never_slower(graph, ours, print)
+    for _ in range(30):
+        run(torch.ones(1))
+    assert set(record[20:]) == {"ours"}
 
 
 def test_short_calls_are_not_tried():
@@ -72,7 +89,7 @@ def test_what_lost_is_tried_again_by_the_next_process(monkeypatch, tmp_path):
         argand.reset()  # as a new process: all that is left is on disk
         run = argand.compile(program, options={"cache_dir": str(tmp_path)})
         with events.collect() as seen:
-            for _ in range(12):
+            for _ in range(24):
                 run(x)
         assert seen.total("native.slower") == 1
 
@@ -141,13 +158,13 @@ def test_training_is_timed_with_its_backward_pass(ours, eager, stays, way):
     w = torch.ones(3, requires_grad=True)
     leaf = torch.ones(3, requires_grad=True)
     with events.collect() as seen:
-        for _ in range(15):
+        for _ in range(26):
             x = leaf * 2  # an input with a history
             (out,) = run(x, w)
             time.sleep(0.001)  # the user's own time does not count
             WAYS[way](out, w)
     assert set(record[:9]) == {"ours", "eager"}
-    assert set(record[9:]) == {stays}
+    assert set(record[20:]) == {stays}
     assert seen.total("native.faster" if stays == "ours" else "native.slower") == 1
     assert not w._backward_hooks and not x._backward_hooks
 

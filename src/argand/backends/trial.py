@@ -24,6 +24,7 @@ from argand.support.options import Options
 SHORT: Final = 2e-4  # seconds below which compiled code wins by its overhead alone
 MARGIN: Final = 1.05  # eager must be faster by this much: below, it is the noise of the machine
 TURNS: Final = 3  # timed calls of each
+SURE: Final = 8  # the same before compiled code is given up: a few slow calls may be the machine's
 PATIENCE: Final = 8  # calls to wait for the backward pass of one
 _RANDOM: Final = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|exponential|uniform|seed")
 
@@ -97,8 +98,9 @@ class _Trial:
         ours, eager = (min(self._seconds[which], default=1e9) for which in (False, True))
         if ours < SHORT:
             self.chosen = self._compiled
-        elif min(map(len, self._seconds.values())) >= TURNS:
-            fast = eager * MARGIN > ours
+            return
+        turns, fast = min(map(len, self._seconds.values())), eager * MARGIN > ours
+        if turns >= (TURNS if fast else SURE):
             events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
             self.chosen = self._compiled if fast else self._eager
             if not fast:
