@@ -1,5 +1,6 @@
 """The disk cache: whatever happens to its files, a miss with right results."""
 
+import errno
 import os
 import random
 import signal
@@ -7,14 +8,16 @@ import subprocess
 import sys
 import threading
 import warnings
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from argand.runtime.disk.format import Damaged, decode, encode
-from argand.runtime.disk.store import CacheWarning, Store
+from argand.runtime.disk.store import CacheWarning, Store, default_directory
 from argand.support import events
+from argand.support.options import Environment
 
 SECTIONS = {"graph": b"text of a graph", "code": bytes(range(256)) * 3, "empty": b""}
 KEY = "ab" * 16
@@ -152,6 +155,48 @@ def test_full_disk(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert not list((tmp_path / "v1").rglob(".writing-*"))
     assert store.get(KEY) is None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EINTR])
+def test_an_error_that_passes_leaves_the_entry(tmp_path, monkeypatch, number):
+    store = Store(tmp_path)
+    store.put(KEY, SECTIONS)
+    opened = os.open
+
+    def fails(path, *rest, **names):
+        if str(path).endswith(KEY):
+            raise OSError(number, os.strerror(number))
+        return opened(path, *rest, **names)
+
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.warns(CacheWarning, match="cannot read"):
+        assert store.get(KEY) is None
+    assert not store.put(KEY, {"less": b"than there is"})  # what we could not read is not ours to replace
+    monkeypatch.undo()
+    assert store.get(KEY) == SECTIONS
+    assert store.put(KEY, {"new": b""}) and store.get(KEY) == {"new": b""}
+
+
+def test_no_memory_to_read_leaves_the_entry(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.put(KEY, SECTIONS)
+    monkeypatch.setattr("argand.runtime.disk.store.decode", Mock(side_effect=MemoryError()))
+    with pytest.warns(CacheWarning, match="cannot read"):
+        assert store.get(KEY) is None
+    monkeypatch.undo()
+    assert store.get(KEY) == SECTIONS
+
+
+def test_a_user_without_a_home(monkeypatch):
+    """A container with a random uid: no HOME, no line in /etc/passwd."""
+
+    def nobody(uid):
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("argand.runtime.disk.store.read_environment", Environment)
+    assert str(default_directory()) == f"/tmp/argand-{os.getuid()}"
 
 
 def test_two_writers_and_readers(tmp_path):

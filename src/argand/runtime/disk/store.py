@@ -1,13 +1,15 @@
 """runtime.disk.store: cache entries as files of the user's own directory.
 
 In: keys (hex) and sections. Out: sections, or None for a miss. Nothing here ever fails the caller: what
-cannot be read or written is a miss with one warning, and a damaged entry is set aside. Files are
+cannot be read or written is a miss with one warning, and a damaged entry is set aside. Errors that pass
+(no file handles, no memory, a network disk that is away) leave the entry where it is. Files are
 written to a temporary name, flushed and renamed, so readers see whole files only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -43,9 +45,14 @@ class EntryInfo(NamedTuple):
 
 
 def default_directory() -> Path:
-    """``$XDG_CACHE_HOME/argand``, or ``~/.cache/argand``."""
+    """``$XDG_CACHE_HOME/argand``, or ``~/.cache/argand``; without a home, a directory of this user in ``/tmp``."""
     home = read_environment().cache_home
-    return (Path(home) if home else Path.home() / ".cache") / "argand"
+    if home:
+        return Path(home) / "argand"
+    try:
+        return Path.home() / ".cache" / "argand"
+    except RuntimeError:  # a container whose user has no name: no HOME, no line in /etc/passwd
+        return Path("/tmp") / f"argand-{os.getuid()}"  # noqa: S108  # Store takes it only when it is this user's alone
 
 
 @functools.cache
@@ -70,6 +77,7 @@ class Store:
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         self._silent = not warn
+        self._unread: set[str] = set()  # could not be read, may be good: not written over
         self._written = 0
         self._usable = self._prepare()
 
@@ -84,12 +92,18 @@ class Store:
             data = _read_own_file(path)
             sections = decode(data)
         except FileNotFoundError:
+            self._unread.discard(key)
             events.count("cache.miss", detail=f"{kind}: {key}")
             return None
-        except (Damaged, OSError, PermissionError) as error:
-            self.set_aside(key, error)
+        except (Damaged, OSError, MemoryError) as error:
+            if _is_the_files_fault(error):
+                self.set_aside(key, error)
+            else:
+                self._unread.add(key)
+                self._warn("read", f"cannot read the cache: {error}")
             events.count("cache.miss", detail=f"{kind}: {key}: {error}")
             return None
+        self._unread.discard(key)
         with contextlib.suppress(OSError):
             os.utime(path)
         events.count("cache.hit", detail=f"{kind}: {key}")
@@ -103,7 +117,7 @@ class Store:
 
     def put(self, key: str, sections: Mapping[str, bytes]) -> bool:
         """Store sections under a key; False when it could not be done."""
-        if not self._usable:
+        if not self._usable or key in self._unread:
             return False
         path = self._path(key)
         temporary = ""
@@ -215,6 +229,15 @@ class Store:
         events.artifact("cache", lambda: text)
         if first:
             warnings.warn(f"argand: {text}", CacheWarning, stacklevel=3)
+
+
+# What opening a file says of the file itself: a link, a directory, somebody else's.
+_OF_THE_FILE: Final = frozenset((errno.ELOOP, errno.EISDIR, errno.EACCES, errno.EPERM))
+
+
+def _is_the_files_fault(error: Exception) -> bool:
+    """Whether the next attempt to read would fail as this one did."""
+    return isinstance(error, Damaged) or (isinstance(error, OSError) and error.errno in _OF_THE_FILE)
 
 
 def _read_own_file(path: Path) -> bytes:
