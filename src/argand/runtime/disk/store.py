@@ -52,7 +52,7 @@ def default_directory() -> Path:
     try:
         return Path.home() / ".cache" / "argand"
     except RuntimeError:  # a container whose user has no name: no HOME, no line in /etc/passwd
-        return Path("/tmp") / f"argand-{os.getuid()}"  # noqa: S108  # Store takes it only when it is this user's alone
+        return Path("/tmp") / f"argand-{os.getuid()}"  # Store takes it only when it is this user's alone
 
 
 @functools.cache
