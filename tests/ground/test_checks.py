@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_imports, check_sizes
+from tools import check_imports, check_sizes, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,3 +75,44 @@ def test_sizes_measures_functions(tmp_path):
     path = tmp_path / "x.py"
     path.write_text("def f():\n    a = 1\n    return a\n")
     assert check_sizes.function_lengths(path) == [(3, "x.py:f")]
+
+
+def test_sizes_count_statements_not_lines(tmp_path):
+    """Neither comments nor line breaks make a file larger: nobody gains by removing them."""
+    short, long = tmp_path / "short.py", tmp_path / "long.py"
+    short.write_text("def f(a, b): return [a, b]\n")
+    long.write_text("# why\ndef f(\n    a,\n    b,\n):\n\n    return [\n        a,\n        b,\n    ]\n")
+    assert check_sizes.statements(short) == check_sizes.statements(long) == 2
+    code = tmp_path / "x.c"
+    code.write_text("// a;\nint f(void) { /* ; */ return 1; }\n")
+    assert check_sizes.statements(code) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("x = 1\n" * 501, "room/x.py: 501 lines of at most 500"),
+        ("def f():\n" + "    x = 1\n" * 60, "x.py:f: 61 lines of at most 60"),
+        ("x = 1\n" * 500, ""),
+    ],
+)
+def test_sizes_refuse_long_files_and_functions(tmp_path, capsys, text, fault):
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room/x.py").write_text(text)
+    (tmp_path / "room/y.py").write_text("def f():\n    pass\n")
+    assert check_sizes.main(tmp_path) == bool(fault)
+    assert fault in capsys.readouterr().out
+
+
+def test_replay_tells_a_change_of_one_stage(tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "mlp.ir.txt").write_text("%0 = input\n")
+    assert replay.compare(old, new) == 0
+    (new / "mlp.ir.txt").write_text("%0 = constant\n")
+    assert replay.compare(old, new) == 1
+    assert "mlp.ir.txt" in capsys.readouterr().out
+    assert replay.normalized("<f at 0x7f6c7a2fba70> Const(93931100666192,) 0x3FF0000000000000") == (
+        "<f at ...> Const(...,) 0x3FF0000000000000\n"
+    )

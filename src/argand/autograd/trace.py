@@ -267,20 +267,12 @@ def _trace(
     before = [state_of(value) for value in inputs]
     grad_mode = torch.is_grad_enabled()
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-    aliasing = recorder.aliasing
-
-    def written(value: torch.Tensor) -> bool:
-        region = aliasing.find(value)
-        return region is not None and region.memory.version > 0
-
-    def path(base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
-        return _path(recorder, base, view)
-
     with _ambient(recorder):
         opaque = OpaqueOps(recorder) if sealed else contextlib.nullcontext()
         with recorder, opaque, _NoPeeking():
             outputs = list(program(recorder, inputs))
-        effects = read_effects(inputs, before, outputs, written, path)
+        written = functools.partial(_was_written, recorder)
+        effects = read_effects(inputs, before, outputs, written, functools.partial(_path, recorder))
         shared = _overlaps(examples)
         if any(mutation.index in shared for mutation in effects.mutations):
             raise Untraceable("an input that shares memory with another input is written to")
@@ -312,6 +304,11 @@ def _trace(
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
         view_results=[k for k, node in enumerate(values) if is_view(node)],
     )
+
+
+def _was_written(recorder: Recorder, value: torch.Tensor) -> bool:
+    region = recorder.aliasing.find(value)
+    return region is not None and region.memory.version > 0
 
 
 def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:

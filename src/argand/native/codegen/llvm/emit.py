@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
+from argand.native.codegen.llvm.scope import Scope, Value
 from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
 from argand.native.codegen.text import Text, number, splat, vector
@@ -35,43 +35,6 @@ class Emitted(NamedTuple):
     total: int
     work: int
     sizes: tuple[int, ...] = ()
-
-
-@final
-@dataclass(slots=True)
-class Value:
-    """An SSA value or constant; ``lanes`` 1 means the same in all lanes."""
-
-    dtype: DType
-    name: str
-    lanes: int
-    constant: bool | int | float | None = None
-
-
-@final
-@dataclass(slots=True)
-class Scope:
-    """What is known at a point of the function; inner blocks work on copies."""
-
-    values: dict[int, Value]
-    variables: dict[Var, str]
-    lanes: int = 1
-    vector: Var | None = None
-    indices: dict[Affine, str] = field(default_factory=dict)
-    accumulators: dict[int, Accumulator] = field(default_factory=dict)
-
-    def inside(self, var: Var, name: str, lanes: int = 0) -> Scope:
-        """The scope of a loop body."""
-        variables = {**self.variables, var: name}
-        vectorized = lanes > 1
-        return Scope(
-            dict(self.values),
-            variables,
-            lanes if vectorized else self.lanes,
-            var if vectorized else self.vector,
-            {} if var in self.variables else dict(self.indices),
-            self.accumulators,
-        )
 
 
 def emit_kernel(name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
