@@ -13,7 +13,7 @@ from typing import Any, Final
 _WHERE: Final = {
     "pipeline": "compile compile_in_place explain",
     "capture.marks": "allow_in_graph assume_constant_result disable graph_break is_compiling",
-    "capture.size_plan": "mark_dynamic mark_static maybe_mark_dynamic",
+    "sizes.marks": "mark_dynamic mark_static maybe_mark_dynamic",
     "runtime.stance": "set_stance",
     "runtime.cache": "ArgandWarning reset",
     "backends.registry": "list_backends lookup_backend register_backend set_default_backend",

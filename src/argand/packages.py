@@ -19,16 +19,18 @@ from torch.utils import _pytree as pytree
 
 from argand.backends.stored import restore
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
-from argand.ops.sizes import Fact, SizeTable, Specialise
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, read_about
 from argand.runtime.disk.values import Unstorable, Writer, sections_of
 from argand.runtime.disk.values import load as load_values
-from argand.runtime.guards import SIZE_MARKS
+from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.sizes.facts import Fact
+from argand.sizes.marks import SIZE_MARKS
+from argand.sizes.refusals import Specialise
+from argand.sizes.table import SizeTable
 from argand.support.errors import UserError
 from argand.support.options import Options
-from argand.support.symbols import Expr, SizeInt, Symbol
 
 
 class Leaf(NamedTuple):

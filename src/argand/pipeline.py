@@ -27,7 +27,8 @@ from argand.backends.registry import BackendSpec, get_default_backend
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
-from argand.runtime.history import SizeHistories
+from argand.runtime.varied import open_places
+from argand.sizes.history import SizeHistories
 from argand.support import events, logs
 from argand.support.options import MODES, Options, make_options, read_environment
 
@@ -159,12 +160,13 @@ def _compile_frame(
         restored = shelf.restore()
         if restored is not None:
             if histories is not None:
-                histories.learn(view.code, getattr(restored, "guards", ()))
+                places = open_places(getattr(restored, "guards", ()))
+                histories.of(view.code).varied.update(places)
             return restored
     # the interpreter takes longer to import than a restored frame to run
     from argand.capture.finish import Captured, Skipped  # noqa: PLC0415
-    from argand.capture.size_plan import Plan  # noqa: PLC0415
     from argand.capture.trace import capture_frame  # noqa: PLC0415
+    from argand.sizes.plan import Plan  # noqa: PLC0415
 
     history = histories.of(view.code) if histories is not None else None
     plan = (

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import argand as argand_api
 from argand.backends.argand_backend import argand
 from argand.ops.fakes import fake_of
-from argand.ops.sizes import SizeTable
+from argand.sizes.table import SizeTable
 
 
 def open_graph(function, names, specs, reals, requires=()):

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from argand.backends.argand_backend import argand
-from argand.ops.sizes import Specialise
+from argand.sizes.refusals import Specialise
 from tests.autograd.test_dynamic import make, open_graph
 
 UNARY = ("tanh", "sigmoid", "neg", "abs", "relu", "square", "cos")

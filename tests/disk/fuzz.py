@@ -21,12 +21,12 @@ from argand.autograd import stored as programs
 from argand.capture.stored.restore import Restorer
 from argand.capture.stored.shelf import Shelf
 from argand.native import stored as graphs
-from argand.ops.sizes import SizeTable
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import read_graph
 from argand.runtime.disk.keys import about, read_about
 from argand.runtime.disk.values import Writer, guarded
-from argand.support.symbols import Expr, Symbol
+from argand.sizes.expressions import Expr, Symbol
+from argand.sizes.table import SizeTable
 from tests.disk.faults import entries, run
 
 WATCHED = ("os.system", "os.exec", "subprocess.Popen", "compile", "exec", "pickle.find_class")

@@ -10,11 +10,12 @@ import torch
 
 import argand
 from argand.autograd import aot
-from argand.ops.sizes import Fact, SizeTable
 from argand.runtime.disk.store import Store
 from argand.runtime.disk.values import Reader, Writer
+from argand.sizes.expressions import Expr, SizeInt
+from argand.sizes.facts import Fact
+from argand.sizes.table import SizeTable
 from argand.support import events
-from argand.support.symbols import Expr, SizeInt
 
 
 def counts(heard, counter):

@@ -6,7 +6,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import argand
 from argand.native.compile import compile_graph
-from argand.ops.sizes import SizeTable
+from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.options import Options
 

@@ -38,7 +38,7 @@ from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
-from argand.ops.sizes import Specialise
+from argand.sizes.refusals import Specialise
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options

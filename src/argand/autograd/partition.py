@@ -21,7 +21,8 @@ from argand.autograd.functional import is_random
 from argand.autograd.graphs import ancestors, extract, flat_outputs, is_view, make_module
 from argand.ops.rows import row_of
 from argand.ops.table import Kind
-from argand.support.symbols import OpenFloat, SizeInt
+from argand.sizes.expressions import SizeInt
+from argand.sizes.floats import OpenFloat
 
 # Kinds whose ops fuse into the kernels that read them: computing them again costs no memory traffic.
 _FUSIBLE: Final = frozenset({Kind.POINTWISE, Kind.FACTORY, Kind.VIEW})

@@ -23,8 +23,8 @@ from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
-from argand.ops.size_formulas import explain_sizes
-from argand.ops.sizes import SizeTable
+from argand.sizes.formulas import explain_sizes
+from argand.sizes.table import SizeTable
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
 

@@ -9,7 +9,6 @@ no graph can show: ``Specialise``. In: two traces of one program. Out: its graph
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Row, Traced
-from argand.ops.sizes import SizeTable, Specialise
 from argand.runtime.disk.graphs import opened
+from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
+from argand.sizes.floats import TAKE_FLOATS, OpenFloat, sample_pair
+from argand.sizes.refusals import Specialise
+from argand.sizes.table import SizeTable
 from argand.support import events
-from argand.support.symbols import OpenFloat, SizeInt, Symbol, largest, smallest
 
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv},
@@ -51,27 +52,6 @@ class Given:
     place: int
 
 
-# The value of a float never decides how these compute.
-_TAKE_FLOATS: Final = frozenset(
-    f"aten.{name}"
-    for name in (
-        *("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar", "rsub.Tensor", "mul.Tensor"),
-        *("mul.Scalar", "div.Tensor", "div.Scalar", "pow.Tensor_Scalar", "pow.Scalar", "clamp.default"),
-        *("clamp_min.default", "clamp_max.default", "full.default", "full_like.default", "fill.Scalar"),
-        *("where.Scalar", "where.ScalarOther", "where.ScalarSelf", "masked_fill.Scalar", "addcmul.default"),
-        *("addcdiv.default", "scalar_tensor.default"),
-        *(f"{name}.Scalar" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
-    )
-)
-
-
-def _samples(place: int, value: OpenFloat) -> tuple[OpenFloat, OpenFloat]:
-    """What stands for a float in the two traces: near it, and no number that a program has."""
-    near = value if math.isfinite(value) and abs(value) > 1e-300 else 1.0
-    one, two = (OpenFloat(near * (1 - k * 2**-24), value.symbols) for k in (2 * place + 1, 2 * place + 2))
-    return one, two
-
-
 @final
 class OpenSizes:
     """The open sizes of one program: their table, its twin, and the inputs they come from."""
@@ -88,7 +68,7 @@ class OpenSizes:
                 self.places[symbol] = place
             if isinstance(value, OpenFloat):
                 self.places[Symbol(f"f{place}")] = place
-                self._floats[_samples(place, value)] = place
+                self._floats[sample_pair(place, value)] = place
         self._pairs: dict[tuple[int, int], int] = {}
         self._opened: set[int] = set()  # integers that were found to be sizes
 
@@ -146,7 +126,7 @@ class OpenSizes:
             self._values(one.meta.get("val"), two.meta.get("val"))
             args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
             if one.op != "placeholder":
-                if _has_floats((args, kwargs)) and str(one.target) not in _TAKE_FLOATS:
+                if _has_floats((args, kwargs)) and str(one.target) not in TAKE_FLOATS:
                     self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
                 one.args, one.kwargs = writer.written(args), writer.written(kwargs)
         rows = zip(traced.effects.rows, other.effects.rows, strict=True)

@@ -30,9 +30,10 @@ from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spe
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
+from argand.sizes.expressions import SizeInt
+from argand.sizes.floats import OpenFloat
 from argand.support import events
 from argand.support.options import Options
-from argand.support.symbols import OpenFloat, SizeInt
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view)
 _PLAIN_FIELDS: Final = (
@@ -223,7 +224,7 @@ def forget(key: str, options: Options) -> None:
 
 def _facts(sections: Mapping[str, bytes], table: Any) -> list[Any]:
     """What a program relies on besides what its first key says; nothing when that is not so for these sizes."""
-    from argand.ops.sizes import Fact  # noqa: PLC0415  # only where sizes are open
+    from argand.sizes.facts import Fact  # noqa: PLC0415  # only where sizes are open
 
     facts = [Fact(*Reader().read(row)) for row in json.loads(sections["facts"])]
     return facts if table is not None and all(fact.holds(table.reals) for fact in facts) else []
@@ -234,7 +235,7 @@ def _read(sections: Mapping[str, bytes]) -> tuple[Traced, list[str]]:
     table = sizes = None
     if state is not None:
         from argand.autograd.sizes import OpenSizes  # noqa: PLC0415  # only where sizes are open
-        from argand.ops.sizes import SizeTable  # noqa: PLC0415
+        from argand.sizes.table import SizeTable  # noqa: PLC0415
 
         table = SizeTable.restored(*Reader().read(state))
         sizes = OpenSizes([read_spec(row, table) for row in inputs], table)

@@ -25,10 +25,10 @@ from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, 
 from argand.autograd.recorder import Recorder
 from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, check_reads, fake_of
-from argand.ops.sizes import SizeTable
 from argand.runtime.disk.graphs import attribute
 from argand.runtime.state import own_history
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
+from argand.sizes.table import SizeTable
 
 Program = Callable[[Recorder, list[Any]], Sequence[Any]]
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, native, operate, pending
-from argand.capture.floats import Float
 from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
 from argand.capture.pending import Pending
-from argand.capture.sizes import Claim, Size
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.values import Claim, Size
 from argand.runtime.guards import Const
 from argand.support.errors import Break, CaptureBreak
 

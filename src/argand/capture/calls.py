@@ -18,10 +18,10 @@ from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, cal
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
 from argand.capture.operate import lookup
-from argand.capture.sizes import Claim
+from argand.capture.sizes.values import Claim
 from argand.customops.definition import CustomOp
-from argand.ops.sizes import Specialise
 from argand.runtime._native import Switch
+from argand.sizes.refusals import Specialise
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:

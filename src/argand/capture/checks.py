@@ -17,7 +17,7 @@ import torch.fx
 from argand.capture import operate, pending
 from argand.capture.pending import Pending
 from argand.capture.recorder import Recorder, remove_dead
-from argand.capture.sizes import Claim
+from argand.capture.sizes.values import Claim
 from argand.capture.target import checked
 from argand.runtime import _native
 from argand.runtime.guards import FrameFunction, Local

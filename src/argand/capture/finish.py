@@ -17,19 +17,19 @@ from argand.capture.effects import write_effects
 from argand.capture.markers import MISSING
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
+from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
 from argand.capture.torch_state import STATE, read_state, restore_state
 from argand.capture.tracebacks import pass_through
 from argand.capture.tracer import Tracer
-from argand.capture.twin import check_twin
 from argand.capture.world import SENTINEL
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
+from argand.sizes.expressions import Expr
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, Location
-from argand.support.symbols import Expr
 
 Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]  # `backends.bind` says what may fail
 Ending = Callable[[Rebuilder, Callable[[], None]], None]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import native, pending
-from argand.capture.floats import Float
 from argand.capture.markers import END, MISSING
 from argand.capture.pending import Pending
-from argand.capture.sizes import Size
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.values import Size
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak

@@ -19,15 +19,15 @@ from typing import Any, Final
 import numpy
 import torch
 
-from argand.capture.floats import Computed, Float
 from argand.capture.generators import Callback, Generator
 from argand.capture.pending import Pending
-from argand.capture.sizes import Claim, Shape, Size
+from argand.capture.sizes.floats import Computed, Float
+from argand.capture.sizes.values import Claim, Shape, Size
 from argand.capture.tracer import Tracer
 from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
+from argand.sizes.expressions import Expr, Symbol
 from argand.support.errors import Break, CaptureBreak
-from argand.support.symbols import Expr, Symbol
 
 _LITERALS: Final = frozenset({int, str, bool, bytes, type(None)})
 _REDUCED: Final[tuple[Any, ...]] = (
@@ -243,10 +243,10 @@ class Rebuilder:
     def _size(self, value: Size) -> str:
         if self.sizes_in_graph:
             return self.output(self.tracer.recorder.size_node(value.expr))
-        sources = value.owner.sources
-        if value.expr.symbols & value.owner.table.unbacked:
+        sizes = self.tracer.world.sizes
+        if value.expr.symbols & sizes.table.unbacked:
             return self.output(self.tracer.recorder.size_node(value.expr))
-        names = {s: Symbol(self.source(sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
+        names = {s: Symbol(self.source(sizes.sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
         swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
         return self.fresh(str(swapped))
 

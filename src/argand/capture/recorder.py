@@ -16,14 +16,18 @@ import torch
 import torch.fx
 
 from argand.capture import native
-from argand.capture.floats import Float
 from argand.capture.pending import Pending
-from argand.capture.sizes import Claim, Shape, Size, expression, tensors_in
+from argand.capture.sizes.fitting import explain_failure
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.frame_sizes import tensors_in
+from argand.capture.sizes.values import Claim, Shape, Size, expression
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent, check_reads
-from argand.ops.sizes import Fact, Specialise
+from argand.sizes.expressions import Expr, Symbol
+from argand.sizes.facts import Fact
+from argand.sizes.floats import OpenFloat
+from argand.sizes.refusals import Specialise
 from argand.support.errors import Break, CaptureBreak
-from argand.support.symbols import Expr, OpenFloat, Symbol
 
 _ATOMS: Final = frozenset(
     {int, float, bool, str, complex, type(None), type(...), torch.dtype, torch.device}
@@ -222,7 +226,7 @@ class Recorder:
             raise CaptureBreak(row, None, method=name, op=cause.op_name) from None
         except Exception as error:
             if sizes.active:
-                sizes.mend(run, args, kwargs, error)
+                explain_failure(sizes, run, args, kwargs, error)
             raise
         mutated = False
         for tensor, version in zip(tensors, versions, strict=True):

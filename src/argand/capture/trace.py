@@ -19,17 +19,16 @@ from argand.capture.finish import Backend, Captured, Ending, Skipped, finish, sk
 from argand.capture.frame import Frame, Restart
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
-from argand.capture.size_plan import Plan
-from argand.capture.sizes import Again
 from argand.capture.tails import is_entered
 from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode
-from argand.ops.sizes import Specialise
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
+from argand.sizes.plan import Plan
+from argand.sizes.refusals import Again, Specialise
 from argand.support import events
 from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
 from argand.support.options import Options

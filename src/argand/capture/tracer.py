@@ -19,9 +19,9 @@ from argand.capture.frame import Frame
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
 from argand.capture.recorder import Recorder
-from argand.capture.size_plan import Plan
 from argand.capture.world import ReadWhole, World
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
+from argand.sizes.plan import Plan
 from argand.support.errors import Break, CaptureBreak, Location
 from argand.support.options import Options
 

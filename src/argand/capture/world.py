@@ -23,11 +23,11 @@ from typing import Any, Final, final
 import torch
 
 from argand.capture.bytecode import append_only, is_resume, used_names
-from argand.capture.size_plan import Place, Plan
-from argand.capture.sizes import Sizes
+from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
+from argand.sizes.plan import Place, Plan
 from argand.support.errors import Location
 
 SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -122,7 +122,7 @@ class World:
     """Everything a trace knows about the outside."""
 
     def __init__(self, place: Callable[[], Location | None], plan: Plan) -> None:
-        self.sizes = Sizes(plan, place)
+        self.sizes = FrameSizes(plan, place)
         self.guards: list[Guard] = []
         self.known: dict[int, Known] = {}
         self.shadows: list[Shadow] = []
@@ -239,7 +239,7 @@ class World:
 
     def _convert(self, source: Source, raw: Any) -> Any:  # noqa: C901, one row per kind of value
         kind = type(raw)
-        if kind in (int, float) and self.sizes.plan.opens_number(source, raw, type(source) is guards.Local):
+        if kind in (int, float) and self._is_open(source, raw):
             return self._number(source, raw)
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
@@ -270,6 +270,12 @@ class World:
         if isinstance(raw, CONTAINERS):
             return self._shadow(source, raw)
         return self._object(source, raw)
+
+    def _is_open(self, source: Source, raw: float) -> bool:
+        plan = self.sizes.plan
+        if plan.opens_nothing:
+            return False
+        return plan.opens_number(str(source), raw, type(source) is guards.Local)
 
     def _number(self, source: Source, raw: float) -> Any:
         self.guard(GuardKind.TYPE_IS, source, type(raw))

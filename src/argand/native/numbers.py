@@ -12,8 +12,8 @@ from typing import Any, Final, final
 
 from argand.native.ir.tensor import TensorSpec
 from argand.runtime import launch
+from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.support.errors import InternalError
-from argand.support.symbols import Expr, SizeInt, Symbol
 
 _KINDS: Final = {**{"+": "add", "*": "mul", "//": "floordiv", "%": "mod"}, **{"min": "min", "max": "max"}}
 

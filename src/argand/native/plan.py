@@ -20,8 +20,8 @@ from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.strides import Strided, same_layout, strided
 from argand.runtime import launch
 from argand.runtime.plans import Detached, Rows, check_flag
+from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
-from argand.support.symbols import SizeInt
 
 
 @final

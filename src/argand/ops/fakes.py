@@ -17,13 +17,13 @@ from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense
 from argand.ops.rows import row_of
-from argand.ops.size_formulas import explain_sizes
-from argand.ops.sizes import SizeTable
 from argand.ops.table import Kind, written_arguments
-from argand.ops.unbacked import RULES, Make
+from argand.sizes.formulas import explain_sizes
+from argand.sizes.table import SizeTable
 
 __all__ = ["DataDependent", "FakeMode", "check_reads", "fake_of", "infer"]
 

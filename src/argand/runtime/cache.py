@@ -24,8 +24,9 @@ from argand.runtime import _native, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
-from argand.runtime.history import SizeHistories
 from argand.runtime.programs import GuardProgram, compile_guards
+from argand.runtime.varied import varied_places
+from argand.sizes.history import SizeHistories
 from argand.support import events
 from argand.support.errors import ArgandError, InternalError, Location, RecompileLimitExceeded, UserError
 from argand.support.options import Options
@@ -132,7 +133,7 @@ class CodeCache:
                 hint=failure.hint if failure else "",
             )
         if self._histories is not None:
-            self._histories.note(view, entries)
+            self._histories.of(view.code).varied.update(varied_places(view, entries))
         if len(entries) < self.options.recompile_limit:
             return True
         self._give_up(region, view.code, where, failure)

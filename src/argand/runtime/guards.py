@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from argand.support.errors import Location
 
-SIZE_MARKS: Final = "_argand_sizes"  # attribute of a tensor: what its user said about its sizes
 # Dicts of nn.Module whose items the user reads as plain attributes of the module.
 _MODULE_DICTS = frozenset({"_parameters", "_buffers", "_modules"})
 

@@ -22,8 +22,9 @@ from argand.runtime._native import NULL, FrameView
 from argand.runtime.cache import Compiled
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
-from argand.runtime.guards import SIZE_MARKS, Const, Guard, GuardKind, Relation, Source, TensorSpec
+from argand.runtime.guards import Const, Guard, GuardKind, Relation, Source, TensorSpec
 from argand.runtime.programs import GuardProgram, compile_guards
+from argand.sizes.marks import SIZE_MARKS
 from argand.support.errors import Location
 
 _GUARD_KINDS: Final = tuple(GuardKind)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, final
 from typing_extensions import override
 
 from argand.capture.bytecode import is_resume
-from argand.capture.sizes import Size
+from argand.capture.sizes.values import Size
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered

@@ -12,8 +12,8 @@ from typing import Any, final
 from argand.native.ir.affine import Affine
 from argand.native.ir.tensor import OPS, Attribute, Baked, ExternCall, Kind, Node
 from argand.native.ir.types import DType, Shape, numel
+from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
-from argand.support.symbols import SizeInt
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -11,7 +11,7 @@ from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
 from argand.native.lower.views import iota
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
 
 
 def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:

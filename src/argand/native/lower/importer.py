@@ -20,11 +20,12 @@ from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
-from argand.ops.sizes import Specialise
 from argand.runtime.convolution import PackedConvolution
+from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.sizes.floats import OpenFloat
+from argand.sizes.refusals import Specialise
 from argand.support import events
 from argand.support.options import Options
-from argand.support.symbols import Expr, OpenFloat, SizeInt, Symbol
 
 _NO_SIZE: Final = -(1 << 40)
 

@@ -16,7 +16,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
 
 Row: TypeAlias = tuple[int, ir.Block]
 Stage: TypeAlias = tuple[int, Variables, ir.Block]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from argand.native.ir.types import at_least
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
 
 ALIGNMENT: Final = 64
 

@@ -22,8 +22,8 @@ from argand.native.schedule.groups import Group, Variables, variables_of
 from argand.native.schedule.loop_order import arrange
 from argand.native.schedule.mapping import Coordinates, view_coordinates
 from argand.native.schedule.strides import strided
+from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
-from argand.support.symbols import SizeInt
 
 StageKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
 SCRATCH_BYTES = 1 << 16  # stack a kernel may use for rows it needs twice

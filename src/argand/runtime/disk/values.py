@@ -24,7 +24,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from argand.customops.registry import version_of
 from argand.ops.layout import extent
 from argand.runtime.disk.format import Damaged
-from argand.support.symbols import Apply, Expr, SizeInt, Symbol
+from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 
 # Operators of these namespaces come with torch and change only with its version.
 TORCH_NAMESPACES: Final = frozenset(

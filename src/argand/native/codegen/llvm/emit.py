@@ -21,7 +21,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import OPS
 from argand.native.ir.types import DType, divides
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
 
 BLOCK = 1024  # elements per parallel unit of a flat loop
 FEW = 4  # elements worth a vector of their own at the end of a row

@@ -1,37 +1,24 @@
-"""capture.size_plan: which sizes of a frame are open, and what its attempts learn about them.
+"""sizes.plan: which sizes of a frame are open, and what its attempts learn about them.
 
-In: the user's choice (`dynamic=`, marks), the places whose size varied, and what stopped an attempt. Out: for each
-place a symbol, an expression of other symbols, or the size of this call, with the reason. A plan outlives the
-attempts on one frame: each restart of the trace knows more.
+In: the user's choice (`dynamic=`, marks), the places whose size varied, and what stopped an attempt.
+Out: for each place a symbol, an expression of other symbols, or the size of this call, with the
+reason. A plan outlives the attempts on one frame: each restart of the trace knows more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
-import torch
-
-from argand.ops.sizes import Fact, Specialise, Unfit
-from argand.runtime.guards import SIZE_MARKS, DictAttr, Item, Quotient, SizeOf, Source
+from argand.sizes.expressions import Expr, Symbol
+from argand.sizes.facts import Fact
+from argand.sizes.floats import LARGEST
+from argand.sizes.refusals import Specialise, Unfit
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, CaptureError, Location, UserError
-from argand.support.symbols import Expr, Symbol, compare
 
-_STATE: Final = frozenset({"_parameters", "_buffers"})
-LARGEST: Final = (65504.0, 3e38)  # float16 has none above the first, float32 and bfloat16 few above the second
 _MANY: Final = 24  # restarts after which nothing stays open
 _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 56, 64)
-
-
-@final
-class SizeMark(NamedTuple):
-    """What a user said about one dimension of a tensor."""
-
-    kind: str  # dynamic, maybe, static
-    minimum: int | None = None  # None: the size of the first call where that is 0 or 1, else 2
-    maximum: int | None = None
 
 
 @final
@@ -39,10 +26,18 @@ class Place(NamedTuple):
     """Where a size or a number is read: `x.shape[0]`, `self.length`."""
 
     name: str
-    source: Source
+    source: Any  # where the tracer finds it; nothing here looks inside
     real: Any  # an int, or a float
     minimum: int = 2
     maximum: int | None = None
+    divisor: int = 1  # this is what is found there over a number that divides it
+
+    def part(self, by: int) -> Place:
+        """A place of its own for this size over a number that divides it."""
+        low = max(-(-self.minimum // by), 2)
+        high = None if self.maximum is None else self.maximum // by
+        name = f"({self.name} // {by})"
+        return Place(name, self.source, self.real // by, low, high, self.divisor * by)
 
 
 @final
@@ -71,37 +66,17 @@ class Plan:
         self.places[made] = place
         return made
 
-    def open_dimensions(self, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
-        """The dimensions of a tensor whose size is not taken for good."""
-        marks: dict[int, SizeMark] | None = getattr(raw, SIZE_MARKS, None)
-        if self.dynamic is False or (not self.dynamic and not self.varied and not marks):
-            return []
-        state = type(raw) is torch.nn.Parameter or _is_state(source)
-        if (state and not marks) or raw.is_conj() or raw.is_neg():
-            return []
-        found = []
-        for dim, real in enumerate(raw.shape):
-            mark = marks.get(dim) if marks else None
-            name = f"{source}.shape[{dim}]"
-            asked = mark is not None and mark.kind == "dynamic"
-            wanted = mark.kind != "static" if mark else self.dynamic or name in self.varied
-            low, high = (mark.minimum, mark.maximum) if mark else (None, None)
-            low = (min(real, 2) if asked else 2) if low is None else low
-            if asked and real >= low:
-                self.required.add(name)
-            if wanted and real >= low and (asked or name not in self.fixed):
-                found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
-        return found
+    @property
+    def opens_nothing(self) -> bool:
+        """Whether no place gets a symbol, marks aside."""
+        return self.dynamic is False or not (self.dynamic or self.varied)
 
-    def opens_number(self, source: Source, raw: float, is_argument: bool) -> bool:
+    def opens_number(self, name: str, raw: float, is_argument: bool) -> bool:
         """Whether an int or a float of the outside gets a symbol."""
         fits = raw >= 2 if type(raw) is int else abs(raw) < LARGEST[1]
-        if not fits or self.dynamic is False or not (self.dynamic or self.varied):
+        if not fits or name in self.fixed or name in self.pinned:
             return False
-        name = str(source)
-        return (name in self.varied or (bool(self.dynamic) and is_argument)) and (
-            name not in self.fixed and name not in self.pinned
-        )
+        return name in self.varied or (bool(self.dynamic) and is_argument)
 
     def learn(self, cause: Specialise) -> None:
         """What stopped an attempt changes the next one. Raises UserError for sizes that must stay open."""
@@ -147,15 +122,17 @@ class Plan:
         return True
 
     def _divide(self, fact: Fact) -> bool:
-        """Where a size must be a multiple of a number (`s == 2 * (s // 2)`), that many times a symbol takes its place."""
+        """Where a size must be a multiple of a number, that many times a symbol takes its place.
+
+        Such facts look like `s == 2 * (s // 2)`.
+        """
         symbol, *others = fact.symbols
         place = self.places[symbol]
         for by in () if others else _DIVISORS:
-            multiple = {symbol: Expr.of(symbol) * by}
-            if place.real % by or place.real < 2 * by or fact.left.replace(multiple) != fact.right.replace(multiple):
+            multiple = fact.replace({symbol: Expr.of(symbol) * by})
+            if place.real % by or place.real < 2 * by or multiple.left != multiple.right:
                 continue
-            source, low, high = Quotient(place.source, by), -(-place.minimum // by), place.maximum
-            part = Place(str(source), source, place.real // by, max(low, 2), high and high // by)
+            part = place.part(by)
             if place.name in self.required:
                 self.required.add(part.name)
             self._give(symbol, Expr.of(self.symbol(part)) * by, fact.where)
@@ -173,10 +150,10 @@ class Plan:
         self._swap(swap)
 
     def _swap(self, values: dict[Symbol, Expr]) -> None:
-        """Facts and wishes with other expressions in the place of symbols, without those that go without saying."""
+        """Facts and wishes with expressions in the place of symbols; what is proven is dropped."""
         for facts in self.facts, self.wishes:
-            changed = [Fact(f.operator, f.left.replace(values), f.right.replace(values), f.where) for f in facts]
-            facts[:] = [f for f in changed if f.symbols and compare(f.operator, f.left, f.right) is None]
+            changed = [fact.replace(values) for fact in facts]
+            facts[:] = [fact for fact in changed if fact.symbols and fact.is_proven is None]
 
     def pin(self, name: str, reason: str, where: Location | None) -> None:
         """Take the size of a place for good."""
@@ -184,7 +161,8 @@ class Plan:
             raise UserError(
                 f"{name} is marked dynamic, but the program fixes its size: {reason}",
                 where=where,
-                hint="remove the mark, or what depends on the size; argand.maybe_mark_dynamic lets the size be fixed",
+                hint="remove the mark, or what depends on the size; "
+                "argand.maybe_mark_dynamic lets the size be fixed",
             )
         self.pinned[name] = reason, where
         place = next(p for p in self.places.values() if p.name == name)
@@ -204,16 +182,6 @@ def note(name: str, real: float, reason: str, where: Location | None) -> str:
     return f"{name} is fixed at {real}: {reason}" + (f" [{where}]" if where else "")
 
 
-def _is_state(source: Source) -> bool:
-    """Whether a tensor is a parameter or buffer of a module."""
-    base: Any = source
-    while isinstance(base, Item | DictAttr):
-        if isinstance(base, DictAttr) and base.name in _STATE:
-            return True
-        base = base.base
-    return False
-
-
 def _solve(difference: Expr, symbol: Symbol) -> Expr | None:
     """What a symbol must be for the difference to be zero, where it stands alone in it."""
     factor = dict(difference.terms).get((symbol,), 0)
@@ -221,41 +189,3 @@ def _solve(difference: Expr, symbol: Symbol) -> Expr | None:
     if not factor or symbol in rest.symbols or any(times % factor for _, times in rest.terms):
         return None
     return Expr({product: -times // factor for product, times in rest.terms})
-
-
-def marks_of(tensor: torch.Tensor, dims: int | Iterable[int] | None) -> list[int]:
-    """The dimensions a user named, checked."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"sizes of tensors can be marked, got {type(tensor).__name__}")
-    named = range(tensor.dim()) if dims is None else [dims] if isinstance(dims, int) else [*dims]
-    for dim in named:
-        if not -tensor.dim() <= dim < tensor.dim():
-            raise IndexError(f"dimension {dim} of a tensor with {tensor.dim()} dimensions")
-    return [dim % tensor.dim() for dim in named]
-
-
-def _mark(tensor: torch.Tensor, dims: int | Iterable[int] | None, mark: SizeMark) -> None:
-    found = {**getattr(tensor, SIZE_MARKS, {}), **dict.fromkeys(marks_of(tensor, dims), mark)}
-    setattr(tensor, SIZE_MARKS, found)
-
-
-def mark_dynamic(
-    tensor: torch.Tensor, dim: int | Iterable[int], min: int | None = None, max: int | None = None
-) -> None:
-    """Compile for any size of these dimensions; an error if the program fixes one.
-
-    Sizes below ``min`` are compiled on their own. It is 2 unless given, or the size here if that is 0 or 1.
-    """
-    if max is not None and max < (min or 2):
-        raise ValueError(f"no size lies between {min or 2} and {max}")
-    _mark(tensor, dim, SizeMark("dynamic", min, max))
-
-
-def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:
-    """Compile for any size of these dimensions unless the program fixes one."""
-    _mark(tensor, dim, SizeMark("maybe"))
-
-
-def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
-    """Compile for each size of these dimensions (all: None) on its own."""
-    _mark(tensor, dim, SizeMark("static"))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from argand.support.symbols import Expr, SizeInt, Symbol, compare, largest, smallest
+from argand.sizes.expressions import Expr, SizeInt, Symbol, largest, smallest
+from argand.sizes.facts import compare
 
 A, B = Symbol("a", 2, 6), Symbol("b", 1, 5)
 SAMPLES = [{A: a, B: b} for a, b in itertools.product(range(2, 7), range(1, 6))]

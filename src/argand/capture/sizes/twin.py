@@ -1,8 +1,8 @@
-"""capture.twin: a graph with open sizes is run again on fakes of other sizes.
+"""capture.sizes.twin: a graph with open sizes is run again on fakes of other sizes.
 
-In: a recorded graph whose fakes have samples for sizes, and the table that explains their shapes. Raises `Specialise`
-when a shape is not what its expression says, so that an integer that only looked like a size, and an operator
-without a formula, are found out.
+In: a recorded graph whose fakes have samples for sizes, and the table that explains their shapes.
+Raises `Specialise` when a shape is not what its expression says, so that an integer that only looked
+like a size, and an operator without a formula, are found out.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import torch
 import torch.fx
 from torch.fx.node import map_arg
 
-from argand.capture.sizes import Sizes
+from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import FakeMode
-from argand.ops.sizes import SizeTable, Specialise
+from argand.sizes.expressions import SizeInt
+from argand.sizes.floats import OpenFloat
+from argand.sizes.refusals import Specialise
+from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
-from argand.support.symbols import OpenFloat, SizeInt
 
 
-def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes) -> None:
+def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: FrameSizes) -> None:
     """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
         _check(graph, inputs, sizes, sizes.table.twin())
@@ -31,7 +33,13 @@ def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: S
             _check(graph, inputs, sizes, few, is_small=True)
 
 
-def _check(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes, twin: SizeTable, **how: bool) -> None:
+def _check(
+    graph: torch.fx.Graph,
+    inputs: dict[torch.fx.Node, Any],
+    sizes: FrameSizes,
+    twin: SizeTable,
+    **how: bool,
+) -> None:
     values: dict[torch.fx.Node, Any] = {}
     with FakeMode() as mode:
         for node in graph.nodes:
@@ -53,7 +61,7 @@ def _check(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: Sizes
                 _compare(node, example, values[node], sizes.table, twin, **how)
 
 
-def _input(example: Any, raw: Any, sizes: Sizes, twin: SizeTable) -> Any:
+def _input(example: Any, raw: Any, sizes: FrameSizes, twin: SizeTable) -> Any:
     if isinstance(example, SizeInt):
         return twin.at(example)
     if isinstance(example, OpenFloat):
@@ -61,7 +69,8 @@ def _input(example: Any, raw: Any, sizes: Sizes, twin: SizeTable) -> Any:
     # no sample is the size of the real call: where they are equal, the size is not open
     rows = (example.shape, raw.shape), (example.stride(), raw.stride())
     shape, strides = (
-        [n if n == real else twin.at(sizes.table.express(n)) for n, real in zip(*row, strict=True)] for row in rows
+        [n if n == real else twin.at(sizes.table.express(n)) for n, real in zip(*row, strict=True)]
+        for row in rows
     )
     made = sizes.allocate(shape, strides, example.dtype)
     if not example.requires_grad:
@@ -70,22 +79,34 @@ def _input(example: Any, raw: Any, sizes: Sizes, twin: SizeTable) -> Any:
     return made if example.is_leaf else made.view_as(made)
 
 
-def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: Sizes) -> Any:
+def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: FrameSizes) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     try:
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         return node.target(*args, **kwargs)
     except Exception as error:
-        raise Specialise(sizes.table.samples, f"{node.target} fails for other sizes: {error}", _line(node)) from None
+        raise Specialise(
+            sizes.table.samples, f"{node.target} fails for other sizes: {error}", _line(node)
+        ) from None
 
 
 def _compare(
-    node: torch.fx.Node, was: Any, now: Any, table: SizeTable, twin: SizeTable, is_small: bool = False
+    node: torch.fx.Node,
+    was: Any,
+    now: Any,
+    table: SizeTable,
+    twin: SizeTable,
+    is_small: bool = False,
 ) -> None:
     if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
-        wanted = [twin.at(table.express(n)) for n in (*was.shape, *(() if is_small else was.stride()))]
-        if len(was.shape) == len(now.shape) and wanted == [*now.shape, *(() if is_small else now.stride())]:
+        wanted = [
+            twin.at(table.express(n)) for n in (*was.shape, *(() if is_small else was.stride()))
+        ]
+        if len(was.shape) == len(now.shape) and wanted == [
+            *now.shape,
+            *(() if is_small else now.stride()),
+        ]:
             return
         found = [*map(table.express, was.shape)]
         names = ", ".join(f"{symbol} = {n}" for symbol, n in twin.samples.items())

@@ -1,106 +1,25 @@
-"""ops.sizes: which symbolic size an integer in a fake's shape stands for (decision 0010).
+"""sizes.table: which symbolic size an integer in a fake's shape stands for.
 
-Fakes have integer sizes. A dynamic dimension has a prime as its size in every fake, so that an integer met
-in a shape, a stride or an aten argument can be looked up: a known value, or a product of known values and
-a constant. In: symbols with their real sizes. Out: expressions of integers, and the facts relied upon.
+Fakes have integer sizes. An open dimension has a prime as its size in every fake, so that an integer
+met in a shape, a stride or an aten argument can be looked up: a known value, or a product of known
+values and a constant. In: symbols with their real sizes. Out: expressions of integers, and the facts
+relied upon.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
-from typing_extensions import override
-
+from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.sizes.facts import HOLDS, OPPOSITE, Fact, compare, surplus
+from argand.sizes.refusals import Specialise, Unfit
+from argand.sizes.samples import find_sample
 from argand.support.errors import Location
-from argand.support.symbols import Expr, SizeInt, Symbol, compare
-
-# Small, so that fakes with four symbolic dimensions still fit the address space the system grants;
-# not near the sizes programs have. Then smaller ones and larger ones, for sizes with bounds.
-_FIRST: Final = 101
-_HOLDS: Final = {
-    "==": int.__eq__,
-    "!=": int.__ne__,
-    "<": int.__lt__,
-    "<=": int.__le__,
-    ">": int.__gt__,
-    ">=": int.__ge__,
-}
 
 _SMALL: Final = 10  # numbers up to it are never taken for sizes
-_FEW: Final = 22  # sizes that cannot be larger have small samples too
 _LARGE: Final = 1 << 48  # nor are those above it: 2 ** 63 - 1 has small prime factors
 _INT_MIN: Final = -(1 << 63)
-_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-_TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
-
-
-def _primes(low: int, high: int) -> list[int]:
-    return [n for n in range(low, high) if all(n % k for k in range(2, int(n**0.5) + 1))]
-
-
-@functools.cache
-def _candidates() -> tuple[int, ...]:
-    # The first ones at uneven distances: with 101, 103 and then 107, 109 no twin would tell a - 2 from b.
-    first = (101, 113, 137, 109, 163, 127, 191, 149)
-    return (*first, *_primes(_FIRST, 400), *reversed(_primes(11, _FIRST)), *_primes(400, 5000))
-
-
-class Specialise(BaseException):
-    """These symbols cannot stay open: compile again with their sizes fixed. Raised by any stage.
-
-    No ``Exception``: whoever falls back on an error must not swallow it.
-    """
-
-    def __init__(self, symbols: Iterable[Symbol], reason: str, where: Location | None = None) -> None:
-        self.symbols, self.reason, self.where = frozenset(symbols), reason, where
-        super().__init__(f"{', '.join(sorted(s.name for s in self.symbols))}: {reason}")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """``left <operator> right``: true for the sizes of this call, and relied upon."""
-
-    operator: str
-    left: Expr
-    right: Expr
-    where: Location | None = field(default=None, compare=False)
-
-    @property
-    def symbols(self) -> frozenset[Symbol]:
-        """The symbols it is about."""
-        return self.left.symbols | self.right.symbols
-
-    def holds(self, values: Mapping[Symbol, int]) -> bool:
-        """Whether it is true for these sizes."""
-        try:
-            sides = self.left.evaluate(values), self.right.evaluate(values)
-        except ZeroDivisionError:
-            return False
-        return bool(_HOLDS[self.operator](*sides))
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.left} {self.operator} {self.right}"
-
-
-def _room(operator: str, left: Expr, right: Expr) -> Expr:
-    """What is at least 0 where the comparison holds."""
-    wide = right - left if operator in ("<", "<=") else left - right
-    return wide - 1 if operator in ("<", ">") else wide
-
-
-class Unfit(Specialise):
-    """A fact holds for the real sizes and not for the samples: choose other samples."""
-
-    def __init__(self, fact: Fact, wish: bool = False) -> None:
-        super().__init__(fact.symbols, f"needs {fact}", fact.where)
-        self.fact = fact
-        self.wish = wish  # only the samples should satisfy it, so that no two things look alike
 
 
 @final
@@ -119,11 +38,12 @@ class SizeTable:
         self.facts: list[Fact] = []  # relied upon by the graph
         self.constants: set[int] = set()  # integers that only look like sizes
         self.ambiguous: set[int] = set()  # integers that two different sizes are
-        self.unbacked: set[Symbol] = set()  # sizes that depend on data: nothing of them is known before the graph runs
+        self.unbacked: set[Symbol] = set()  # they depend on data: unknown before the graph runs
         self.assumed: list[Fact] = []  # what is so for them, or checked when the graph runs
         self.place = place  # the user's line, while one is traced
         self._wanted = tuple(facts)  # samples have to satisfy them too
-        self._wishes = None if wishes is None else tuple(wishes)  # and these where possible; None: none are raised
+        # And these where possible; None: none are raised.
+        self._wishes = None if wishes is None else tuple(wishes)
         self._fixed: set[int] = set()  # sizes of inputs that are not open
         self._avoid = frozenset(abs(n) for n in avoid if abs(n) > 10)
         # sample == prime * times: sizes that must be divisible have more than a prime
@@ -137,7 +57,9 @@ class SizeTable:
         made = Symbol(name, minimum, maximum)
         about = [fact for fact in self._wanted if made in fact.symbols]
         wishes = [fact for fact in self._wishes or () if made in fact.symbols]
-        found = (self._sample(made, real, about + wishes) if wishes else None) or self._sample(made, real, about)
+        found = self._sample(made, real, about + wishes) if wishes else None
+        if found is None:
+            found = self._sample(made, real, about)
         if found is None:
             raise Specialise([made], "no sample fits " + str(about[-1] if about else made))
         prime, times = found
@@ -145,6 +67,12 @@ class SizeTable:
         self.samples[made], self.reals[made] = prime * times, real
         self._least = min(self._least or prime, prime)
         return SizeInt(prime * times, Expr.of(made))
+
+    def _sample(self, symbol: Symbol, real: int, about: list[Fact]) -> tuple[int, int] | None:
+        taken = {prime for prime, _ in self._primes.values()}
+        known = {real, *self._known}
+        divided = (*self._avoid, *self._fixed)
+        return find_sample(symbol, about, self.samples, taken, known, divided)
 
     def depends_on_data(self, limit: int | None) -> SizeInt:
         """A new symbol for a size between 0 and a limit (None: none; negative: for any integer)."""
@@ -176,38 +104,15 @@ class SizeTable:
         if operator in ("==", "!="):
             apart = self.proven("<", left, right) or self.proven(">", left, right)
             return operator == "!=" if apart else None
-        rooms = [
-            _room(fact.operator, fact.left, fact.right) for fact in self.assumed if fact.operator not in ("==", "!=")
+        known = [
+            surplus(fact.operator, fact.left, fact.right)
+            for fact in self.assumed
+            if fact.operator not in ("==", "!=")
         ]
-        for name in (operator, _OPPOSITE[operator]):
-            goal = _room(name, Expr.of(left), Expr.of(right))
-            if any((goal - room).bounds()[0] >= 0 for room in rooms):
+        for name in (operator, OPPOSITE[operator]):
+            goal = surplus(name, Expr.of(left), Expr.of(right))
+            if any((goal - more).bounds()[0] >= 0 for more in known):
                 return name == operator
-        return None
-
-    def _range(self, symbol: Symbol, about: list[Fact]) -> tuple[float, float]:
-        """Between which integers the facts about a symbol that are as simple as that leave it."""
-        low, high = symbol.minimum, math.inf if symbol.maximum is None else symbol.maximum
-        for fact in about:
-            if fact.left == Expr.of(symbol) and fact.right.symbols <= self.samples.keys():
-                limit = fact.right.evaluate(self.samples)
-                low = max(low, limit) if fact.operator in (">", ">=") else low
-                high = min(high, limit) if fact.operator in ("<", "<=") else high
-        return low, high
-
-    def _sample(self, symbol: Symbol, real: int, about: list[Fact]) -> tuple[int, int] | None:
-        taken = {prime for prime, _ in self._primes.values()}
-        low, high = self._range(symbol, about)
-        for times in _TIMES if about else (1,):
-            for prime in _candidates() if high > _FEW else (*_candidates(), 7, 5, 3, 2):
-                n = prime * times
-                if not low <= n <= high or prime in taken or n == real or n in self._known:
-                    continue
-                if any(other % prime == 0 for other in (*self._avoid, *self._fixed)):
-                    continue
-                values = {**self.samples, symbol: n}
-                if all(fact.holds(values) for fact in about if fact.symbols <= values.keys()):
-                    return prime, times
         return None
 
     def size(self, value: int | Expr) -> int:
@@ -227,26 +132,29 @@ class SizeTable:
     def learn(self, value: int) -> int:
         """Remember a value that may be met again in a shape. Gives it back."""
         if isinstance(value, SizeInt):
-            number, expr = (int(value), value.expr) if value >= 0 else (-int(value), (-value).expr)
-            plain = len(expr.terms) == 1 and all(type(a) is Symbol for a in expr.terms[0][0])
-            if plain:
-                return value
-            other = self._look_alike(number)
-            if other is not None and other != expr:
-                self._wish(Fact("!=", expr, other))
-                self.ambiguous.add(number)
-            elif number <= _SMALL and self._wishes is not None and self.real(expr) in (0, 1):
-                self.constrain("==", self.size(expr), self.real(expr))  # sizes 0 and 1 are compiled on their own
-            elif number not in self._known:
-                self._values[expr] = number
-                if number > _SMALL:
-                    self._known[number] = expr
-                    self._least = min(self._least, number)
-                    for fixed in self._fixed:
-                        self._tell_apart(fixed, expr, number)
-                elif self.real(expr) > 1:
-                    self._wish(Fact(">", expr, Expr.of(_SMALL)))
+            positive = value if value >= 0 else -value
+            self._learn(int(positive), positive.expr)
         return value
+
+    def _learn(self, number: int, expr: Expr) -> None:
+        if len(expr.terms) == 1 and all(type(a) is Symbol for a in expr.terms[0][0]):
+            return  # products of symbols are found by their primes
+        other = self._look_alike(number)
+        if other is not None and other != expr:
+            self._wish(Fact("!=", expr, other))
+            self.ambiguous.add(number)
+        elif number <= _SMALL and self._wishes is not None and self.real(expr) in (0, 1):
+            # sizes 0 and 1 are compiled on their own
+            self.constrain("==", self.size(expr), self.real(expr))
+        elif number not in self._known:
+            self._values[expr] = number
+            if number > _SMALL:
+                self._known[number] = expr
+                self._least = min(self._least, number)
+                for fixed in self._fixed:
+                    self._tell_apart(fixed, expr, number)
+            elif self.real(expr) > 1:
+                self._wish(Fact(">", expr, Expr.of(_SMALL)))
 
     def _look_alike(self, number: int) -> Expr | None:
         """What a number would be taken for: a known value, or symbols times a constant below all samples."""
@@ -282,7 +190,9 @@ class SizeTable:
         """The integer with its expression, when it is a product of known values and a constant."""
         if number < self._least:
             return -self.express(-number) if -number >= self._least > 0 else number
-        if isinstance(number, SizeInt) or not self._least or number in self.constants or number > _LARGE:
+        if isinstance(number, SizeInt) or not self._least:
+            return number
+        if number in self.constants or number > _LARGE:
             return number
         number = int(number)
         known = self._known.get(number)
@@ -310,11 +220,13 @@ class SizeTable:
         proven = self.proven(operator, left, right)
         if proven is not None:
             return proven
-        truth = bool(_HOLDS[operator](self.real(left), self.real(right)))
-        self.constrain(operator if truth else _OPPOSITE[operator], left, right)
+        truth = bool(HOLDS[operator](self.real(left), self.real(right)))
+        self.constrain(operator if truth else OPPOSITE[operator], left, right)
         return truth
 
-    def constrain(self, operator: str, left: int, right: int, where: Location | None = None) -> None:
+    def constrain(
+        self, operator: str, left: int, right: int, where: Location | None = None
+    ) -> None:
         """Rely on a fact about sizes, which becomes a guard. Raises Unfit when the samples refute it."""
         fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
         if not fact.symbols or fact in self.facts:
@@ -342,14 +254,19 @@ class SizeTable:
         return symbols, [*self._values.items()], [*self.constants], [*self.ambiguous], facts
 
     @classmethod
-    def restored(cls, symbols: Any, values: Any, constants: Any, ambiguous: Any, facts: Any) -> SizeTable:
+    def restored(
+        cls, symbols: Any, values: Any, constants: Any, ambiguous: Any, facts: Any
+    ) -> SizeTable:
         """The table of a state; ValueError for one that would not end when integers are looked up."""
         numbers = [n for row in symbols for n in row[1:]] + [number for _, number in values]
-        if any(type(n) is not int for n in numbers) or any(real < 0 or prime < 2 for _, real, prime, _ in symbols):
+        if any(type(n) is not int for n in numbers):
+            raise ValueError("samples that are no sizes")
+        if any(real < 0 or prime < 2 for _, real, prime, _ in symbols):
             raise ValueError("samples that are no sizes")
         made = cls(facts=[Fact(*row) for row in facts])
         for symbol, real, prime, times in symbols:
-            made.samples[symbol], made.reals[symbol], made._primes[symbol] = prime * times, real, (prime, times)
+            made.samples[symbol], made.reals[symbol] = prime * times, real
+            made._primes[symbol] = prime, times
         for expr, number in values:
             made._values[expr] = number
             if number > _SMALL:
@@ -361,7 +278,10 @@ class SizeTable:
     def small(self, size: int) -> SizeTable | None:
         """All symbols that may be 0 or 1 at this size; None where that cannot be."""
         made = SizeTable()
-        made.samples = {s: n if s.minimum > 1 else max(size, s.minimum) for s, n in self.samples.items()}
+        made.samples = {
+            symbol: sample if symbol.minimum > 1 else max(size, symbol.minimum)
+            for symbol, sample in self.samples.items()
+        }
         possible = all(fact.holds(made.samples) for fact in (*self.facts, *self.assumed))
         return made if possible and made.samples != self.samples else None
 
@@ -372,7 +292,8 @@ class SizeTable:
         differ = [Fact("!=", expr, Expr.of(number)) for expr, number in self._values.items()]
         # far away, so that quotients which no formula explains differ as well
         far = [Fact(">", Expr.of(symbol), Expr.of(2 * n)) for symbol, n in self.samples.items()]
-        facts, wishes = (*self._wanted, *self.facts, *self.assumed, *differ), (*(self._wishes or ()), *far)
+        facts = (*self._wanted, *self.facts, *self.assumed, *differ)
+        wishes = (*(self._wishes or ()), *far)
         made = SizeTable((*self._avoid, *primes), facts, self.place, wishes)
         for symbol, real in self.reals.items():
             made.symbol(symbol.name, real, symbol.minimum, symbol.maximum)

@@ -1,9 +1,9 @@
-"""support.symbols: integers that are not known yet (decision 0010).
+"""sizes.expressions: integers that are not known yet, and what can be computed of them.
 
-``Expr`` is an integer polynomial over atoms: symbols, and floor divisions, remainders, minima and maxima
-of expressions. It is immutable, hashable and canonical: sums and products of the same things are equal
-however they were written. ``SizeInt`` is an ``int`` (its value: a sample) that carries an expression.
-In: ints and expressions. Out: expressions, their values, bounds, and what can be proven of them.
+``Expr`` is an integer polynomial over atoms: symbols, and floor divisions, remainders, minima and
+maxima of expressions. It is immutable, hashable and canonical: sums and products of the same things
+are equal however they were written. ``SizeInt`` is an ``int`` (its value: a sample) that carries an
+expression. In: ints and expressions. Out: expressions, their values and their bounds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ class Apply:
 
 Atom = Symbol | Apply
 Monomial = tuple[Atom, ...]  # sorted by text, repeated for powers; empty: one
-_FOLD: Final[dict[str, Callable[[int, int], int]]] = {"//": int.__floordiv__, "%": int.__mod__, "min": min, "max": max}
+_FOLD: Final[dict[str, Callable[[int, int], int]]] = {
+    "//": int.__floordiv__,
+    "%": int.__mod__,
+    "min": min,
+    "max": max,
+}
 
 
 @final
@@ -140,11 +145,11 @@ class Expr:
 
     def smaller(self, other: int | Expr) -> Expr:
         """The minimum of both."""
-        return _extreme("min", "<=", self, Expr.of(other))
+        return _extreme("min", self, Expr.of(other))
 
     def larger(self, other: int | Expr) -> Expr:
         """The maximum of both."""
-        return _extreme("max", ">=", self, Expr.of(other))
+        return _extreme("max", self, Expr.of(other))
 
     def evaluate(self, values: Mapping[Symbol, int]) -> int:
         """The integer it is when symbols have these values."""
@@ -176,7 +181,11 @@ class Expr:
 
     def replace(self, values: Mapping[Symbol, Expr]) -> Expr:
         """The same with expressions in the place of symbols."""
-        return Expr.of(self.build(lambda symbol: values.get(symbol, Expr.of(symbol)), apply))
+
+        def leaf(symbol: Symbol) -> Expr:
+            return values.get(symbol, Expr.of(symbol))
+
+        return Expr.of(self.build(leaf, apply))
 
     def bounds(self) -> tuple[float, float]:
         """Between which integers it lies, by the bounds of its symbols; infinite where unknown."""
@@ -186,7 +195,8 @@ class Expr:
     def __str__(self) -> str:
         text = ""
         for product, factor in self.terms:
-            sign = ("-" if factor < 0 else "") if not text else (" - " if factor < 0 else " + ")
+            minus, plus = (" - ", " + ") if text else ("-", "")
+            sign = minus if factor < 0 else plus
             parts = [str(abs(factor))] if abs(factor) != 1 or not product else []
             text += sign + "*".join(parts + [str(atom) for atom in product])
         return text or "0"
@@ -200,8 +210,12 @@ def apply(name: str, left: int | Expr, right: int | Expr) -> Expr:
 
 
 _APPLY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
-    **{"+": Expr.__add__, "*": Expr.__mul__, "//": Expr.__floordiv__, "%": Expr.__mod__},
-    **{"min": Expr.smaller, "max": Expr.larger},
+    "+": Expr.__add__,
+    "*": Expr.__mul__,
+    "//": Expr.__floordiv__,
+    "%": Expr.__mod__,
+    "min": Expr.smaller,
+    "max": Expr.larger,
 }
 
 
@@ -223,13 +237,16 @@ def _apply(name: str, left: Expr, right: Expr) -> Expr:
     return Expr.of(Apply(name, left, right))
 
 
-def _extreme(name: str, wins: str, left: Expr, right: Expr) -> Expr:
-    if compare(wins, left, right):
+def _extreme(name: str, left: Expr, right: Expr) -> Expr:
+    ahead = right - left if name == "min" else left - right  # not negative where left wins
+    low, high = ahead.bounds()
+    if low >= 0:
         return left
-    return right if compare(wins, right, left) else _apply(name, *sorted((left, right), key=str))
+    return right if high <= 0 else _apply(name, *sorted((left, right), key=str))
 
 
-_remembered: Final = functools.lru_cache(maxsize=1 << 12)  # a graph asks the same few things again and again
+# A graph asks the same few things again and again.
+_remembered: Final = functools.lru_cache(maxsize=1 << 12)
 
 
 @_remembered
@@ -310,7 +327,9 @@ def _lowest(expr: Expr, depth: int = 6) -> float:
             return max(low, opened if math.isinf(opened) else -(-opened // divisor))
         if atom.name in {"min", "max"}:
             lows = [_lowest(rest + side * factor, depth - 1) for side in (atom.left, atom.right)]
-            return max(low, (min if (atom.name == "min") == (factor > 0) else max)(lows))
+            # a negative factor turns a minimum into a maximum
+            opened = min(lows) if (atom.name == "min") == (factor > 0) else max(lows)
+            return max(low, opened)
     if math.isinf(low) and len(expr.terms) > 1:
         # With each symbol counted from its minimum, products no longer hide what cancels.
         moved = {symbol: _from_minimum(symbol) for symbol in expr.symbols}
@@ -359,30 +378,9 @@ def _atom_bounds(atom: Atom) -> tuple[float, float]:
 def _floor(a: float, b: float) -> float:
     if math.isinf(a):
         return a
-    return (0 if a >= 0 else -1) if math.isinf(b) else a // b
-
-
-def divides(divisor: int | Expr, number: int | Expr) -> bool:
-    """Whether a number is a multiple of a divisor for all values."""
-    return not (Expr.of(number) % divisor).terms
-
-
-def compare(operator: str, left: int | Expr, right: int | Expr) -> bool | None:
-    """Whether ``left <operator> right`` holds for all, or for no values; None: for some, or unknown."""
-    difference = Expr.of(left) - right
-    match operator:
-        case "==" | "!=":
-            equal = True if not difference.terms else None
-            if equal is None:
-                low, high = difference.bounds()
-                equal = False if low > 0 or high < 0 else (True if low == high == 0 else None)
-            return equal if operator == "==" or equal is None else not equal
-        case "<" | ">=":
-            low, high = difference.bounds()
-            less = True if high < 0 else (False if low >= 0 else None)
-            return less if operator == "<" or less is None else not less
-        case _:
-            return compare("<" if operator == ">" else ">=", right, left)
+    if math.isinf(b):
+        return 0 if a >= 0 else -1
+    return a // b
 
 
 def _method(operation: Callable[[Any, Any], Any]) -> Any:
@@ -394,6 +392,15 @@ def _method(operation: Callable[[Any, Any], Any]) -> Any:
         return self.carry(operation(int(self), int(other)), operation(self.expr, Expr.of(other)))
 
     return method
+
+
+def _reflected(operation: Callable[[Any, Any], Any]) -> Any:
+    """The method for the right-hand side of an operation."""
+
+    def swapped(left: Any, right: Any) -> Any:
+        return operation(right, left)
+
+    return _method(swapped)
 
 
 class SizeInt(int):
@@ -419,11 +426,11 @@ class SizeInt(int):
     __add__ = __radd__ = _method(operator.add)
     __mul__ = __rmul__ = _method(operator.mul)
     __sub__ = _method(operator.sub)
-    __rsub__ = _method(lambda a, b: b - a)
+    __rsub__ = _reflected(operator.sub)
     __floordiv__ = _method(operator.floordiv)
-    __rfloordiv__ = _method(lambda a, b: b // a)
+    __rfloordiv__ = _reflected(operator.floordiv)
     __mod__ = _method(operator.mod)
-    __rmod__ = _method(lambda a, b: b % a)
+    __rmod__ = _reflected(operator.mod)
 
     @override
     def __divmod__(self, other: int) -> Any:
@@ -452,19 +459,6 @@ class SizeInt(int):
         return str(self.expr)
 
     __str__ = __repr__
-
-
-@final
-class OpenFloat(float):
-    """A float that is an input of a graph, made of these symbols; its value is but a sample."""
-
-    symbols: frozenset[Symbol]
-
-    def __new__(cls, value: float, symbols: frozenset[Symbol]) -> OpenFloat:
-        """A value with its symbols."""
-        made = super().__new__(cls, value)
-        made.symbols = symbols
-        return made
 
 
 def smallest(*values: int) -> int:

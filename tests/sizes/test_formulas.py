@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from argand.ops.fakes import FakeMode
-from argand.ops.sizes import SizeTable, Unfit
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
+from argand.sizes.refusals import Unfit
+from argand.sizes.table import SizeTable
 
 Program = Callable[[torch.Tensor], Any]
 PROGRAMS: dict[str, Program] = {

@@ -1,8 +1,8 @@
-"""ops.size_formulas: sizes of results that are no products of sizes of inputs.
+"""sizes.formulas: sizes of results that are no products of sizes of inputs.
 
-In: an op and its arguments on fakes, with the table of symbols. The table learns the sizes of the result, and the
-facts a case distinction relied upon (that a slice ends inside). An op without a row only has sizes that
-are products, or its symbols are found out by the second trace and fixed.
+In: an op and its arguments on fakes, with the table of symbols. The table learns the sizes of the
+result, and the facts a case distinction relied upon (that a slice ends inside). An op without a row
+only has sizes that are products, or its symbols are found out by the second trace and fixed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from argand.ops.sizes import SizeTable
-from argand.support.symbols import Expr
+from argand.sizes.expressions import Expr
+from argand.sizes.table import SizeTable
 
 Named = dict[str, Any]  # arguments by name, their integers expressed
 _LARGE: Final = 1 << 62  # the end of a slice without one
@@ -32,7 +32,8 @@ def explain_sizes(table: SizeTable, func: Any, args: Sequence[Any], kwargs: Name
 @cache
 def _signature(func: Any) -> tuple[tuple[str, ...], Named]:
     rows = func._schema.arguments
-    return tuple(a.name for a in rows), {a.name: a.default_value for a in rows if a.has_default_value()}
+    defaults = {row.name: row.default_value for row in rows if row.has_default_value()}
+    return tuple(row.name for row in rows), defaults
 
 
 def _shape(table: SizeTable, tensor: torch.Tensor) -> list[int]:
@@ -50,7 +51,9 @@ def _slice(table: SizeTable, named: Named) -> None:
     learn_slice(table, size, named["start"], named["end"], named["step"])
 
 
-def learn_slice(table: SizeTable, size: int, first: int | None, last: int | None, step: int) -> None:
+def learn_slice(
+    table: SizeTable, size: int, first: int | None, last: int | None, step: int
+) -> None:
     """The size of ``[first:last:step]``, with the facts on which side of the ends they lie."""
     ends = []
     for value, default in ((first, 0), (last, size)):
@@ -69,7 +72,7 @@ def learn_slice(table: SizeTable, size: int, first: int | None, last: int | None
 
 def _select(table: SizeTable, named: Named) -> None:
     size, index = _shape(table, named["self"])[named["dim"]], named["index"]
-    table.decide("<", *((index, size) if index >= 0 else (-index - 1, size)))
+    table.decide("<", index if index >= 0 else -index - 1, size)
 
 
 def _split(table: SizeTable, named: Named) -> None:
@@ -170,6 +173,8 @@ def _real_fft(table: SizeTable, named: Named) -> None:
 
 
 Formula = Callable[[SizeTable, Named], None]
+_PADDED: Final = ("reflection", "replication")
+_SCALED: Final = ("upsample_nearest", "_upsample_nearest_exact")
 FORMULAS: Final[dict[str, Formula]] = {
     "slice": _slice,
     "select": _select,
@@ -181,10 +186,16 @@ FORMULAS: Final[dict[str, Formula]] = {
     "convolution": _convolution,
     "im2col": _im2col,
     "_fft_r2c": _real_fft,
-    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _pool),
-    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), _pool),
+    "avg_pool1d": _pool,
+    "avg_pool2d": _pool,
+    "avg_pool3d": _pool,
+    "max_pool2d_with_indices": _pool,
+    "max_pool3d_with_indices": _pool,
     "constant_pad_nd": _pad,
-    **{f"{kind}_pad{n}d": _pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
-    **{f"upsample_{kind}": _upsample for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")},
-    **{f"{kind}{n}d": _upsample for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)},
+    **{f"{kind}_pad{n}d": _pad for kind in _PADDED for n in (1, 2, 3)},
+    "upsample_linear1d": _upsample,
+    "upsample_bilinear2d": _upsample,
+    "upsample_trilinear3d": _upsample,
+    "upsample_bicubic2d": _upsample,
+    **{f"{kind}{n}d": _upsample for kind in _SCALED for n in (1, 2, 3)},
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from argand.ops.sizes import SizeTable, Specialise, Unfit
-from argand.support.symbols import SizeInt
+from argand.sizes.expressions import SizeInt
+from argand.sizes.refusals import Specialise, Unfit
+from argand.sizes.table import SizeTable
 
 
 def test_products_of_symbols_are_found() -> None:

@@ -1,4 +1,4 @@
-"""ops.unbacked: ops whose results have sizes that depend on data.
+"""ops.data_dependent: ops whose results have sizes that depend on data.
 
 In: such an op on fakes, and `made`, which gives a new size between 0 and a limit. Out: its results as fakes of
 that size. Only `capture` under `fullgraph` has such sizes; everywhere else these ops are DataDependent.

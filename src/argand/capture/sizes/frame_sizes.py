@@ -1,0 +1,248 @@
+"""capture.sizes.frame_sizes: the open sizes of one attempt to trace a frame.
+
+In: reads of shapes and integers that a `Plan` leaves open. Out: fakes with samples for sizes, `Size`
+values of what the program reads of them, and the guards of everything that was relied upon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final
+
+import torch
+
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.places import open_dimensions, source_of
+from argand.capture.sizes.relations import relation
+from argand.capture.sizes.values import Shape, Size
+from argand.ops.fakes import FakeMode
+from argand.ops.layout import new
+from argand.runtime.guards import Guard, GuardKind, Source, derived_strides, inner_first
+from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
+from argand.sizes.facts import Fact
+from argand.sizes.formulas import learn_slice
+from argand.sizes.plan import Place, Plan, note
+from argand.sizes.refusals import Specialise
+from argand.sizes.table import SizeTable
+from argand.support import events
+from argand.support.errors import Location
+
+
+@final
+class FrameSizes:
+    """The open sizes of one attempt to trace a frame."""
+
+    def __init__(self, plan: Plan, place: Callable[[], Location | None]) -> None:
+        self.plan, self.place = plan, place
+        self.table = SizeTable((), plan.facts, place, plan.wishes)
+        self.active = False
+        self.sources: dict[Symbol, Source] = {}
+        self.guards: list[Guard] = []
+        self.mode: FakeMode | None = None
+        self.reads_data = False  # sizes may depend on data: under `fullgraph`
+        self.fresh: list[
+            Symbol
+        ] = []  # symbols of sizes that depend on data, not seen by the recorder yet
+        self._opened: dict[str, int] = {}
+
+    # -- places ----------------------------------------------------------------------------------
+
+    def open(self, place: Place) -> int:
+        """The size at a place as an int of the fakes; plain when it is fixed."""
+        found = self._opened.get(place.name)
+        if found is None:
+            found = self._opened[place.name] = self._open(place)
+        return found
+
+    def _open(self, place: Place) -> int:
+        plan, source = self.plan, source_of(place)
+        symbol = plan.symbol(place)
+        given = plan.given.get(place.name)
+        if given is not None and place.name not in plan.pinned:
+            for other in given[0].symbols - self.sources.keys():
+                self.open(plan.places[other])
+            size = self.table.size(given[0])
+            if self.table.real(given[0]) == place.real and type(size) is not int:
+                self.sources[symbol] = source
+                self._guard(Fact("==", Expr.of(symbol), given[0], given[1]))
+                return size
+        if place.name in plan.pinned or given is not None:
+            reason = plan.pinned.get(place.name, ("", given[1] if given else None))
+            self.guards.append(Guard(GuardKind.EQUALS, source, place.real, reason[1]))
+            return place.real
+        self._activate()
+        self.sources[symbol] = source
+        self._guard(Fact(">=", Expr.of(symbol), Expr.of(symbol.minimum)))
+        if symbol.maximum is not None:
+            self._guard(Fact("<=", Expr.of(symbol), Expr.of(symbol.maximum)))
+        return self.table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
+
+    def open_float(self, place: Place) -> Float:
+        """The float at a place."""
+        self._activate()
+        symbols = frozenset([self.plan.symbol(place)])
+        made = Float(place.source, place.real, symbols, self.guards, self.place)
+        made.guard_range()
+        return made
+
+    def _guard(self, fact: Fact) -> None:
+        self.guards.append(relation(fact, self.sources))
+
+    def _activate(self) -> None:
+        self.active = True
+        if self.mode is not None:
+            self.mode.sizes = self.table
+
+    def depends_on_data(self, limit: int | None) -> int:
+        """A size of a result that nobody knows before the graph runs."""
+        self._activate()
+        size = self.table.depends_on_data(limit)
+        self.fresh += size.expr.symbols
+        return size
+
+    def fake(self, source: Source, raw: torch.Tensor) -> tuple[torch.Tensor, frozenset[int]] | None:
+        """A fake of a tensor with open dimensions, and which these are; None: there are none."""
+        wanted = open_dimensions(self.plan, source, raw)
+        if not wanted:
+            return None
+        shape = list(raw.shape)
+        for dim, place in wanted:
+            shape[dim] = self.open(place)
+        if all(type(n) is int for n in shape):
+            pinned = frozenset(dim for dim, place in wanted if place.name in self.plan.pinned)
+            fake = torch.empty_strided(raw.shape, raw.stride(), dtype=raw.dtype)
+            return fake, pinned
+        inner, strides = derived_strides(raw), list(raw.stride())
+        for i in inner_first(raw):
+            j = inner[i]
+            if j is not None:
+                strides[i] = strides[j] * (shape[j] or 1)
+        fake = self.allocate(shape, strides, raw.dtype)
+        return fake, frozenset(dim for dim, _ in wanted)
+
+    def allocate(
+        self, shape: Iterable[int], strides: Iterable[int], dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A fake; sizes that make it too large for the address space are fixed."""
+        sizes, steps = [int(n) for n in shape], [int(n) for n in strides]
+        try:
+            return new(sizes, steps, dtype=dtype)
+        except RuntimeError:
+            reason = f"a tensor of sizes {sizes} is too large"
+            raise Specialise(self.table.samples, reason) from None
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Any:
+        """What the program sees of an expression."""
+        known = expr.constant
+        return Size(expr, self) if known is None else known
+
+    def wrap(self, value: Any) -> Any:
+        """What the program sees of integers read from fakes."""
+        if type(value) is int or isinstance(value, SizeInt):
+            found = self.table.express(value)
+            return self.value(found.expr) if isinstance(found, SizeInt) else found
+        if isinstance(value, tuple | list) and type(value) in (torch.Size, tuple, list):
+            items = [self.wrap(item) for item in value]
+            if any(type(item) is Size for item in items):
+                return Shape(items) if type(value) is torch.Size else type(value)(items)
+        return value
+
+    def lower(self, value: Any) -> Any:
+        """Arguments as torch takes them on fakes."""
+        kind = type(value)
+        if kind is Size:
+            return int(self.table.learn(self.table.size(value.expr)))
+        if kind is Float:
+            return value.real
+        if kind is Shape:
+            return torch.Size([self.lower(item) for item in value])
+        if kind is tuple or kind is list:
+            return kind([self.lower(item) for item in value])
+        if kind is dict:
+            return {key: self.lower(item) for key, item in value.items()}
+        if kind is slice:
+            return slice(*map(self.lower, (value.start, value.stop, value.step)))
+        return value
+
+    def slice(self, tensor: torch.Tensor, index: Any) -> None:
+        """Learn from an index where slices end: torch drops those that take everything."""
+        items = list(index) if isinstance(index, tuple) else [index]
+        taken = [_dimensions_taken(item) for item in items]
+        dim = 0
+        for item, count in zip(items, taken, strict=True):
+            if isinstance(item, slice):
+                size = self.table.express(tensor.shape[dim])
+                first, last = map(self.table.expressed, (item.start, item.stop))
+                step = 1 if item.step is None else item.step
+                learn_slice(self.table, size, first, last, step)
+            dim += tensor.dim() - sum(taken) if item is ... else count
+
+    def decide(self, symbol: str, left: Any, right: Any) -> bool:
+        """A comparison: true or false by the real sizes, which becomes a guard."""
+        return self.table.decide(symbol, self._number(left), self._number(right))
+
+    def _number(self, value: Any) -> int:
+        return self.table.size(value.expr) if type(value) is Size else int(value)
+
+    def fix(self, expr: Expr, what: str) -> int:
+        """The number itself is needed: a guard holds that of a quotient.
+
+        For anything else the frame is traced again with the size of this call.
+        """
+        if any(isinstance(atom, Apply) for product, _ in expr.terms for atom in product):
+            self.table.decide("==", self.table.size(expr), self.table.real(expr))
+            return self.table.real(expr)
+        raise Specialise(expr.symbols, f"{expr} is needed as a number ({what})", self.place())
+
+    def fix_all(self, tensors: Iterable[torch.Tensor], what: str) -> None:
+        """An answer about several tensors depends on all their sizes."""
+        found = [self.table.express(n) for tensor in tensors for n in tensor.shape]
+        symbols = {s for n in found if isinstance(n, SizeInt) for s in n.expr.symbols}
+        if symbols:
+            raise Specialise(symbols, f"{what} compares sizes", self.place())
+
+    # -- guards and notes ------------------------------------------------------------------------
+
+    def notes(self) -> tuple[str, ...]:
+        """For people: the symbols with their places, and the places that did not stay open."""
+        plan, table = self.plan, self.table
+        lines = [
+            f"{symbol} = {self.sources[symbol]}, now {real}"
+            for symbol, real in table.reals.items()
+            if symbol in self.sources
+        ]
+        for symbol, place in plan.places.items():
+            if type(place.real) is float and place.name not in plan.pinned:
+                lines.append(f"{symbol} = {place.name}, now {place.real}")
+            if place.name in plan.pinned:
+                lines.append(note(place.name, place.real, *plan.pinned[place.name]))
+        if lines:
+            events.artifact("dynamic", lambda: "\n".join(lines))
+        return tuple(lines)
+
+    def all_guards(self) -> list[Guard]:
+        """Guards of the places, and of every fact the compiled code relies on."""
+        backed = self.table.samples.keys() - self.table.unbacked
+        facts = dict.fromkeys((*self.plan.facts, *self.table.facts))
+        relations = [relation(fact, self.sources) for fact in facts if fact.symbols <= backed]
+        return [*self.guards, *relations]
+
+
+def _dimensions_taken(item: Any) -> int:
+    """How many dimensions one item of an index is about."""
+    if isinstance(item, torch.Tensor) and item.dtype is torch.bool:
+        return item.dim()
+    return int(item is not None and item is not ...)
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among arguments or results, those in containers included."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple) and value:
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())

@@ -1,0 +1,56 @@
+"""capture.sizes.places: which dimensions of a tensor are open.
+
+In: a tensor of the outside, where it is found, and the plan of the frame. Out: its open dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
+from argand.sizes.marks import SIZE_MARKS, SizeMark
+from argand.sizes.plan import Place, Plan
+
+_STATE: Final = frozenset({"_parameters", "_buffers"})
+
+
+def open_dimensions(plan: Plan, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
+    """The dimensions of a tensor whose size is not taken for good."""
+    marks: dict[int, SizeMark] | None = getattr(raw, SIZE_MARKS, None)
+    if plan.dynamic is False or (plan.opens_nothing and not marks):
+        return []
+    state = type(raw) is torch.nn.Parameter or _is_state(source)
+    if (state and not marks) or raw.is_conj() or raw.is_neg():
+        return []
+    found = []
+    for dim, real in enumerate(raw.shape):
+        mark = marks.get(dim) if marks else None
+        name = f"{source}.shape[{dim}]"
+        asked = mark is not None and mark.kind == "dynamic"
+        wanted = mark.kind != "static" if mark else plan.dynamic or name in plan.varied
+        low, high = (mark.minimum, mark.maximum) if mark else (None, None)
+        if low is None:
+            low = min(real, 2) if asked else 2
+        if asked and real >= low:
+            plan.required.add(name)
+        if wanted and real >= low and (asked or name not in plan.fixed):
+            found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
+    return found
+
+
+def source_of(place: Place) -> Source:
+    """Where the size of a place is found at each call."""
+    source: Source = place.source
+    return source if place.divisor == 1 else Quotient(source, place.divisor)
+
+
+def _is_state(source: Source) -> bool:
+    """Whether a tensor is a parameter or buffer of a module."""
+    base: Any = source
+    while isinstance(base, Item | DictAttr):
+        if isinstance(base, DictAttr) and base.name in _STATE:
+            return True
+        base = base.base
+    return False

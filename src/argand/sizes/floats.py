@@ -1,0 +1,78 @@
+"""sizes.floats: floats that are inputs of a graph.
+
+A float has no expression: it goes into a graph as it is, where it meets a tensor. Two traces of a
+program get two values near the real one, so that a float which depends on an open one shows.
+In: the float of a call. Out: what stands for it, and which operators may take it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, final
+
+from argand.sizes.expressions import Symbol
+
+# float16 has no numbers above the first, float32 and bfloat16 few above the second.
+LARGEST: Final = (65504.0, 3e38)
+
+
+@final
+class OpenFloat(float):
+    """A float that is an input of a graph, made of these symbols; its value is but a sample."""
+
+    symbols: frozenset[Symbol]
+
+    def __new__(cls, value: float, symbols: frozenset[Symbol]) -> OpenFloat:
+        """A value with its symbols."""
+        made = super().__new__(cls, value)
+        made.symbols = symbols
+        return made
+
+
+def sample_pair(place: int, value: OpenFloat) -> tuple[OpenFloat, OpenFloat]:
+    """What stands for a float in the two traces: near it, and no number that a program has."""
+    near = value if math.isfinite(value) and abs(value) > 1e-300 else 1.0
+    one, two = (2 * place + 1, 2 * place + 2)
+    return (
+        OpenFloat(near * (1 - one * 2**-24), value.symbols),
+        OpenFloat(near * (1 - two * 2**-24), value.symbols),
+    )
+
+
+# The value of a float never decides how these compute.
+TAKE_FLOATS: Final = frozenset(
+    f"aten.{name}"
+    for name in [
+        "add.Tensor",
+        "add.Scalar",
+        "sub.Tensor",
+        "sub.Scalar",
+        "rsub.Scalar",
+        "rsub.Tensor",
+        "mul.Tensor",
+        "mul.Scalar",
+        "div.Tensor",
+        "div.Scalar",
+        "pow.Tensor_Scalar",
+        "pow.Scalar",
+        "clamp.default",
+        "clamp_min.default",
+        "clamp_max.default",
+        "full.default",
+        "full_like.default",
+        "fill.Scalar",
+        "masked_fill.Scalar",
+        "scalar_tensor.default",
+        "where.Scalar",
+        "where.ScalarOther",
+        "where.ScalarSelf",
+        "addcmul.default",
+        "addcdiv.default",
+        "eq.Scalar",
+        "ne.Scalar",
+        "lt.Scalar",
+        "le.Scalar",
+        "gt.Scalar",
+        "ge.Scalar",
+    ]
+)
