@@ -278,7 +278,8 @@ def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any
         return entry.values[name]
     raw = native.attribute(owner, name)
     if is_trusted(tracer.world, raw, owner.__name__) or name.startswith("__"):
-        tracer.world.note(owner.__dict__, name, raw)
+        if owner.__dict__.get(name) is raw:
+            tracer.world.note(owner.__dict__, name, raw)
         return raw
     if name not in owner.__dict__:  # a module-level __getattr__ made it
         tracer.world.volatile = f"{owner.__name__} makes {name} when it is asked for"
@@ -323,8 +324,8 @@ def _super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
     after, target, kind = owner.__thisclass__, owner.__self__, owner.__self_class__
     bases = kind.__mro__
     for base in bases[bases.index(after) + 1 :]:
-        if name in base.__dict__:
-            found = tracer.lookups[base, name] = base.__dict__[name]
+        found = tracer.own_lookups[base, name] = base.__dict__.get(name, MISSING)
+        if found is not MISSING:
             break
     else:
         return native.attribute(owner, name)

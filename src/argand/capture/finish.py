@@ -14,16 +14,15 @@ import torch.fx
 
 from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
-from argand.capture.markers import MISSING
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
+from argand.capture.relied import facts_of, tables_of
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
 from argand.capture.torch_state import STATE, read_state, restore_state
 from argand.capture.tracebacks import pass_through
 from argand.capture.tracer import Tracer
-from argand.capture.world import SENTINEL
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
@@ -62,7 +61,7 @@ class Skipped(NamedTuple):
 def skipped(tracer: Tracer) -> Skipped:
     """The answer for a frame that is to run in Python, with what the trace had read until then."""
     guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
-    return Skipped(guards, _facts(tracer, {}, None))
+    return Skipped(guards, facts_of(tracer, {}, None))
 
 
 def finish(
@@ -111,19 +110,12 @@ def finish(
         head.append(f"{outs.rstrip()} = {call}" if outs else call)
     text = _text(rebuilder, head)
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
-    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
+    tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
+    guards = (tables, Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
-    facts = _facts(tracer, rebuilder.namespace, key)
+    facts = facts_of(tracer, rebuilder.namespace, key)
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
-
-
-def _facts(tracer: Tracer, namespace: dict[str, Any], key: str | None) -> Facts:
-    world = tracer.world
-    absent = (SENTINEL, MISSING)
-    made = {kind for kind, _ in tracer.lookups if id(kind) in world.made}
-    lookups = {row: found for row, found in tracer.lookups.items() if row[0] not in made}
-    return Facts(world.names, lookups, world.inlined, absent, world.volatile, namespace, key)
 
 
 def _text(rebuilder: Rebuilder, head: list[str]) -> str:

@@ -51,7 +51,8 @@ class Tracer:
         self.before: dict[int, tuple[BaseException, Any]] = {}  # exceptions from outside, their tracebacks at the start
         self.passed: list[tuple[BaseException, types.CodeType, int]] = []  # such an exception, a place it was raised at
         self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
-        self.lookups: dict[tuple[type, str], Any] = {}
+        self.lookups: dict[tuple[type, str], Any] = {}  # what classes hold, with their bases
+        self.own_lookups: dict[tuple[type, str], Any] = {}  # what they hold themselves
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
 

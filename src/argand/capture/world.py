@@ -139,6 +139,7 @@ class World:
         # What no guard says because it cannot change while the process lives (see `stored`):
         self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
         self.inlined: dict[int, types.FunctionType] = {}
+        self.questions: list[tuple[type, type, bool]] = []  # is the one a subclass of the other, an abstract one?
         self.volatile = ""  # why another process must not rely on this trace
 
     def hold(self, value: Any) -> None:

@@ -36,6 +36,17 @@ class Program:
     owning: int
     def check(self, view: FrameView, /) -> tuple[Any, ...] | int: ...
 
+class Tables:
+    def __init__(
+        self,
+        dicts: tuple[tuple[dict[str, Any], tuple[tuple[str, int, Any], ...]], ...],
+        classes: tuple[tuple[type, bool, tuple[tuple[str, int, Any], ...]], ...],
+        functions: tuple[tuple[types.FunctionType, Any, Any], ...],
+        questions: tuple[tuple[type, type, bool], ...],
+        /,
+    ) -> None: ...
+    def changed(self) -> str | None: ...
+
 class Entry:
     def __init__(self, program: Program, target: Callable[..., Any], /) -> None: ...
     program: Any

@@ -134,6 +134,8 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
     if guard.kind is GuardKind.GLOBAL_STATE:
         found = state.differences(expected) if expected else []
         return "; ".join(found) or "torch's global state changed", "call it in one such state"
+    if guard.kind is GuardKind.TABLES:
+        return expected.changed() or "a module, class or function changed", "do not patch it between calls"
     now: Any = evaluate(guard.source, view) if guard.source is not None else NULL
     if now is NULL and guard.kind is not GuardKind.MISSING:
         return f"`{name}` is not set any more", "keep it set"

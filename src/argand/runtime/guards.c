@@ -19,6 +19,7 @@
 // run Python code ("owning") holds references during the run instead.
 #define Py_BUILD_CORE 1
 #include "guards.h"
+#include "versions.h"
 
 #include <internal/pycore_object.h>
 
@@ -101,12 +102,8 @@ static PyObject *step_value(const Node *node, PyObject *base, State *state) {
 }
 
 static uint64_t version_of(PyObject *value) {
-    if (PyDict_Check(value)) return ((PyDictObject *)value)->ma_version_tag;
-    if (PyType_Check(value)) {
-        PyTypeObject *type = (PyTypeObject *)value;
-        if (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) return type->tp_version_tag;
-    }
-    return 0;
+    if (PyDict_Check(value)) return argand_dict_version(value);
+    return PyType_Check(value) ? argand_type_version(value) : 0;
 }
 
 // ---- checks ----
@@ -304,6 +301,7 @@ static int global_holds(const Check *check, PyObject **value) {
                first == value[PyLong_AsSsize_t(PyTuple_GET_ITEM(check->expected, 1))];
     }
     case RELATION: return relation_holds(check->expected, value);
+    case TABLES: return 1; /* asked before the walk */
     default: return 0;
     }
 }
@@ -334,7 +332,7 @@ static Py_ssize_t walk(const ArgandProgram *program, const ArgandWorld *world, S
             value = state->value[i];
             // Most nodes of a model are dicts below unchanged dicts: they end here.
             if (state->is_dict[i] && !node->lasting && !program->owning &&
-                ((PyDictObject *)value)->ma_version_tag == state->version[i]) {
+                argand_dict_version(value) == state->version[i]) {
                 state->matched[i] = 1;
                 i = node->live;
                 continue;
@@ -432,6 +430,11 @@ int argand_program_run(ArgandProgram *program, const ArgandWorld *world, PyObjec
                        Py_ssize_t *failed) {
     *failed = -1;
     if (program->dead) return 0;
+    if (program->tables != NULL && !argand_tables_hold(program->tables)) {
+        *failed = program->tables_guard;
+        return 0;
+    }
+    if (program->dead) return 0; /* asking may run Python code */
     if (!program->owning) return run_in(program, world, &program->state, collected, failed);
     // Python code may run inside, and come here again: the inner run has a memory of its own.
     int again = program->running, hit = 0;

@@ -2,6 +2,7 @@
 #ifndef ARGAND_GUARDS_H
 #define ARGAND_GUARDS_H
 
+#include "tables.h"
 #include "tensors.h"
 
 // The world of a frame that has not run its first instruction yet.
@@ -23,7 +24,7 @@ enum Op {
 enum Kind {
     TYPE_IS, ID_IS, EQUALS, LENGTH, DICT_KEYS, HAS_ATTR, NO_ATTR, DICT_CONTAINS, DICT_MISSING,
     TENSOR, NOT_ALIASED, SAME_OBJECT, GLOBAL_STATE, WEAK_ALIVE, RELATION, NO_OVERLAP, MISSING,
-    COMPARED, KIND_COUNT
+    COMPARED, TABLES, KIND_COUNT
 };
 
 // Small on purpose: a big model has thousands of them, and they are read at every call.
@@ -72,6 +73,8 @@ typedef struct {
     Py_ssize_t first_global; /* checks from here on are of no single node */
     Py_ssize_t *collect;
     Py_ssize_t collect_count;
+    PyObject *tables;  /* borrowed from its check, or NULL */
+    Py_ssize_t tables_guard;
     PyObject *held;    /* list of objects kept alive: constants, expected values */
     PyObject *watched; /* list of weak references; the death of one ends the program */
     PyObject *reaper;

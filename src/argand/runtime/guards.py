@@ -294,6 +294,7 @@ class GuardKind(enum.IntEnum):
     NO_OVERLAP = 15  # [tuple of sources] tensors with pairwise different storages
     MISSING = 16  # [None] the source leads nowhere: an unset local, an absent global or dict key
     COMPARED = 17  # [Comparison] how a float compares with a number
+    TABLES = 18  # [_native.Tables] what modules, classes and functions hold; asked before all others
 
 
 @final
@@ -368,7 +369,7 @@ class Guard(NamedTuple):
     """One row: a fact about one source, and the user's line that relied on it."""
 
     kind: GuardKind
-    source: Source | None  # None for GLOBAL_STATE only
+    source: Source | None  # None for GLOBAL_STATE and TABLES only
     expected: Any = None
     where: Location | None = None
 

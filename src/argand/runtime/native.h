@@ -13,6 +13,7 @@
 // 0 on success, -1 with an exception set.
 int argand_add_tensors(PyObject *module);
 int argand_add_guards(PyObject *module);
+int argand_add_tables(PyObject *module);
 int argand_add_frames(PyObject *module);
 int argand_add_launch(PyObject *module);
 

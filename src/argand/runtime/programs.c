@@ -100,6 +100,14 @@ static int read_check(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
         check->number = PyLong_AsSsize_t(expected);
         if (check->number == -1 && PyErr_Occurred()) return -1;
     }
+    if (check->kind == TABLES) {
+        if (program->tables != NULL || !Py_IS_TYPE(expected, &ArgandTables_Type)) {
+            PyErr_SetString(PyExc_ValueError, "a guard program has one row of tables");
+            return -1;
+        }
+        program->tables = expected;
+        program->tables_guard = guard;
+    }
     if (check->kind == TENSOR) {
         check->tensor = argand_tensor_check_new(expected);
         if (check->tensor == NULL) return -1;

@@ -8,7 +8,6 @@ them as long as the dict is unchanged. Fails with ``InternalError`` for a row th
 
 from __future__ import annotations
 
-import enum
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Final, final
 import torch
 
 from argand.runtime import _native, guards, state, tensors
+from argand.runtime.constants import SCALARS, is_constant
 from argand.runtime.guards import Factor, Guard, GuardKind, Relation, Source, Sum, TensorSpec
 from argand.support.errors import InternalError
 
@@ -48,10 +48,6 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.SizeOf: ((Op.SIZE_OF, "index"),),
     guards.Quotient: ((Op.QUOTIENT, "divisor"),),
 }
-_SCALARS: Final = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented)}
-    | {torch.dtype, torch.layout, torch.memory_format, range, slice, torch.device}
-)
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 # Numbers, not members: hashing a member of an enumeration runs Python code.
@@ -61,15 +57,6 @@ _OF_DICT: Final = frozenset(
 )
 _BY_IDENTITY: Final = frozenset(map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE)))
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only instances of such can change their class
-
-
-def is_constant(value: object) -> bool:
-    """Whether a value and all in it can never change."""
-    if type(value) in _SCALARS or isinstance(value, enum.Enum | types.BuiltinFunctionType):
-        return True
-    if type(value) in {tuple, frozenset, torch.Size}:
-        return all(is_constant(item) for item in value)  # type: ignore[attr-defined]
-    return False
 
 
 def _compares_in_c(value: object) -> bool:
@@ -265,6 +252,8 @@ def _attach(builder: _Builder, number: int, row: Guard) -> object | None:
         rows = state.snapshot() if expected is None else expected
         builder.owning |= len(rows) > 2 * len(state.READERS)
         return rows
+    if kind is GuardKind.TABLES:
+        return expected
     if row.source is None:
         raise InternalError("guards", f"{kind.name} needs a source")
     node = builder.node(row.source)
@@ -314,7 +303,7 @@ def _payload(builder: _Builder, node: _Node, kind: GuardKind, expected: Any) -> 
     if kind is GuardKind.TENSOR:
         return _tensor_row(builder, expected)
     if kind is GuardKind.EQUALS:
-        if type(expected) in _SCALARS:
+        if type(expected) in SCALARS:
             return expected
         builder.owning |= not _compares_in_c(expected)
         return _private(expected)

@@ -137,6 +137,7 @@ def read_global(frame: Frame, name: str) -> Any:
             tracer.world.note(namespace, name)
         raw = frame.builtins[name]
         if getattr(raw, "__module__", None) == "builtins":
+            tracer.world.note(frame.builtins, name, raw)
             return raw
         return tracer.world.read(tracer.world.child(Builtin, None, name), raw)
     return native.raise_(NameError(f"name '{name}' is not defined", name=name))

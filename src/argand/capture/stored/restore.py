@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
 from argand.runtime import _native
@@ -24,6 +24,7 @@ from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guards import Const, Guard, GuardKind, Relation, Source, TensorSpec
 from argand.runtime.programs import GuardProgram, compile_guards
+from argand.runtime.tables import make_tables
 from argand.sizes.marks import SIZE_MARKS
 from argand.support.errors import Location
 
@@ -57,6 +58,7 @@ class Restorer:
         self.codes: dict[int, types.CodeType] = {}
         self.places: list[Location | None] = []
         self.objects: dict[int, Any] = {}
+        self.functions: list[types.FunctionType] = []  # that the trace went through
 
     def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Compiled | str:
         """The restored frame; the graph is loaded when everything else holds."""
@@ -77,17 +79,28 @@ class Restorer:
         """All of it but the target, if it fits the frame."""
         data = self.data
         self._check_state()
+        tables: list[dict[Any, Any]] = [{}, {}, {}]
         for module, *names in data["names"]:
-            self._check_names(module, [getattr(sys.modules.get(module), "__dict__", {})], names)
+            holder = getattr(sys.modules.get(module), "__dict__", {})
+            found = self._check_names(module, [holder], names)
+            tables[0] |= {(id(holder), name): (holder, value) for name, value in found}
         for row in data["sources"]:
             self._add_source(row)
-        for reference, *names in data["lookups"]:
-            kind = self._object(reference)
-            self._check_names(kind.__qualname__, [base.__dict__ for base in kind.__mro__], names)
+        for place, rows in ((1, data["lookups"]), (2, data["own"])):
+            for reference, *names in rows:
+                kind = self._object(reference)
+                bases = kind.__mro__ if place == 1 else (kind,)
+                found = self._check_names(kind.__qualname__, [base.__dict__ for base in bases], names)
+                tables[place] |= {(kind, name): value for name, value in found}
         for module, path, token in data["inlined"]:
-            self._same(find(module, path), token, f"{module}.{path}")
+            function = find(module, path)
+            self._same(function, token, f"{module}.{path}")
+            self.functions.append(function)
         self.places = [self._place(*row) for row in data["places"]]
         rows = tuple([self._guard(*row) for row in data["guards"]])
+        known = [row.expected for row in rows if row.kind is GuardKind.ID_IS]
+        self.functions += [value for value in known if type(value) is types.FunctionType]
+        rows = (Guard(GuardKind.TABLES, None, make_tables(tables[0], tables[1], tables[2], self.functions)), *rows)
         if len({id(found) for found in self.objects.values()}) < len(self.objects):
             raise Miss("objects that were two are one")
         collect = tuple([self.sources[number] for number in data["collect"]])
@@ -119,14 +132,19 @@ class Restorer:
             if kind == GuardKind.GLOBAL_STATE and expected != state_text():
                 raise Miss("torch's global state is another")
 
-    def _check_names(self, owner: str, tables: list[Any], names: list[Any]) -> None:
-        """That the tables hold the same under these names, or nothing."""
-        for name, token in names:
+    def _check_names(self, owner: str, tables: list[Any], names: list[Any]) -> list[tuple[str, Any]]:
+        """What the tables hold under these names, if it is the same, or nothing."""
+        values: list[tuple[str, Any]] = []
+        for name, token, called in names:
             found = next((table[name] for table in tables if name in table), NULL)
+            values.append((name, found))
+            if called:
+                self.functions += functions_in(found)
             if (found is NULL) != (token is None):
                 raise Miss(f"{owner}.{name} is there or not")
             if token is not None:
                 self._same(found, token, f"{owner}.{name}")
+        return values
 
     def _object(self, reference: list[Any]) -> Any:
         """An object by its place, if it is the same."""

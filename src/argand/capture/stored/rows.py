@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+import functools
+import types
+from typing import Any, Final
 
 import torch
 
@@ -13,6 +15,23 @@ from argand.runtime.guards import GuardKind, Source
 KINDS: Final[tuple[type, ...]] = Source.__args__  # by number, in this Argand
 TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
 BY_TOKEN: Final = frozenset((GuardKind.TYPE_IS, GuardKind.ID_IS))
+
+
+def functions_in(found: Any) -> list[types.FunctionType]:
+    """The functions that a table holds under one name."""
+    match found:
+        case types.FunctionType():
+            return [found]
+        case staticmethod() | classmethod():
+            return functions_in(found.__func__)
+        case property():
+            return [part for part in (found.fget, found.fset, found.fdel) if type(part) is types.FunctionType]
+        case functools.cached_property():
+            return functions_in(found.func)
+        case functools._lru_cache_wrapper():
+            return functions_in(found.__wrapped__)
+        case _:
+            return []
 
 
 def state_text() -> list[str]:

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple, final
 from typing_extensions import override
 
 from argand.capture.bytecode import is_resume
-from argand.capture.sizes.values import Size
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered
 from argand.runtime import guards
 from argand.runtime.disk.values import Unstorable, Writer
 from argand.runtime.guards import Const, Guard, GuardKind, Relation
+from argand.runtime.tables import Lookups
 from argand.support.errors import Location
 
 _PLAIN: Final = frozenset(
@@ -38,7 +38,8 @@ class Facts(NamedTuple):
     """What a trace relied on besides its guards, and what its target is made of."""
 
     names: dict[tuple[int, str], tuple[dict[str, Any], Any]]  # of modules; SENTINEL: not there
-    lookups: dict[tuple[type, str], Any]  # of classes; MISSING: not there
+    lookups: Lookups  # of classes; MISSING: not there
+    own: Lookups  # of classes without their bases
     inlined: dict[int, types.FunctionType]
     absent: tuple[Any, ...]  # SENTINEL and MISSING
     volatile: str
@@ -92,10 +93,11 @@ class Saver:
         self._meet_codes(facts)
         self.tokens.seen.add(id(self.code))
         return {
-            "guards": [self._guard(row) for row in captured.guards],
+            "guards": [self._guard(row) for row in captured.guards if row.kind is not GuardKind.TABLES],
             "collect": [self.source(source) for source in captured.collect],
             "names": self._names(facts),
-            "lookups": self._lookups(facts),
+            "lookups": self._lookups(facts, facts.lookups),
+            "own": self._lookups(facts, facts.own),
             "text": captured.source,
             "namespace": self._namespace(facts.namespace),
             "breaks": "run_tails" in facts.namespace,
@@ -222,10 +224,10 @@ class Saver:
             tables[id(namespace)].append(self._found(name, found, facts))
         return list(tables.values())
 
-    def _lookups(self, facts: Facts) -> list[Any]:
+    def _lookups(self, facts: Facts, lookups: Lookups) -> list[Any]:
         tables: dict[type, list[Any]] = {}
-        for (kind, name), found in facts.lookups.items():
-            if kind.__flags__ & IMMUTABLE or kind.__module__ == Size.__module__:  # what a program sees of open sizes
+        for (kind, name), found in lookups.items():
+            if kind.__flags__ & IMMUTABLE:
                 continue
             if kind not in tables:
                 tables[kind] = [self.object(kind)]
@@ -233,8 +235,9 @@ class Saver:
         return list(tables.values())
 
     def _found(self, name: str, found: Any, facts: Facts) -> list[Any]:
-        absent = any(found is mark for mark in facts.absent)
-        return [name, None if absent else self.tokens.of(found)]
+        if any(found is mark for mark in facts.absent):
+            return [name, None, False]
+        return [name, self.tokens.of(found), any(id(function) in facts.inlined for function in functions_in(found))]
 
     def _inlined(self, facts: Facts) -> list[Any]:
         """Functions that were called without a read that has been told already."""
