@@ -27,7 +27,7 @@ from argand.runtime.disk.values import load as load_values
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.marks import SIZE_MARKS
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import Stop
 from argand.sizes.table import SizeTable
 from argand.support.errors import UserError
 from argand.support.options import Options
@@ -169,7 +169,7 @@ class _Loaded:
                 table.reals.update(sizes)
             run = _compile(gm, inputs, {})
             facts = [] if table is None else table.facts
-        except Specialise:  # too late to capture anew: torch runs the graph
+        except Stop:  # too late to capture anew: torch runs the graph
             facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
         self._runs.append((facts, run))
         return run

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from argand.backends.argand_backend import argand
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import Stop
 from tests.autograd.test_dynamic import make, open_graph
 
 UNARY = ("tanh", "sigmoid", "neg", "abs", "relu", "square", "cos")
@@ -191,7 +191,7 @@ def run(seed, counts=None):
         gm, example = open_graph(function, ["a", "b"], program.specs, first, requires)
         facts = gm.meta["sizes"].facts
         compiled = argand(gm, example, options={"verify": True, "strict": True})
-    except Specialise as reason:
+    except Stop as reason:
         if counts is not None:
             counts[str(reason)] += 1
         return 0

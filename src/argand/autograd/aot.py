@@ -38,7 +38,7 @@ from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -294,7 +294,7 @@ def _only(backward: GraphModule, gradients: int) -> GraphModule:
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
     try:
         return boxed(compilers.backward(module, _examples(module)))
-    except Specialise:  # too late to compile anew: torch runs the graph
+    except Stop:  # too late to compile anew: torch runs the graph
         return boxed(torch.fx.Interpreter(module).run)
 
 
@@ -313,7 +313,7 @@ def _part(
     try:
         with torch.enable_grad(), ambient_autocast(traced.autocast):
             part = _try_trace(program, primals, compilers, present)
-    except Specialise:
+    except Stop:
         return None
     if part is None:
         return None

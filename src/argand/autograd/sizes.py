@@ -3,7 +3,7 @@
 Such a program is traced twice, on fakes whose open sizes are different primes. An integer that is the same
 in both graphs is a constant; any other must be, in both, what the table of sizes says it is, and becomes an
 int node computed from the inputs that are sizes. Ops or floats that differ hang on a size in a way that
-no graph can show: ``Specialise``. In: two traces of one program. Out: its graph with sizes left open.
+no graph can show: a refusal. In: two traces of one program. Out: its graph with sizes left open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from argand.autograd.outputs import Row, Traced
 from argand.runtime.disk.graphs import opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
 from argand.sizes.floats import TAKE_FLOATS, OpenFloat, sample_pair
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
 
@@ -107,7 +107,7 @@ class OpenSizes:
     def refuse(self, reason: str, symbols: frozenset[Symbol] | None = None) -> Any:
         """These sizes (all, when it cannot be told which) must be fixed."""
         events.count("autograd.specialise", detail=reason)
-        raise Specialise(symbols or {*self.table.samples, *self.float_symbols}, reason)
+        raise fixing(symbols or {*self.table.samples, *self.float_symbols}, reason)
 
     # -- two traces are one -------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ def _fixed(name: str, function: CompilerFunction) -> CompilerFunction:
     def compile_fixed(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
         table = gm.meta.get("sizes")
         if table is not None:
-            sizes = importlib.import_module("argand.sizes.refusals")  # torch is loaded by now
-            raise sizes.Specialise(table.samples, f"backend {name!r} compiles for fixed sizes")
+            refusals = importlib.import_module("argand.sizes.refusals")  # torch is loaded by now
+            raise refusals.fixing(table.samples, f"backend {name!r} compiles for fixed sizes")
         return function(gm, example_inputs, **keywords)
 
     return compile_fixed

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from argand.capture import operate
+from argand.capture.attempts import BreakAt
 from argand.capture.bytecode import Instruction, handled_slots, live_locals, make_resume
-from argand.capture.frame import Frame, Restart
+from argand.capture.frame import Frame
 from argand.capture.markers import NULL
 from argand.capture.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.rebuild import Rebuilder
 from argand.capture.tails import NAMES, entered_code
+from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
 
@@ -168,7 +170,7 @@ def _stack_below(frame: Frame) -> list[Any]:
         return frame.stack[: -4 if (ins.arg or 0) & 1 else -3]
     count = _CHAINED.get(ins.op)
     if count is None:
-        raise Restart(frame.count, CaptureBreak(Break.B013, None, what=ins.op))
+        raise Stop(BreakAt(frame.count, CaptureBreak(Break.B013, None, what=ins.op)))
     return frame.stack[: len(frame.stack) - count]
 
 

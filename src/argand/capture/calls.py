@@ -21,7 +21,7 @@ from argand.capture.operate import lookup
 from argand.capture.sizes.values import Claim
 from argand.customops.definition import CustomOp
 from argand.runtime._native import Switch
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     message = kwargs.get("message", args[1] if len(args) > 1 else None)
     try:
         text = polyfills.CHECK if message is None else str(tracer.sealed(message, (), {}))
-    except (CaptureBreak, Specialise):  # it tells the number
+    except (CaptureBreak, Stop):  # it tells the number
         text = polyfills.CHECK
     return tracer.recorder.check(args[0], text)
 

@@ -27,6 +27,7 @@ from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
 from argand.sizes.expressions import Expr
+from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, Location
 
@@ -71,8 +72,11 @@ def finish(
     backend: Backend,
     ending: Ending,
     broken: CaptureBreak | None,
-) -> Captured:
-    """Compile the graph and write the function around it. `saved` is the state at the start."""
+) -> Captured | Refusal:
+    """Compile the graph and write the function around it. `saved` is the state at the start.
+
+    A refusal says what another attempt has to know about sizes.
+    """
     rebuilder = Rebuilder(tracer, hasattr(getattr(backend, "function", None), "open_sizes"))
     left = read_state()
 
@@ -94,8 +98,9 @@ def finish(
     if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
         raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
     sizes = tracer.world.sizes
-    if sizes.active:
-        _close_sizes(tracer, saved)
+    refusal = _check_sizes(tracer, saved) if sizes.active else None
+    if refusal is not None:
+        return refusal
     module, inputs = _graph_module(tracer, rebuilder.outputs)
     head: list[str] = []
     key = None
@@ -142,7 +147,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     return module, inputs
 
 
-def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
+def _check_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> Refusal | None:
     """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
     recorder, sizes = tracer.recorder, tracer.world.sizes
     for symbol in [symbol for symbol in sizes.table.samples if symbol in sizes.sources]:
@@ -150,7 +155,7 @@ def _close_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> None:
     if sizes.table.unbacked:
         tracer.world.volatile = "sizes that depend on data"
     try:
-        check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
+        return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:
         restore_state(saved)
 

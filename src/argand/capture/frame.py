@@ -15,12 +15,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from argand.capture import native
+from argand.capture.attempts import BreakAt
 from argand.capture.bytecode import Instruction, decode
 from argand.capture.opcodes.table import HANDLERS
 from argand.capture.tracebacks import pass_through
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import Source
 from argand.runtime.tracebacks import is_ours, trim
+from argand.sizes.refusals import Stop
 from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
 
 if TYPE_CHECKING:
@@ -29,14 +31,6 @@ if TYPE_CHECKING:
 _HERE: Final = str(pathlib.Path(__file__).parent)
 
 Handler = Callable[["Frame", Instruction], int | None]
-
-
-class Restart(BaseException):
-    """Trace again, and break at the instruction with this number: the break was below native code."""
-
-    def __init__(self, count: int, cause: CaptureBreak) -> None:
-        super().__init__(count)
-        self.count, self.cause = count, cause
 
 
 @functools.lru_cache(maxsize=4096)
@@ -124,7 +118,7 @@ class Frame:
     def _broken(self, cause: CaptureBreak) -> BaseException:
         """A break leaves through this frame: note it, or start over when native code is in between."""
         if cause.native:
-            return Restart(self.count, cause)
+            return Stop(BreakAt(self.count, cause))
         if cause.where is None:
             cause.locate(self.location(), self.tracer.locations())
         cause.frames.append(self)

@@ -26,7 +26,7 @@ from argand.ops.fakes import DataDependent, check_reads
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 from argand.support.errors import Break, CaptureBreak
 
 _ATOMS: Final = frozenset(
@@ -186,7 +186,7 @@ class Recorder:
             return self._compute(operator.mul, rest, last, expr)
         if isinstance(atom, Symbol):
             if atom in table.unbacked:
-                raise Specialise([atom], f"{atom} inside of an operator")
+                raise fixing([atom], f"{atom} inside of an operator")
             source = self.world.sizes.sources[atom]
             return self._placeholder(Known(table.reals[atom], table.size(expr), source), str(atom))
         sides = self.size_node(atom.left), self.size_node(atom.right)

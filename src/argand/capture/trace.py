@@ -9,32 +9,32 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 
+from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
 from argand.capture.breaks import write_break
 from argand.capture.bytecode import append_only, used_names
 from argand.capture.finish import Backend, Captured, Ending, Skipped, finish, skipped
-from argand.capture.frame import Frame, Restart
+from argand.capture.frame import Frame
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.tails import is_entered
 from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
-from argand.capture.world import ReadWhole
 from argand.ops.fakes import FakeMode
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.sizes.plan import Plan
-from argand.sizes.refusals import Again, Specialise
+from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
 from argand.support.options import Options
 
 SKIP: Final = Marker("SKIP")
-_MAX_RESTARTS: Final = 64
+_MAX_ATTEMPTS: Final = 64
 _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -50,40 +50,24 @@ def capture_frame(
         return SKIP
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
         return None  # somebody turned dispatch modes off: fakes would be computed with
-    forced: dict[int, CaptureBreak] = {}
-    whole = False
+    known = Knowledge(plan)
     with events.stage("capture", str(where)):
-        for _ in range(_MAX_RESTARTS):
-            attempt = _Attempt(view, options, forced, plan)
-            attempt.tracer.world.whole = whole
-            try:
-                return attempt.run(where, backend)
-            except ReadWhole:
-                whole, forced = True, {}
-            except Again as needed:
-                plan.need(needed.facts)
-                forced = {}
-            except Specialise as cause:
-                plan.learn(cause)
-                forced = {}
-            except BackendCompilerFailed as error:
-                if options.strict or not plan.close(f"the backend cannot take it: {error.inner_exception!r}"):
-                    raise
-                forced = {}
-            except Restart as again:
-                if again.count in forced:
-                    return attempt.give_up(again.cause)
-                forced = {**forced, again.count: again.cause}
-                forced = {count: cause for count, cause in forced.items() if count <= again.count}
+        for _ in range(_MAX_ATTEMPTS):
+            outcome = _Attempt(view, options, known).run(where, backend)
+            if isinstance(outcome, Done):
+                return outcome.answer
+            known.learn(outcome.reason, where)
     return SKIP
 
 
 class _Attempt:
     """One run of the interpreter over a frame."""
 
-    def __init__(self, view: FrameView, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+    def __init__(self, view: FrameView, options: Options, known: Knowledge) -> None:
         self.options, self.localsplus, self.tail = options, view.localsplus, is_entered(view.code)
-        self.tracer = Tracer(options, forced, plan)
+        self.known = known
+        self.tracer = Tracer(options, known.breaks, known.plan)
+        self.tracer.world.whole = known.reads_lists
         self.frame = Frame(self.tracer, view.function, view.code, view.globals, view.builtins)
         self.tracer.root = self.frame
 
@@ -101,8 +85,23 @@ class _Attempt:
             frame.cells[name] = cell
             frame.cell_sources[name] = world.child(Cell, None, name)
 
-    def run(self, where: Location, backend: Backend) -> Captured | Skipped | Marker | None:
-        """Trace and finish; Restart comes out."""
+    def run(self, where: Location, backend: Backend) -> Done | Retry:
+        """Trace and finish. All that stopped the attempt from inside becomes a value here."""
+        try:
+            return self._run(where, backend)
+        except Stop as stopped:
+            return self._again(cast("Reason", stopped.reason))
+        except BackendCompilerFailed as error:
+            if self.options.strict or not self.known.plan.open_places:
+                raise
+            return Retry(BackendFailed(error))
+
+    def _again(self, reason: Reason) -> Done | Retry:
+        if isinstance(reason, BreakAt) and reason.count in self.known.breaks:
+            return Done(self._give_up(reason.cause))  # it was tried
+        return Retry(reason)
+
+    def _run(self, where: Location, backend: Backend) -> Done | Retry:
         saved, limit = read_state(), sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, 20_000))
         sizes = self.tracer.world.sizes
@@ -122,13 +121,13 @@ class _Attempt:
             mode.__exit__(None, None, None)
             open_ = False
             return self._finish(where, saved, backend, ending, broken)
-        except (CaptureError, BackendCompilerFailed, Restart):
+        except (CaptureError, BackendCompilerFailed):
             raise
         except ArgandError as error:
-            return self.give_up(error)
+            return Done(self._give_up(error))
         except Exception as error:  # user code raised: eager shall raise it again, natively
             self._raised(error)
-            return None
+            return Done(None)
         finally:
             if open_:
                 mode.__exit__(None, None, None)
@@ -139,18 +138,17 @@ class _Attempt:
             restore_state(saved)
             sys.setrecursionlimit(limit)
 
-    def _finish(
-        self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any
-    ) -> Captured | Skipped | Marker | None:
+    def _finish(self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any) -> Done | Retry:
         recorder = self.tracer.recorder
         if broken is None and not (recorder.calls or recorder.keep or self.tail):
-            return skipped(self.tracer)
+            return Done(skipped(self.tracer))
         try:
-            return finish(self.tracer, where, saved, backend, ending, broken)
+            finished = finish(self.tracer, where, saved, backend, ending, broken)
         except CannotRebuild as cause:
-            if cause.made_at:
-                raise Restart(cause.made_at, cause) from None
-            raise
+            if not cause.made_at:
+                raise
+            return self._again(BreakAt(cause.made_at, cause))
+        return Done(finished) if isinstance(finished, Captured) else Retry(finished)
 
     def _return(self, rebuilder: Rebuilder, effects: Any) -> None:
         value = rebuilder.value(self.frame.result)
@@ -166,7 +164,7 @@ class _Attempt:
         cause.frames.clear()  # the reason outlives the trace, its frames must not
         return lambda rebuilder, effects: write_break(rebuilder, frames, effects, self.tail)
 
-    def give_up(self, error: ArgandError) -> Skipped | Marker:
+    def _give_up(self, error: ArgandError) -> Skipped | Marker:
         """The frame cannot be captured at all."""
         if isinstance(error, CaptureBreak):
             if self.options.fullgraph:

@@ -15,13 +15,15 @@ import torch
 
 from argand.capture import attributes, calls, native, operate, polyfills
 from argand.capture.arguments import bind
+from argand.capture.attempts import ReadLists
 from argand.capture.frame import Frame
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
 from argand.capture.recorder import Recorder
-from argand.capture.world import ReadWhole, World
+from argand.capture.world import World
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.sizes.plan import Plan
+from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak, Location
 from argand.support.options import Options
 
@@ -127,7 +129,7 @@ class Tracer:
         frame.run()
         known = self.world.known.get(id(frame.result))
         if known is not None and known.partial:  # the caller may read what this frame only appended to
-            raise ReadWhole
+            raise Stop(ReadLists())
         return frame.result
 
     def class_body(self, function: types.FunctionType) -> dict[str, Any]:

@@ -22,12 +22,14 @@ from typing import Any, Final, final
 
 import torch
 
+from argand.capture.attempts import ReadLists
 from argand.capture.bytecode import append_only, is_resume, used_names
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
 from argand.sizes.plan import Place, Plan
+from argand.sizes.refusals import Stop
 from argand.support.errors import Location
 
 SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -92,10 +94,6 @@ class Known:
     value: Any
     source: Source
     partial: bool = False  # a list whose `value` holds only what the trace appends
-
-
-class ReadWhole(BaseException):
-    """A list taken for one that is only appended to is read: trace again, and read all of it."""
 
 
 @final
@@ -289,7 +287,7 @@ class World:
     def _meet_again(self, source: Source, known: Known, reads: bool = False) -> Any:
         """A second road to an object: both must lead to the same one from now on."""
         if reads and known.partial:
-            raise ReadWhole
+            raise Stop(ReadLists())
         if source is not known.source:
             if isinstance(known.source, guards.Const) or isinstance(known.raw, PINNED):
                 self.guard(GuardKind.ID_IS, source, known.raw)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, final
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import LARGEST
-from argand.sizes.refusals import Specialise, Unfit
+from argand.sizes.refusals import FixSizes, NeedFacts, OtherSamples, Refusal
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, CaptureError, Location, UserError
 
@@ -78,33 +78,38 @@ class Plan:
             return False
         return name in self.varied or (bool(self.dynamic) and is_argument)
 
-    def learn(self, cause: Specialise) -> None:
-        """What stopped an attempt changes the next one. Raises UserError for sizes that must stay open."""
+    def learn(self, refusal: Refusal) -> None:
+        """What stopped an attempt changes the next one. UserError for sizes that must stay open."""
         self.restarts += 1
-        if isinstance(cause, Unfit) and cause.wish:
-            self.wishes.append(cause.fact)
-            return
-        if isinstance(cause, Unfit) and self.restarts < _MANY and self.accept(cause.fact):
-            return
-        if cause.symbols and not cause.symbols & self.places.keys():
-            raise CaptureError(CaptureBreak(Break.B017, cause.where, what=cause.reason))
-        symbols = cause.symbols if self.restarts < _MANY else self.places.keys()
+        match refusal:
+            case NeedFacts(facts):
+                for fact in facts:
+                    if not self.accept(fact) or self.restarts > _MANY:
+                        self.close(f"the program needs {fact}")
+            case OtherSamples(fact, is_wish):
+                if is_wish:
+                    self.wishes.append(fact)
+                elif self.restarts >= _MANY or not self.accept(fact):
+                    self._fix(FixSizes(fact.symbols, f"needs {fact}", fact.where))
+            case FixSizes():
+                self._fix(refusal)
+
+    def _fix(self, refusal: FixSizes) -> None:
+        if refusal.symbols and not refusal.symbols & self.places.keys():
+            raise CaptureError(CaptureBreak(Break.B017, refusal.where, what=refusal.reason))
+        symbols = refusal.symbols if self.restarts < _MANY else self.places.keys()
         for symbol in symbols & self.places.keys() or self.places.keys():
-            self.pin(self.places[symbol].name, cause.reason, cause.where)
+            self.pin(self.places[symbol].name, refusal.reason, refusal.where)
 
-    def need(self, facts: list[Fact]) -> None:
-        """A call works only where these hold."""
-        self.restarts += 1
-        for fact in facts:
-            if not self.accept(fact) or self.restarts > _MANY:
-                self.close(f"the program needs {fact}")
+    @property
+    def open_places(self) -> list[str]:
+        """The names of the places that have a symbol, or are given by one."""
+        return [place.name for place in self.places.values() if place.name not in self.pinned]
 
-    def close(self, reason: str) -> bool:
-        """Leave nothing open; whether anything was."""
-        found = [place.name for place in self.places.values() if place.name not in self.pinned]
-        for name in found:
+    def close(self, reason: str) -> None:
+        """Leave nothing open."""
+        for name in self.open_places:
             self.pin(name, reason, None)
-        return bool(found)
 
     def accept(self, fact: Fact) -> bool:
         """Let the samples of the next attempt satisfy a fact; whether that makes a difference."""

@@ -1,42 +1,84 @@
-"""sizes.refusals: why sizes cannot stay as they are in an attempt.
+"""sizes.refusals: why an attempt cannot go on with the sizes as they are.
 
-Raised by any stage that works on samples; capture traces again, knowing more.
+A refusal is a value, which a stage gives back in place of its result; the plan of the frame learns
+from it, and capture makes another attempt. Where code that is not ours is running (the program under
+the interpreter, torch's dispatcher, a backend), nobody could hand the value on: `Stop` unwinds that
+code, and whoever had called it takes the reason out again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from typing_extensions import override
 
 from argand.sizes.expressions import Symbol
 from argand.sizes.facts import Fact
 from argand.support.errors import Location
 
 
-class Specialise(BaseException):
-    """These symbols cannot stay open: compile again with their sizes fixed. Raised by any stage.
+@final
+@dataclass(frozen=True, slots=True)
+class FixSizes:
+    """These symbols cannot stay open: their sizes have to be fixed."""
+
+    symbols: frozenset[Symbol]
+    reason: str
+    where: Location | None = None
+
+    @override
+    def __str__(self) -> str:
+        return f"{', '.join(sorted(symbol.name for symbol in self.symbols))}: {self.reason}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OtherSamples:
+    """A fact holds for the real sizes and not for the samples: others have to be chosen."""
+
+    fact: Fact
+    is_wish: bool = False  # only samples should satisfy it, so that no two things look alike
+
+    @override
+    def __str__(self) -> str:
+        return f"the samples need {self.fact}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NeedFacts:
+    """A call works only where these facts hold."""
+
+    facts: tuple[Fact, ...]
+
+    @override
+    def __str__(self) -> str:
+        return f"a call needs {', '.join(map(str, self.facts))}"
+
+
+Refusal: TypeAlias = FixSizes | OtherSamples | NeedFacts
+
+
+class Stop(BaseException):
+    """Ends an attempt from inside of code that is not ours.
 
     No ``Exception``: whoever falls back on an error must not swallow it.
     """
 
-    def __init__(
-        self, symbols: Iterable[Symbol], reason: str, where: Location | None = None
-    ) -> None:
-        self.symbols, self.reason, self.where = frozenset(symbols), reason, where
-        super().__init__(f"{', '.join(sorted(s.name for s in self.symbols))}: {reason}")
+    def __init__(self, reason: object) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-class Unfit(Specialise):
-    """A fact holds for the real sizes and not for the samples: choose other samples."""
-
-    def __init__(self, fact: Fact, wish: bool = False) -> None:
-        super().__init__(fact.symbols, f"needs {fact}", fact.where)
-        self.fact = fact
-        self.wish = wish  # only the samples should satisfy it, so that no two things look alike
+def fixing(symbols: Iterable[Symbol], reason: str, where: Location | None = None) -> Stop:
+    """What to raise where symbols cannot stay open."""
+    return Stop(FixSizes(frozenset(symbols), reason, where))
 
 
-class Again(BaseException):
-    """A call needs these facts: trace again."""
-
-    def __init__(self, facts: list[Fact]) -> None:
-        super().__init__(facts)
-        self.facts = facts
+def as_refusal(stopped: Stop) -> Refusal:
+    """The refusal in it; anything else is not for stages below capture, and goes on."""
+    if isinstance(stopped.reason, FixSizes | OtherSamples | NeedFacts):
+        return stopped.reason
+    raise stopped

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import HOLDS, OPPOSITE, Fact, compare, surplus
-from argand.sizes.refusals import Specialise, Unfit
+from argand.sizes.refusals import OtherSamples, Stop, fixing
 from argand.sizes.samples import find_sample
 from argand.support.errors import Location
 
@@ -53,7 +53,18 @@ class SizeTable:
         self._least = 0  # integers below it need no look-up
 
     def symbol(self, name: str, real: int, minimum: int = 2, maximum: int | None = None) -> SizeInt:
-        """A new symbol; its sample satisfies the facts known of it. Raises Specialise when none does."""
+        """A new symbol; its sample satisfies the facts known of it. Stops when none does."""
+        made = self.try_symbol(name, real, minimum, maximum)
+        if made is None:
+            symbol = Symbol(name, minimum, maximum)
+            about = [fact for fact in self._wanted if symbol in fact.symbols]
+            raise fixing([symbol], f"no sample fits {about[-1] if about else symbol}")
+        return made
+
+    def try_symbol(
+        self, name: str, real: int, minimum: int = 2, maximum: int | None = None
+    ) -> SizeInt | None:
+        """The same; None when no sample fits."""
         made = Symbol(name, minimum, maximum)
         about = [fact for fact in self._wanted if made in fact.symbols]
         wishes = [fact for fact in self._wishes or () if made in fact.symbols]
@@ -61,7 +72,7 @@ class SizeTable:
         if found is None:
             found = self._sample(made, real, about)
         if found is None:
-            raise Specialise([made], "no sample fits " + str(about[-1] if about else made))
+            return None
         prime, times = found
         self._primes[made] = prime, times
         self.samples[made], self.reals[made] = prime * times, real
@@ -80,10 +91,10 @@ class SizeTable:
         made, before = Symbol(f"u{len(self.unbacked)}", low), self._wanted
         facts = () if high is None else (Fact("<=", Expr.of(made), Expr.of(self.express(high))),)
         self._wanted = (*before, *facts)
-        try:
-            size = self.symbol(made.name, 0, low)
+        size = self.try_symbol(made.name, 0, low)
+        if size is not None:
             self.assumed += facts
-        except Specialise:  # no sample is that small: then the limit is not known
+        else:  # no sample is that small: then the limit is not known
             self._wanted = before
             size = self.symbol(made.name, 0, low)
         self.unbacked.add(made)
@@ -91,9 +102,9 @@ class SizeTable:
         return size
 
     def assume(self, fact: Fact) -> None:
-        """The graph checks this when it runs. Raises Unfit when the samples refute it."""
+        """The graph checks this when it runs. Stops when the samples refute it."""
         if not fact.holds(self.samples):
-            raise Unfit(fact)
+            raise Stop(OtherSamples(fact))
         self.assumed.append(fact)
 
     def proven(self, operator: str, left: int | Expr, right: int | Expr) -> bool | None:
@@ -184,7 +195,7 @@ class SizeTable:
 
     def _wish(self, fact: Fact) -> None:
         if self._wishes is not None and fact not in self._wishes:
-            raise Unfit(fact, wish=True)
+            raise Stop(OtherSamples(fact, is_wish=True))
 
     def express(self, number: int) -> int:
         """The integer with its expression, when it is a product of known values and a constant."""
@@ -227,18 +238,18 @@ class SizeTable:
     def constrain(
         self, operator: str, left: int, right: int, where: Location | None = None
     ) -> None:
-        """Rely on a fact about sizes, which becomes a guard. Raises Unfit when the samples refute it."""
+        """Rely on a fact about sizes, which becomes a guard. Stops when the samples refute it."""
         fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
         if not fact.symbols or fact in self.facts:
             return
         if fact.symbols & self.unbacked:
             if self.proven(operator, left, right):
                 return
-            raise Specialise(fact.symbols & self.unbacked, f"whether {fact}", fact.where)
+            raise fixing(fact.symbols & self.unbacked, f"whether {fact}", fact.where)
         if not fact.holds(self.reals):
-            raise Specialise(fact.symbols, f"{fact} is false now", fact.where)
+            raise fixing(fact.symbols, f"{fact} is false now", fact.where)
         if not fact.holds(self.samples):
-            raise Unfit(fact)
+            raise Stop(OtherSamples(fact))
         self.facts.append(fact)
 
     @property

@@ -38,6 +38,7 @@ ARTIFACTS: Final[Mapping[str, str]] = {
     "schedule": "loop nests and the memory plan",
     "output_code": "LLVM IR of the kernels",
     "dynamic": "symbols and specialisations",
+    "retries": "why a frame was traced again",
     "cache": "cache hits, misses and bypasses with reasons",
     "perf_hints": "what would make this faster",
     "stages": "time of every stage",

@@ -17,7 +17,7 @@ from argand.capture.sizes.frame_sizes import FrameSizes, tensors_in
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.plan import Plan
-from argand.sizes.refusals import Again, Specialise
+from argand.sizes.refusals import NeedFacts, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support.errors import Location
 
@@ -40,16 +40,16 @@ def explain_failure(sizes: FrameSizes, run: Call, args: Any, kwargs: Any, error:
         return
     name = getattr(run, "__name__", str(run))
     if symbols & table.unbacked:
-        raise Specialise(symbols & table.unbacked, f"whether {name} fits", place)
+        raise fixing(symbols & table.unbacked, f"whether {name} fits", place)
     failure = _failure(sizes, run, args, kwargs, table.reals)
     if failure is None:
         for facts in _guesses(table, shapes, numbers, symbols, place):
             values = _trial_samples(sizes, facts)
             if values is not None and _failure(sizes, run, args, kwargs, values) is None:
-                raise Again(facts)
-        raise Specialise(symbols, f"{name} works for some sizes only", place)
+                raise Stop(NeedFacts(tuple(facts)))
+        raise fixing(symbols, f"{name} works for some sizes only", place)
     if str(failure) != str(error):
-        raise Specialise(symbols, f"{name} raises {failure}", place)
+        raise fixing(symbols, f"{name} raises {failure}", place)
 
 
 def _symbols_in(numbers: Iterable[int]) -> set[Symbol]:
@@ -110,12 +110,11 @@ def _trial_samples(sizes: FrameSizes, facts: list[Fact]) -> dict[Symbol, int] | 
     table = SizeTable((), plan.facts)
     by_name = {place.name: symbol for symbol, place in plan.places.items()}
     given = {by_name[name]: expr for name, (expr, _) in plan.given.items()}
-    try:
-        for symbol, place in plan.places.items():
-            if symbol not in given and place.name not in plan.pinned:
-                table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
-    except Specialise:
-        return None
+    for symbol, place in plan.places.items():
+        if symbol not in given and place.name not in plan.pinned:
+            bounds = symbol.minimum, symbol.maximum
+            if table.try_symbol(symbol.name, place.real, *bounds) is None:
+                return None
     values = {symbol: sizes.table.samples[symbol] for symbol in sizes.table.unbacked}
     values |= table.samples
     for symbol, place in plan.places.items():

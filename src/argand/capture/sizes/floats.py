@@ -18,7 +18,7 @@ from argand.capture.sizes.values import seen_as
 from argand.runtime.guards import COMPARISONS, Comparison, Guard, GuardKind, Source
 from argand.sizes.expressions import Symbol
 from argand.sizes.floats import LARGEST
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 from argand.support.errors import Location
 
 _COMPUTED: Final = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}
@@ -93,9 +93,7 @@ class Float:
 
     def fix(self, what: str) -> NoReturn:
         """The number itself is needed: trace again with that of this call."""
-        raise Specialise(
-            self.symbols, f"{self.source} is needed as a number ({what})", self.place()
-        )
+        raise fixing(self.symbols, f"{self.source} is needed as a number ({what})", self.place())
 
 
 def _computed(name: str, reflected: bool) -> Callable[..., Any]:

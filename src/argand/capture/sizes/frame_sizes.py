@@ -22,7 +22,7 @@ from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
 from argand.sizes.plan import Place, Plan, note
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
@@ -129,7 +129,7 @@ class FrameSizes:
             return new(sizes, steps, dtype=dtype)
         except RuntimeError:
             reason = f"a tensor of sizes {sizes} is too large"
-            raise Specialise(self.table.samples, reason) from None
+            raise fixing(self.table.samples, reason) from None
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -194,14 +194,14 @@ class FrameSizes:
         if any(isinstance(atom, Apply) for product, _ in expr.terms for atom in product):
             self.table.decide("==", self.table.size(expr), self.table.real(expr))
             return self.table.real(expr)
-        raise Specialise(expr.symbols, f"{expr} is needed as a number ({what})", self.place())
+        raise fixing(expr.symbols, f"{expr} is needed as a number ({what})", self.place())
 
     def fix_all(self, tensors: Iterable[torch.Tensor], what: str) -> None:
         """An answer about several tensors depends on all their sizes."""
         found = [self.table.express(n) for tensor in tensors for n in tensor.shape]
         symbols = {s for n in found if isinstance(n, SizeInt) for s in n.expr.symbols}
         if symbols:
-            raise Specialise(symbols, f"{what} compares sizes", self.place())
+            raise fixing(symbols, f"{what} compares sizes", self.place())
 
     # -- guards and notes ------------------------------------------------------------------------
 

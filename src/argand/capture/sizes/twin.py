@@ -1,15 +1,16 @@
 """capture.sizes.twin: a graph with open sizes is run again on fakes of other sizes.
 
 In: a recorded graph whose fakes have samples for sizes, and the table that explains their shapes.
-Raises `Specialise` when a shape is not what its expression says, so that an integer that only looked
-like a size, and an operator without a formula, are found out.
+Out: what has to be fixed, when a shape is not what its expression says, so that an integer that only
+looked like a size, and an operator without a formula, are found out.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, final
 
 import torch
 import torch.fx
@@ -19,46 +20,101 @@ from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import FakeMode
 from argand.sizes.expressions import SizeInt
 from argand.sizes.floats import OpenFloat
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import FixSizes
 from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
 
 
-def check_twin(graph: torch.fx.Graph, inputs: dict[torch.fx.Node, Any], sizes: FrameSizes) -> None:
+def check_twin(
+    graph: torch.fx.Graph, inputs: Mapping[torch.fx.Node, Any], sizes: FrameSizes
+) -> FixSizes | None:
     """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
-        _check(graph, inputs, sizes, sizes.table.twin())
-        for few in filter(None, map(sizes.table.small, (1, 0))):
-            _check(graph, inputs, sizes, few, is_small=True)
+        refusal = _Twin(sizes, sizes.table.twin(), is_small=False).check(graph, inputs)
+        for few in (1, 0):
+            small = sizes.table.small(few)
+            if refusal is None and small is not None:
+                refusal = _Twin(sizes, small, is_small=True).check(graph, inputs)
+        return refusal
 
 
-def _check(
-    graph: torch.fx.Graph,
-    inputs: dict[torch.fx.Node, Any],
-    sizes: FrameSizes,
-    twin: SizeTable,
-    **how: bool,
-) -> None:
-    values: dict[torch.fx.Node, Any] = {}
-    with FakeMode() as mode:
-        for node in graph.nodes:
-            if node.op == "output":
-                continue
-            example = node.meta.get("example_value")
-            if node.op == "placeholder":
-                values[node] = _input(example, inputs.get(node), sizes, twin)
-                continue
-            fresh = iter(node.meta.get("unbacked", ()))
-            mode.unbacked = lambda _, fresh=fresh: twin.samples[next(fresh)]
-            try:
-                values[node] = _run(node, values, sizes)
-            except Specialise:
-                if how and _concerned(node, sizes.table) <= sizes.table.unbacked:
-                    return  # it fails in eager as well
-                raise
-            if node.target is not operator.getitem or isinstance(example, torch.Tensor):
-                _compare(node, example, values[node], sizes.table, twin, **how)
+@final
+class _Twin:
+    """One run of a graph at the samples of another table."""
+
+    def __init__(self, sizes: FrameSizes, table: SizeTable, is_small: bool) -> None:
+        self.sizes, self.table = sizes, table
+        self.is_small = is_small  # symbols that may be 0 or 1 are: strides are not what they say
+
+    def check(self, graph: torch.fx.Graph, inputs: Mapping[torch.fx.Node, Any]) -> FixSizes | None:
+        """What has to be fixed, when a shape is not what its expression says."""
+        values: dict[torch.fx.Node, Any] = {}
+        with FakeMode() as mode:
+            for node in graph.nodes:
+                if node.op == "output":
+                    continue
+                example = node.meta.get("example_value")
+                if node.op == "placeholder":
+                    values[node] = _input(example, inputs.get(node), self.sizes, self.table)
+                    continue
+                mode.unbacked = self._data_sizes(node)
+                try:
+                    values[node] = _run(node, values)
+                except Exception as error:
+                    return self._failed(node, error)
+                if node.target is not operator.getitem or isinstance(example, torch.Tensor):
+                    refusal = self._compare(node, example, values[node])
+                    if refusal is not None:
+                        return refusal
+        return None
+
+    def _data_sizes(self, node: torch.fx.Node) -> Callable[[int | None], int]:
+        """What stands for the sizes of a node that depend on data, in their order."""
+        fresh = iter(node.meta.get("unbacked", ()))
+
+        def next_size(limit: int | None) -> int:
+            return self.table.samples[next(fresh)]
+
+        return next_size
+
+    def _failed(self, node: torch.fx.Node, error: Exception) -> FixSizes | None:
+        known = self.sizes.table
+        if self.is_small and _concerned(node, known) <= known.unbacked:
+            return None  # it fails in eager as well
+        reason = f"{node.target} fails for other sizes: {error}"
+        return FixSizes(frozenset(known.samples), reason, _line(node))
+
+    def _compare(self, node: torch.fx.Node, was: Any, now: Any) -> FixSizes | None:
+        if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
+            if self._agree(was, now):
+                return None
+            found = [self.sizes.table.express(n) for n in was.shape]
+            names = ", ".join(f"{symbol} = {n}" for symbol, n in self.table.samples.items())
+            return self._refuse(node, f"sizes {found} became {list(now.shape)} for {names}")
+        if isinstance(was, tuple | list) and isinstance(now, tuple | list):
+            if len(was) != len(now):
+                return self._refuse(node, f"gives {len(was)} or {len(now)} results")
+            for before, after in zip(was, now, strict=True):
+                refusal = self._compare(node, before, after)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def _agree(self, was: torch.Tensor, now: torch.Tensor) -> bool:
+        express = self.sizes.table.express
+        if len(was.shape) != len(now.shape):
+            return False
+        if [self.table.at(express(n)) for n in was.shape] != [*now.shape]:
+            return False
+        if self.is_small:
+            return True
+        return [self.table.at(express(n)) for n in was.stride()] == [*now.stride()]
+
+    def _refuse(self, node: torch.fx.Node, what: str) -> FixSizes:
+        known = self.sizes.table
+        symbols = _concerned(node, known) or known.samples
+        return FixSizes(frozenset(symbols), f"{node.target}: {what}", _line(node))
 
 
 def _input(example: Any, raw: Any, sizes: FrameSizes, twin: SizeTable) -> Any:
@@ -79,45 +135,11 @@ def _input(example: Any, raw: Any, sizes: FrameSizes, twin: SizeTable) -> Any:
     return made if example.is_leaf else made.view_as(made)
 
 
-def _run(node: torch.fx.Node, values: dict[torch.fx.Node, Any], sizes: FrameSizes) -> Any:
+def _run(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    try:
-        if node.op == "call_method":
-            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
-        return node.target(*args, **kwargs)
-    except Exception as error:
-        raise Specialise(
-            sizes.table.samples, f"{node.target} fails for other sizes: {error}", _line(node)
-        ) from None
-
-
-def _compare(
-    node: torch.fx.Node,
-    was: Any,
-    now: Any,
-    table: SizeTable,
-    twin: SizeTable,
-    is_small: bool = False,
-) -> None:
-    if isinstance(was, torch.Tensor) and isinstance(now, torch.Tensor):
-        wanted = [
-            twin.at(table.express(n)) for n in (*was.shape, *(() if is_small else was.stride()))
-        ]
-        if len(was.shape) == len(now.shape) and wanted == [
-            *now.shape,
-            *(() if is_small else now.stride()),
-        ]:
-            return
-        found = [*map(table.express, was.shape)]
-        names = ", ".join(f"{symbol} = {n}" for symbol, n in twin.samples.items())
-        where = f"{node.target}: sizes {found} became {list(now.shape)} for {names}"
-        raise Specialise(_concerned(node, table) or table.samples, where, _line(node))
-    if isinstance(was, tuple | list) and isinstance(now, tuple | list):
-        if len(was) != len(now):
-            many = f"{node.target} gives {len(was)} or {len(now)} results"
-            raise Specialise(_concerned(node, table) or table.samples, many, _line(node))
-        for before, after in zip(was, now, strict=True):
-            _compare(node, before, after, table, twin, is_small)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
 
 
 def _line(node: torch.fx.Node) -> Location | None:

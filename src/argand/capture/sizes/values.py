@@ -15,7 +15,7 @@ import torch
 
 from argand.sizes.expressions import Expr
 from argand.sizes.facts import Fact
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 
 _COMPARED: Final = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 _COMPUTED: Final = ("add", "sub", "mul", "floordiv", "mod")
@@ -158,7 +158,7 @@ class Claim:
     __class__ = seen_as(bool)
 
     def __bool__(self) -> bool:
-        raise Specialise(self.fact.symbols, f"whether {self.fact}", self.fact.where)
+        raise fixing(self.fact.symbols, f"whether {self.fact}", self.fact.where)
 
 
 @final

@@ -23,7 +23,7 @@ from argand.native.lower.table import TABLE
 from argand.runtime.convolution import PackedConvolution
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.floats import OpenFloat
-from argand.sizes.refusals import Specialise
+from argand.sizes.refusals import fixing
 from argand.support import events
 from argand.support.options import Options
 
@@ -238,7 +238,7 @@ class _Importer:
                 fake = self._value(argument)
                 if isinstance(fake, float):
                     symbols = getattr(fake, "symbols", self.module.meta["sizes"].samples)
-                    raise Specialise(symbols, f"{node.target} of a number known only at run time")
+                    raise fixing(symbols, f"{node.target} of a number known only at run time")
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return Slot(len(inputs) - 1)

@@ -1,0 +1,106 @@
+"""capture.attempts: how one attempt to trace a frame ends, and what the next one knows.
+
+An attempt is done, with the answer for the frame, or another one is needed, for a reason. Reasons are
+values: what has to be done about sizes (`sizes.refusals`), and those below. Each retry is an event
+with its reason (`capture.retry`, `ARGAND_LOGS=retries`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from typing_extensions import override
+
+from argand.sizes.plan import Plan
+from argand.sizes.refusals import Refusal
+from argand.support import events
+from argand.support.errors import BackendCompilerFailed, CaptureBreak, Location
+
+if TYPE_CHECKING:
+    from argand.capture.finish import Captured, Skipped
+    from argand.capture.markers import Marker
+
+    Answer: TypeAlias = Captured | Skipped | Marker | None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReadLists:
+    """A list that seemed to be only appended to is read: the next attempt reads all of each list."""
+
+    @override
+    def __str__(self) -> str:
+        return "a list is read that was to be appended to only"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BreakAt:
+    """A break below native code: the next attempt breaks at the instruction with this number."""
+
+    count: int
+    cause: CaptureBreak
+
+    @override
+    def __str__(self) -> str:
+        return f"break at instruction {self.count}: {self.cause.reason}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BackendFailed:
+    """The backend cannot take open sizes: the next attempt has none."""
+
+    error: BackendCompilerFailed
+
+    @override
+    def __str__(self) -> str:
+        return f"the backend cannot take it: {self.error.inner_exception!r}"
+
+
+Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The frame has its answer."""
+
+    answer: Answer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another attempt is needed."""
+
+    reason: Reason
+
+
+@final
+class Knowledge:
+    """What earlier attempts on a frame found out."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.breaks: dict[int, CaptureBreak] = {}  # by the number of the instruction to break at
+        self.reads_lists = False
+
+    def learn(self, reason: Reason, where: Location) -> None:
+        """Let the next attempt heed a reason. UserError where a size must stay open and cannot."""
+        events.count("capture.retry", detail=str(reason))
+        events.artifact("retries", lambda: str(reason), str(where))
+        match reason:
+            case BreakAt(count, cause):
+                # tracing is deterministic up to this instruction: later numbers may mean others now
+                kept = {number: why for number, why in self.breaks.items() if number <= count}
+                self.breaks = {**kept, count: cause}
+                return
+            case ReadLists():
+                self.reads_lists = True
+            case BackendFailed():
+                self.plan.close(str(reason))
+            case _:
+                self.plan.learn(reason)
+        self.breaks = {}  # the next attempt runs other instructions
