@@ -74,6 +74,14 @@ def test_factories():
     check(lambda x: (torch.ones_like(x), torch.arange(0, 1, 0.1), torch.linspace(0, 1, 7)), R(3))
 
 
+def test_constants_have_the_values_of_their_type():
+    x = torch.ones(3)
+    check(lambda x: x + (torch.full((3,), 0.3) * 6 - 1.0), x, rtol=0, atol=0)
+    check(lambda x: x + torch.full((3,), 0.3).double(), x, rtol=0, atol=0)
+    check(lambda x: x + torch.full((3,), 300, dtype=torch.int32).to(torch.uint8), x)
+    check(lambda x: x + torch.full((3,), 200, dtype=torch.int32).to(torch.int8), x)
+
+
 def test_extern_products():
     check(lambda x, w, b: torch.relu(F.linear(x, w, b)), R(4, 8), R(16, 8), R(16))
     check(lambda x, y: torch.bmm(x.transpose(1, 2), y) + 1, R(3, 4, 5), R(3, 4, 6))

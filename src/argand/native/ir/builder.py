@@ -6,6 +6,8 @@ fresh builder is common-subexpression elimination. Shapes and types of new nodes
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -42,6 +44,25 @@ def _key(attribute: Attribute) -> object:
     return attribute
 
 
+def _fits(value: float, dtype: DType) -> bool:
+    """Whether an integer type has this number, rounded toward zero; else the machine wraps it as it does."""
+    bits = 8 * dtype.row.bytes
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if dtype.is_signed else (0, 2**bits - 1)
+    return bool(math.isfinite(value) and low <= math.trunc(value) <= min(high, 2**62))
+
+
+def _single(value: float) -> float:
+    """A number as float32 has it: passes compute with constants, and must round where the machine does.
+
+    Numbers beside half types stay as they are: their arithmetic, as eager's, takes numbers in float32.
+    """
+    try:
+        (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return float(rounded)
+
+
 @final
 class Builder:
     """Makes nodes; asking twice for the same node gives the same object."""
@@ -68,7 +89,8 @@ class Builder:
         if isinstance(value, SizeInt):
             return self.expand(self.cast(self.node("size", (), (), DType.I64, (value,)), dtype), shape)
         kind: type = float if dtype.is_float else bool if dtype is DType.BOOL else int
-        return self.node("constant", (), shape, dtype, kind(value))
+        value = _single(kind(value)) if dtype is DType.F32 else kind(value)
+        return self.node("constant", (), shape, dtype, value)
 
     def pointwise(self, op: str, *inputs: Node) -> Node:
         """An elementwise op on inputs that broadcast."""
@@ -83,7 +105,7 @@ class Builder:
             return node
         if node.op == "constant" and not isinstance(node.attribute, tuple):
             value: Any = node.attribute
-            if dtype.is_float or (value == value and abs(value) < 2**62):
+            if dtype.is_float or dtype is DType.BOOL or _fits(value, dtype):
                 return self.constant(value, dtype, node.shape)
         return self.node("cast", (node,), node.shape, dtype)
 
