@@ -38,8 +38,12 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
     if not isinstance(weight, Tensor):
         near = abs(weight) < 0.5
         return self + weight * difference if near else end - difference * (1 - weight)
-    near_start = self + weight * difference
-    return torch.where(weight.abs() < 0.5, near_start, end - difference * (1 - weight))
+    near = weight.abs() < 0.5
+    base, part = torch.where(near, self, end), torch.where(near, weight, weight - 1)
+    if base.dtype is not torch.float32:
+        return base + part * difference
+    # eager's kernel rounds product and sum once: what the two ends cancel is no error of its own then
+    return (base.double() + part.double() * difference.double()).float()
 
 
 @one_rounding
