@@ -19,7 +19,31 @@ from argand.autograd.geometry import Geometry, Step, aten, can_undo, dense_order
 from argand.autograd.outputs import Untraceable
 from argand.ops.layout import extent
 
+
+def _same(value: Node) -> Node:
+    return value
+
+
 _CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
+
+
+def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[Step]:
+    """Steps from the root of a memory to a view known by its strides and offset alone.
+
+    Offsets in graphs count from the start of a value. An absolute one, as `as_strided` takes it, would tell where
+    the value lies in its storage: that of an input is another one in each call, and compilers may drop copies.
+    """
+    if (view.dtype, view.is_conj(), view.is_neg()) != (whole.dtype, whole.is_conj(), whole.is_neg()):
+        raise Untraceable("a view of another dtype without a view op")
+    size, stride = list(view.shape), list(view.stride())
+    shift = view.storage_offset() - whole.storage_offset()
+    end = shift + extent(size, stride)
+    if shift < 0 or end > extent(whole.shape, whole.stride()):
+        raise Untraceable("a view of memory beyond the tensor it is made of")
+    func, last = aten.as_strided.default, Step(aten.as_strided.default, (size, stride), {})
+    if not shift:
+        return [last]
+    return [Step(func, ([end], [1]), {}), Step(aten.slice.Tensor, (0, shift, end), {}), last]
 
 
 @final
@@ -88,28 +112,17 @@ class Aliasing:
         regions = parent.memory.regions
         geometry = geometry_of(fake)
         if geometry not in regions:
-            regions[geometry] = Region(parent.memory, fake, parent, step)
+            regions[geometry] = Region(parent.memory, fake.detach(), parent, step)
         return regions[geometry]
 
     def _strided(self, memory: Memory, fake: torch.Tensor) -> Region:
         """A region known by its strides and offset alone, as a view of the root."""
-        root = memory.root
-        if root.fake.is_complex() and fake.dtype == root.fake.dtype.to_real():
-            root = self.view(root, Step(aten.view_as_real.default, (), {}), torch.view_as_real(root.fake.detach()))
-        if (fake.dtype, fake.is_conj(), fake.is_neg()) != (root.fake.dtype, False, False):
-            raise Untraceable("a view of another dtype without a view op")
-        size, stride = list(fake.shape), list(fake.stride())
-        shift = fake.storage_offset() - root.fake.storage_offset()
-        func = aten.as_strided.default
-        if memory.source == "fresh":
-            return self.view(root, Step(func, (size, stride, shift), {}), fake)
-        # the storage offset of a real input is not known: it must not show in the graph
-        if shift:
-            end = shift + extent(fake.shape, fake.stride())
-            flat = root.fake.detach().as_strided([end], [1])
-            root = self.view(root, Step(func, ([end], [1]), {}), flat)
-            root = self.view(root, Step(aten.slice.Tensor, (0, shift, end), {}), flat[shift:])
-        return self.view(root, Step(func, (size, stride), {}), fake)
+        region = memory.root
+        if region.fake.is_complex() and fake.dtype == region.fake.dtype.to_real():
+            region = self.view(region, Step(aten.view_as_real.default, (), {}), torch.view_as_real(region.fake))
+        for step in _strided_steps(region.fake, fake):
+            region = self.view(region, step, step.replay(region.fake))
+        return region
 
     def read(self, region: Region) -> Node:
         """The node of a region's current value."""
@@ -144,12 +157,17 @@ class Aliasing:
     def _scatter(self, region: Region, node: Node) -> Node:
         """The whole memory after a write to a region, by geometry alone."""
         root = region.memory.root
+        steps = _strided_steps(root.fake, region.fake)
         whole = self.read(root)
         if whole.op != "call_function":
-            whole = self.restride(whole, root.fake)  # at offset zero of memory of its own
-        shift = region.fake.storage_offset() - root.fake.storage_offset()
-        place = (list(region.fake.shape), list(region.fake.stride()), shift)
-        return self.emit(aten.as_strided_scatter.default, (whole, node, *place))
+            whole = self.restride(whole, root.fake)  # in memory of its own
+        parents = [whole]
+        for step in steps[:-1]:
+            parents.append(self.emit(step.func, (parents[-1], *step.tail), step.kwargs))
+        for step, parent in zip(reversed(steps), reversed(parents), strict=True):
+            fake = parent.meta["val"]
+            node = undo_step(step, node, fake, self.emit, functools.partial(_same, parent))
+        return node
 
     def fit(self, node: Node, like: torch.Tensor) -> Node:
         """A node with the dtype, shape and strides of ``like``, as a write into it leaves them."""

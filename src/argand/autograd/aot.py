@@ -195,7 +195,7 @@ def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]]
 def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers) -> Any:
     """The same callable; the disk cache has it now, when it can."""
     place, key = compilers.remember, getattr(forward, "stored_key", "")
-    if place is None or not key:
+    if place is None or not key or traced.absolute:
         return run
     text = backward and compilers.backward.text(backward, _examples(backward))  # type: ignore[attr-defined]
     if backward is None or text:

@@ -68,6 +68,14 @@ def shifted_view(tensor: torch.Tensor, size: list[int], stride: list[int], shift
     return tensor.as_strided(size, stride, tensor.storage_offset() + shift)
 
 
+def retyped_view(
+    tensor: torch.Tensor, size: list[int], stride: list[int], shift: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """The same as elements of another type, ``shift`` bytes from the tensor's own start; no view to autograd."""
+    start = tensor.storage_offset() * tensor.dtype.itemsize + shift
+    return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start // dtype.itemsize, size, stride)
+
+
 def can_undo(step: Step, view: torch.Tensor, parent: torch.Tensor) -> bool:
     """Whether a write through this view has an inverse op."""
     if step.func is aten.expand.default:

@@ -19,6 +19,7 @@ from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Boxed, Places, full_backward
 from argand.autograd.trace import Program, run_graph
+from argand.ops.fakes import fake_of
 from argand.runtime import _native
 
 
@@ -72,9 +73,7 @@ class _Gradients:
     def __init__(self, program: Program, inputs: Sequence[Any], whole: Traced, tools: Tools) -> None:
         self.program, self.whole, self.tools = program, whole, tools
         # like the inputs, which must not live as long as this
-        self.examples = [
-            torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).requires_grad_(x.requires_grad) for x in inputs
-        ]
+        self.examples = [fake_of(x) for x in inputs]
         joint = whole.graph
         places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
         graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], draws=False)

@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import Recorder, hold
 from argand.ops.fakes import DataDependent
 
 
@@ -63,7 +63,9 @@ class _Sealed(torch.autograd.Function):
         target = Gradient(ctx.op, wanted, len(ctx.args))
         fakes = tuple(torch.empty_like(ctx.args[k].detach()) for k in wanted)
         nodes = tuple([recorder.node_of(value) for value in (*ctx.args, *tangents)])
-        recorder.own(recorder.emit(target, nodes, val=fakes, share=False), fakes)
+        with torch._C._DisableTorchDispatch():
+            held = tuple(map(hold, fakes))
+        recorder.own(recorder.emit(target, nodes, val=held, share=False), held)
         answer: list[Any] = [None] * len(ctx.args)
         for place, fake in zip(wanted, fakes, strict=True):
             answer[place] = fake

@@ -16,6 +16,7 @@ import torch
 from torch.fx import Graph
 
 from argand.autograd.geometry import Step
+from argand.ops.layout import extent
 
 
 class Untraceable(Exception):
@@ -85,6 +86,7 @@ class Traced:
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
+    absolute: bool = False  # it holds for the storage offsets of these inputs alone, which no key of a cache tells
     sizes: Any = None  # OpenSizes when sizes are known only at run time
 
     @property
@@ -159,13 +161,26 @@ def _storage(tensor: torch.Tensor) -> int:
 def _base_of(storage: int, outputs: Sequence[Any]) -> torch.Tensor:
     """The tensor all outputs on one storage are views of."""
     group = [o for o in outputs if isinstance(o, torch.Tensor) and _storage(o) == storage]
+    base = _find_base(group)
+    if base.storage_offset() or any(_end(o) > _end(base) for o in group):  # by as_strided_ or set_
+        raise Untraceable("a tensor was moved in its memory: others lie beyond it")
+    return base
+
+
+def _end(tensor: torch.Tensor) -> int:
+    """The bytes of its storage up to the last one of a tensor."""
+    return (tensor.storage_offset() + extent(tensor.shape, tensor.stride())) * tensor.itemsize
+
+
+def _find_base(group: Sequence[torch.Tensor]) -> torch.Tensor:
     bases = [o._base if o._base is not None else o for o in group]
     tracked = [base for o, base in zip(group, bases, strict=True) if o.requires_grad]
     if any(base is not tracked[0] for base in tracked):
         raise Untraceable("two outputs share memory but not their gradient")
     if tracked:
         return tracked[0]
-    return next((o for o in group if o._base is None), bases[0])
+    # the base of views; an output beside them that is no view to autograd is of it, or of another type
+    return next((o._base for o in group if o._base is not None), group[0])
 
 
 def _row(

@@ -44,6 +44,8 @@ class Recorder(FakeMode):
         self.decompositions = decompositions or {}
         self.open: set[Any] = set()  # ops whose decomposition runs now
         self.aliasing = Aliasing(self.emit)
+        self.given: list[torch.Tensor] = []  # the fakes of inputs, as the program has them
+        self.absolute = False  # an offset in the storage of an input was given by hand: right for this input alone
         self.constants: dict[str, torch.Tensor] = {}
         self.stack_trace: str | None = None
         self.seen: dict[Any, Node] = {}  # equal pure calls share one node
@@ -102,18 +104,22 @@ class Recorder(FakeMode):
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
         result = infer(func, args, kwargs)
-        node = self.emit(target or func, node_args, node_kwargs, result)
-        return self.own(node, result)
+        held = functional.map_nested(hold, result)
+        self.own(self.emit(target or func, node_args, node_kwargs, held), held)
+        return result
 
-    def own(self, node: Node, result: Any) -> Any:
-        """Register fresh results as new memories."""
-        if isinstance(result, torch.Tensor):
-            self.aliasing.add(result, node)
-        elif isinstance(result, tuple | list):
-            for index, item in enumerate(result):
+    def own(self, node: Node, held: Any) -> None:
+        """Register fresh results as new memories.
+
+        What nodes and memories hold are tensor objects that the program never sees (`hold`): it may turn its
+        own over in place (t_, squeeze_), long after other nodes were made of them.
+        """
+        if isinstance(held, torch.Tensor):
+            self.aliasing.add(held, node)
+        elif isinstance(held, tuple | list):
+            for index, item in enumerate(held):
                 if isinstance(item, torch.Tensor | tuple | list):
                     self.own(self.emit(operator.getitem, (node, index), _NO_KWARGS, item), item)
-        return result
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
@@ -124,6 +130,7 @@ class Recorder(FakeMode):
         parent = self.region_of(base)
         result = func(*args, **kwargs)
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
+            self.absolute |= parent.memory.source == "input" and (len(args) > 3 or "storage_offset" in kwargs)
             if geometry_of(result) not in parent.memory.regions:
                 made = (parent, Step(func, args[1:], kwargs), parent.memory.version)
                 self.region_of(result).origin = made
@@ -174,7 +181,9 @@ class Recorder(FakeMode):
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
-        return self.own(self.emit(twin, node_args, node_kwargs, values), values)
+        held = functional.map_nested(hold, values)
+        self.own(self.emit(twin, node_args, node_kwargs, held), held)
+        return values
 
     def store(self, target: Any, value: Any, *, outs: bool = False) -> None:
         """Write the value of one fake (or list of fakes) into another."""
@@ -200,17 +209,15 @@ class Recorder(FakeMode):
     def _reshape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """t_, squeeze_, ...: the tensor object moves to another region of its memory."""
         target = args[0]
-        parent = self.region_of(target)
-        if parent.memory.source == "input" and target is parent.memory.root.fake:
+        if any(target is given for given in self.given):
             raise Untraceable(f"{func} changes the geometry of an input")
-        held = target.detach()
+        parent = self.region_of(target)
         result = func(*args, **kwargs)
-        for region in list(parent.memory.regions.values()):
-            if region.fake is target:
-                region.fake = held
-            if region.node is not None and region.node.meta["val"] is target:
-                region.node.meta["val"] = held
-        self.aliasing.find(target.detach())
+        twin = _RESHAPES.get(func)
+        if twin is not None:
+            self.aliasing.view(parent, Step(twin, args[1:], kwargs), target)
+        else:
+            self.region_of(target)
         return result
 
     # -- values ------------------------------------------------------------------------------
@@ -220,10 +227,10 @@ class Recorder(FakeMode):
         region = self.aliasing.find(tensor)
         if region is None:
             name = f"_tensor_constant{len(self.constants)}"
-            self.constants[name] = tensor.detach()
+            held = self.constants[name] = tensor.detach()
             node = self.graph.create_node("get_attr", name, name=name)
-            node.meta["val"] = tensor.detach()
-            region = self.aliasing.add(tensor, node, "constant")
+            node.meta["val"] = held
+            region = self.aliasing.add(held, node, "constant")
         return region
 
     def node_of(self, value: Any) -> Any:
@@ -236,9 +243,11 @@ class Recorder(FakeMode):
 
     def input(self, fake: Any, name: str) -> Node:
         """A placeholder; a tensor becomes a memory whose writes are seen by the caller."""
-        node = self.placeholder(fake, name)
-        if isinstance(fake, torch.Tensor):
-            self.aliasing.add(fake, node, "input")
+        if not isinstance(fake, torch.Tensor):
+            return self.placeholder(fake, name)
+        self.given.append(fake)
+        node = self.placeholder(fake.detach(), name)
+        self.aliasing.add(node.meta["val"], node, "input")
         return node
 
     def placeholder(self, fake: Any, name: str) -> Node:
@@ -327,6 +336,11 @@ def _name_of(func: Any) -> str:
     return str(name)
 
 
+def hold(value: Any) -> Any:
+    """A tensor object of our own over the memory of a fake."""
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
 def _fresh_like(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
@@ -396,11 +410,24 @@ def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: 
     return recorder.record(func, args, kwargs, twin)
 
 
+# What an op that turns a tensor over in place is as a view.
+_RESHAPES: Final = {
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+}
 _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.copy_.default: _copy,
     **dict.fromkeys((aten.zero_.default, aten.fill_.Scalar), _fill),
     # torch.tensor(...): data known now; the graph may write to a copy of it
     aten.lift_fresh.default: lambda recorder, _, args, __: recorder.record(aten.clone.default, args, _NO_KWARGS),
+    # a tensor without memory, which no kernel can read
+    aten._efficientzerotensor.default: lambda recorder, _, args, kwargs: recorder.record(
+        aten.zeros.default, args, kwargs
+    ),
     aten.native_batch_norm.default: _batch_norm,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),

@@ -127,7 +127,8 @@ def _rebuild(row: Row, base: torch.Tensor) -> torch.Tensor:
             return _replay(row.steps, base).detach()
         if row.how == "detached":
             base = base.detach()
-        return _replay(row.steps, base) if row.steps else base.view_as(base)
+        view = _replay(row.steps, base)
+        return view if view._is_view() else view.view_as(view)
 
 
 @final
@@ -219,7 +220,12 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
     copied = traced.copied_inputs
     flipped = traced.flipped_inputs
     grad_mode = traced.grad_mode
-    plain = grad_mode and not copied and not flipped
+    # No result has a gradient with respect to these. The engine must not walk their histories, as it does not in
+    # eager: they may be freed, or have no derivative.
+    written = {mutation.index for mutation in traced.effects.mutations}
+    needs = zip(traced.differentiable, traced.gradient_needs, strict=True)
+    unreached = [i for i, tangents in needs if not tangents and i not in written]
+    plain = grad_mode and not copied and not flipped and not unreached
 
     def prepare(inputs: tuple[Any, ...]) -> list[Any]:
         for index in flipped:
@@ -227,6 +233,8 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
         values = list(inputs)
         for index in copied:
             values[index] = inputs[index].clone()
+        for index in unreached:
+            values[index] = values[index].detach().requires_grad_()
         return values
 
     def run(*inputs: Any) -> tuple[Any, ...]:
@@ -274,7 +282,11 @@ class Switch:
 def _fit_tangent(
     tangent: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, ...]
 ) -> torch.Tensor:
-    """The tangent with the strides the graph was traced with."""
+    """The tangent with the strides the graph was traced with, its values in memory as they are."""
+    if tangent._is_zerotensor():
+        return torch.empty_strided(shape, wanted, dtype=dtype).zero_()
+    if tangent.is_neg() or tangent.is_conj():
+        tangent = tangent.resolve_conj().resolve_neg()
     stride = tangent.stride()
     if stride == wanted or same_layout(shape, stride, wanted):
         return tangent

@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Row, Traced
+from argand.ops.fakes import fake_at
 from argand.runtime.disk.graphs import opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
 from argand.sizes.floats import TAKE_FLOATS, OpenFloat, sample_pair
@@ -92,10 +93,7 @@ class OpenSizes:
                 made[id(real)] = table.size(shown)
             elif isinstance(real, torch.Tensor) and id(real) not in made:
                 sides = [[table.at(n) for n in row] for row in opened(real, shown, self.table)]
-                fake = torch.empty_strided(*sides, dtype=real.dtype)
-                fake = torch._conj(fake) if real.is_conj() else fake
-                fake = torch._neg_view(fake) if real.is_neg() else fake
-                made[id(real)] = fake.requires_grad_() if real.requires_grad else fake
+                made[id(real)] = fake_at(real, *sides)
         inputs = [
             table.size(shown) if isinstance(shown, SizeInt) else made.get(id(real), real)
             for real, shown in zip(examples, self.shown, strict=True)

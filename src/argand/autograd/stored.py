@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch.fx import GraphModule
 
-from argand.autograd.geometry import Step, shifted_view
+from argand.autograd.geometry import Step, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Asked, Boxed, Switch, full_backward, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
@@ -35,7 +35,7 @@ from argand.sizes.floats import OpenFloat
 from argand.support import events
 from argand.support.options import Options
 
-_RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view)
+_RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
     *("effects", "results", "differentiable", "tangents", "gradient_needs", "copied_inputs"),
     *("flipped_inputs", "random", "autocast", "grad_mode", "tracked", "view_results"),

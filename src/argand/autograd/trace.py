@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.geometry import Step, aten, dense_order, geometry_of, same_layout, shifted_view
+from argand.autograd.geometry import Step, aten, dense_order, geometry_of, retyped_view, same_layout, shifted_view
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
@@ -303,6 +303,7 @@ def _trace(
         grad_mode=grad_mode,
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
         view_results=[k for k, node in enumerate(values) if is_view(node)],
+        absolute=recorder.absolute,
     )
 
 
@@ -371,11 +372,21 @@ def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[S
     while region is not start:
         parent, step = region.made_by()
         if parent is None or step is None:
-            shift = view.storage_offset() - base.storage_offset()
-            return (Step(shifted_view, (list(view.shape), list(view.stride()), shift), {}),)
+            return _strided_path(base, view)
         steps.append(step)
         region = parent
     return tuple(reversed(steps))
+
+
+def _strided_path(base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
+    """The same by strides and offsets alone."""
+    if base.is_conj() != view.is_conj() or base.is_neg() != view.is_neg():
+        raise Untraceable("two outputs share memory, and not their conjugate or negative bits")
+    place = (list(view.shape), list(view.stride()))
+    if base.dtype == view.dtype:
+        return (Step(shifted_view, (*place, view.storage_offset() - base.storage_offset()), {}),)
+    start, own = view.storage_offset() * view.itemsize, base.storage_offset() * base.itemsize
+    return (Step(retyped_view, (*place, start - own, view.dtype), {}),)
 
 
 def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:

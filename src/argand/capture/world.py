@@ -296,7 +296,7 @@ class World:
         return known.value
 
     def _tensor(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
-        plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided
+        plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided and not raw._is_zerotensor()
         if not plain or raw.device.type != "cpu":
             return self._opaque(source, raw)
         opened = self.sizes.fake(source, raw)

@@ -19,13 +19,13 @@ from typing_extensions import override
 
 from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_torch
-from argand.ops.layout import DataDependent, is_dense
+from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.rows import row_of
 from argand.ops.table import Kind, written_arguments
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
-__all__ = ["DataDependent", "FakeMode", "check_reads", "fake_of", "infer"]
+__all__ = ["DataDependent", "FakeMode", "check_reads", "fake_at", "fake_of", "infer"]
 
 # Takes the mode it runs under (None: called by hand), args and kwargs.
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -46,8 +46,13 @@ _METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fre
 
 
 def fake_of(real: torch.Tensor) -> torch.Tensor:
-    """A fake with the metadata of a real tensor, ``requires_grad`` included."""
-    fake = torch.empty_strided(real.size(), real.stride(), dtype=real.dtype, device="cpu")
+    """A fake with the metadata of a real tensor: storage offset, bits and ``requires_grad`` included."""
+    return fake_at(real, real.size(), real.stride())
+
+
+def fake_at(real: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
+    """The same, with other sizes and strides."""
+    fake = new(shape, stride, dtype=real.dtype, offset=real.storage_offset())
     if real.is_conj():
         fake = torch._conj(fake)
     if real.is_neg():

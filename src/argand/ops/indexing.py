@@ -211,10 +211,16 @@ def _copy_of(name: str) -> Any:
     return OpDef(name=base, kind=Kind.OTHER, infer=rule)
 
 
+def _unsafe_view(self: Tensor, size: Sequence[int]) -> Tensor:
+    # Memory of its own, as the schema promises, though torch makes a view: of a value nobody else sees.
+    view = self.detach().view(size)
+    return new(view.shape, view.stride(), dtype=view.dtype)
+
+
 def _unsafe_split(self: Tensor, split: Any, dim: int = 0) -> list[Tensor]:
     # Memories of their own: torch promises nothing about writes to one of them.
     parts = self.split(split, dim)
-    return [torch.empty_strided(part.size(), part.stride(), dtype=part.dtype) for part in parts]
+    return [new(part.shape, part.stride(), dtype=part.dtype) for part in parts]
 
 
 COPIED_VIEWS: Final = """expand permute transpose.int t slice.Tensor select.int squeeze
@@ -251,7 +257,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_S, _diag_embed, "diag_embed"),
     *rows(Kind.REDUCE, _trace, "trace"),
     *rows(_O, _isin, "isin.Tensor_Tensor isin.Tensor_Scalar isin.Scalar_Tensor"),
-    *rows(Kind.VIEW, lambda self, size: torch.ops.aten._unsafe_view.default(self, size), "_unsafe_view"),
+    *rows(Kind.VIEW, _unsafe_view, "_unsafe_view"),
     *rows(_O, _view_copy, "view_copy _reshape_copy"),
     *rows(_O, _unsafe_split, "unsafe_split.Tensor unsafe_split_with_sizes"),
     *map(_copy_of, COPIED_VIEWS.split()),

@@ -28,16 +28,21 @@ def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
 
 
-def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
-    """A fake: memory that nobody touches. A large one is address space alone: malloc may not grant so much, or keep it."""
-    if math.prod(shape) < _MANY or len(shape) != len(stride):
+def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, offset: int = 0) -> torch.Tensor:
+    """A fake: memory that nobody touches, ``offset`` elements into its storage."""
+    if not offset and (math.prod(shape) < _MANY or 0 in shape or len(shape) != len(stride)):
         return torch.empty_strided(shape, stride, dtype=dtype)
-    length = extent(shape, stride) * dtype.itemsize
-    if min(shape) < 1 or not _MANY < length < 1 << 46:
+    length = (offset + extent(shape, stride)) * dtype.itemsize
+    if length >= 1 << 46:  # more than there are addresses: torch says it best
         return torch.empty_strided(shape, stride, dtype=dtype)
+    storage = _address_space(length) if length > _MANY else torch.UntypedStorage(length)
+    return torch.empty(0, dtype=dtype).set_(storage, offset, shape, stride)
+
+
+def _address_space(length: int) -> torch.UntypedStorage:
+    """A storage that no memory stands behind: malloc may not grant so much, or keep it."""
     space = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-    storage = torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
-    return torch.empty(0, dtype=dtype).set_(storage, 0, shape, stride)
+    return torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
 
 
 class NoAnswer(Exception):

@@ -15,7 +15,7 @@ from argand.capture.sizes.floats import Float
 from argand.capture.sizes.places import open_dimensions, source_of
 from argand.capture.sizes.relations import relation
 from argand.capture.sizes.values import Shape, Size
-from argand.ops.fakes import FakeMode
+from argand.ops.fakes import FakeMode, fake_at, fake_of
 from argand.ops.layout import new
 from argand.runtime.guards import Guard, GuardKind, Source, derived_strides, inner_first
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
@@ -110,14 +110,15 @@ class FrameSizes:
             shape[dim] = self.open(place)
         if all(type(n) is int for n in shape):
             pinned = frozenset(dim for dim, place in wanted if place.name in self.plan.pinned)
-            fake = torch.empty_strided(raw.shape, raw.stride(), dtype=raw.dtype)
-            return fake, pinned
+            return fake_of(raw.detach()), pinned
         inner, strides = derived_strides(raw), list(raw.stride())
         for i in inner_first(raw):
             j = inner[i]
             if j is not None:
                 strides[i] = strides[j] * (shape[j] or 1)
         fake = self.allocate(shape, strides, raw.dtype)
+        if raw.storage_offset():
+            fake = fake_at(raw.detach(), fake.shape, fake.stride())
         return fake, frozenset(dim for dim, _ in wanted)
 
     def allocate(

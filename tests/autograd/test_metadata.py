@@ -1,0 +1,139 @@
+"""Metadata is part of the answer: offsets, bits, strides, aliasing, versions, as eager leaves them."""
+
+import pytest
+import torch
+
+import argand
+from tools.answers import differences, observe
+
+
+def check(function, *make, second=()):
+    """Compare a program with eager, on inputs made anew for each run; then once more, on other inputs."""
+    compiled = argand.compile(function)
+    for makers in (make, second) if second else (make,):
+        eager, ours = (observe(run, *made(makers)) for run in (function, compiled))
+        assert differences(eager, ours) == []
+
+
+def made(makers):
+    torch.manual_seed(0)
+    return [one() for one in makers]
+
+
+def base():
+    return torch.arange(28.0).view(7, 4)
+
+
+def slices():
+    return base()[2:]
+
+
+def test_a_tensor_turned_over_in_place_was_written_before():
+    def written(x):
+        w = x.gather(1, torch.tensor([[0], [1], [2]]))
+        w.mul_(2)
+        w.t_()
+        return w, w + 1
+
+    check(written, base)
+
+
+def test_one_of_several_results_is_turned_over():
+    def several(x):
+        values, places = x.sort(1)
+        values.t_()
+        return values, places, values * 2
+
+    check(several, base)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.t_(),
+        lambda t: t.transpose_(0, 1),
+        lambda t: t.unsqueeze_(1),
+        lambda t: t.unsqueeze_(0).squeeze_(0),
+        lambda t: t.unsqueeze_(0).squeeze_(),
+        lambda t: t.swapaxes_(0, 1),
+        lambda t: t.as_strided_((2, 3), (1, 4), 2),
+    ],
+)
+@pytest.mark.parametrize("copied", [lambda t: t.clone(), lambda t: t * 1, lambda t: t.to(torch.float32, copy=True)])
+def test_copies_of_slices_are_turned_over(copied, change):
+    def program(t):
+        copy = copied(t)
+        old = copy.view(-1)
+        change(copy)
+        copy.mul_(2)
+        return copy, old, copy + 1
+
+    check(program, slices)
+
+
+def test_quantile_over_a_dimension():
+    for shape, dim in (((2, 1), 1), ((3, 100), 1), ((7, 64), 0), ((4, 5, 6), 1)):
+        check(lambda x, dim=dim: x.quantile(0.3, dim=dim), lambda shape=shape: torch.randn(shape))
+
+
+def test_strides_given_by_hand_count_from_the_storage():
+    check(lambda t: t.as_strided((2, 2), (4, 1), 0) + 1, slices)
+    check(lambda t: t.as_strided((2, 2), (4, 1)) + 1, slices, second=[base])
+    check(lambda t: t.as_strided((2, 2), (4, 1), 9) + 1, slices)
+    check(lambda t: t.as_strided((2, 2), (4, 1), 9).mul_(2), slices)
+    check(lambda t: t[1:].as_strided((2, 2), (1, 4), 13).add_(t.sum()), slices)
+
+
+def test_an_argument_is_written_before_an_operator_that_promises_new_memory():
+    def program(t):
+        t.mul_(2)
+        return torch.kron(t, torch.eye(2))
+
+    check(program, lambda: torch.ones(2, 2))
+
+
+def test_views_of_one_memory_in_several_types():
+    def first(x):
+        v = (x * 2)[1:]
+        return v, v.view(torch.int32)
+
+    def second(x):
+        v = (x * 2).view(torch.int16)
+        return v[2:], v.view(torch.float32)[1:]
+
+    def third(x):
+        v = (x * 2).view(torch.int32)
+        return v, v.view(torch.float32), x.view(torch.uint8)[4:]
+
+    for function in (first, second, third):
+        check(function, lambda: torch.rand(4))
+
+
+def test_a_history_that_no_result_depends_on_is_not_walked():
+    def program(x):
+        m, u = x.mean(0), x.unique() > 0
+        return m.sinh(), u.any(), u.int()
+
+    x = torch.randn(5, requires_grad=True)
+    argand.compile(program)(x)[0].backward()
+    assert x.grad is not None
+
+    used = torch.randn(3, requires_grad=True)
+    freed = used * used
+    freed.sum().backward()
+    result, _ = argand.compile(lambda a, b: (a.sin(), b > 0))(x, freed)
+    result.sum().backward()
+
+
+def test_zero_tensors():
+    def program(x):
+        return (x.sgn() * x).sum()
+
+    x = torch.randn(8, requires_grad=True)
+    (wanted,) = torch.autograd.grad(program(x), x)
+    (found,) = torch.autograd.grad(argand.compile(program)(x), x)
+    assert torch.equal(found, wanted)
+    # as a tangent, as an argument
+    (found,) = torch.autograd.grad(argand.compile(torch.sin)(x).sgn().sum(), x)
+    assert not found.any()
+    assert torch.equal(argand.compile(lambda a: a + 1)(torch._efficientzerotensor(3)), torch.ones(3))
