@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from argand.backends.stored import restore
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
+from argand.protocol import Backend, CompiledGraph, OpenSizes
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, read_about
@@ -30,7 +31,7 @@ from argand.sizes.marks import SIZE_MARKS
 from argand.sizes.refusals import Stop
 from argand.sizes.table import SizeTable
 from argand.support.errors import UserError
-from argand.support.options import Options
+from argand.support.options import Options, make_options
 
 
 class Leaf(NamedTuple):
@@ -70,7 +71,7 @@ def package(
     """
     arguments = (tuple(example_inputs), dict(sorted((kwargs or {}).items())))
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        (gm, sizes, stored_key, inputs, outputs), result = _capture(model, arguments, scratch)
+        (gm, sizes, key_on_disk, inputs, outputs), result = _capture(model, arguments, scratch)
         bundle = save_cache_artifacts(directory=Path(scratch))
     leaves = pytree.tree_leaves(arguments)
     shown = [node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder"]
@@ -96,7 +97,7 @@ def package(
     writer = Writer(_RECORDS)
     writer.limit = 1 << 62
     try:
-        data = writer.write((stored_key, wanted, sources, shape, {} if safetensors else weights, sizes))
+        data = writer.write((key_on_disk, wanted, sources, shape, {} if safetensors else weights, sizes))
         program = json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
     except Unstorable as reason:
         raise UserError(f"this model cannot be packaged: {reason}") from None
@@ -111,15 +112,16 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
     try:
         sections = decode(Path(path).read_bytes(), key)
         same = read_about(sections)["parts"] == environment()
-        stored_key, wanted, sources, shape, weights, sizes = load_values(sections, _RECORDS)
+        key_on_disk, wanted, sources, shape, weights, sizes = load_values(sections, _RECORDS)
     except Damaged as error:
         raise UserError(f"{path} cannot be used: {error}") from None
     weights = weights or (_safetensors().load_file(_beside(path)) if Path(_beside(path)).exists() else {})
     run = None
-    if same and stored_key:
+    if same and key_on_disk:
         with tempfile.TemporaryDirectory() as scratch:
             load_cache_artifacts(sections["bundle"], directory=Path(scratch))
-            run = restore(stored_key, Options(cache_dir=scratch))
+            found = restore(key_on_disk, Options(cache_dir=scratch))
+            run = found and found.takes_inputs
     fixed = {name: weight.detach() for name, weight in weights.items()}
     return _Loaded(sections["program"], run, wanted, sources, shape, fixed, sizes)
 
@@ -167,7 +169,7 @@ class _Loaded:
         try:
             if table is not None:
                 table.reals.update(sizes)
-            run = _compile(gm, inputs, {})
+            run = _compile(gm, inputs, make_options()).takes_inputs
             facts = [] if table is None else table.facts
         except Stop:  # too late to capture anew: torch runs the graph
             facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
@@ -210,30 +212,30 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
 
     seen: list[Any] = []
 
-    def record(gm: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph:
         table = gm.meta.get("sizes")
         state, known = (None, 0) if table is None else (table.state(), len(table.facts))
-        key = getattr(_compile(gm, inputs, {"cache_dir": directory}), "stored_key", "")  # it may want other sizes
+        key = _compile(gm, inputs, make_options(None, {"cache_dir": directory})).key  # it may want other sizes
         facts = [] if table is None else [(fact.operator, fact.left, fact.right) for fact in table.facts[known:]]
 
         def run(*values: Any) -> Any:
             results = [x if isinstance(x, torch.Tensor) else _Told(x) for x in gm(*values)]
-            seen[:] = [gm, state and (state, facts), key, list(values), results]
+            seen[:] = [gm, state and (state, facts), key if isinstance(key, str) else "", list(values), results]
             return results
 
-        return run
+        return CompiledGraph(run)
 
-    record.open_sizes = True  # type: ignore[attr-defined]
-    result = compile(model, fullgraph=True, backend=record)(*arguments[0], **arguments[1])
+    backend = Backend(name="package", compile=record, open_sizes=OpenSizes.ALWAYS, returns_sizes=True)
+    result = compile(model, fullgraph=True, backend=backend)(*arguments[0], **arguments[1])
     if not seen:
         raise UserError("this model has no tensor work to package")
     return seen, result
 
 
-def _compile(gm: Any, inputs: Sequence[Any], options: Mapping[str, object]) -> Any:
-    from argand.backends.argand_backend import argand  # noqa: PLC0415  # only where nothing is compiled yet
+def _compile(gm: Any, inputs: Sequence[Any], options: Options) -> CompiledGraph:
+    from argand.backends.argand_backend import compile_graph  # noqa: PLC0415  # only where nothing is compiled yet
 
-    return argand(gm, inputs, options=options)
+    return compile_graph(gm, inputs, options)
 
 
 def _check_apart(leaves: Sequence[Any]) -> None:

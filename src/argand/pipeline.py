@@ -16,14 +16,17 @@ runs in a region, every Python frame goes through these stages, in this order:
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
-from argand.backends.bind import BoundBackend, bind_backend
+from argand.backends.bind import bind_backend, bind_own, is_bound_to_own
 from argand.backends.registry import BackendSpec, get_default_backend
+from argand.protocol import Backend, OpenSizes
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
@@ -34,14 +37,13 @@ from argand.support.options import MODES, Options, make_options, read_environmen
 
 if TYPE_CHECKING:
     from argand.capture.explain import Explanation
-    from argand.capture.finish import Captured
+    from argand.capture.finish import Captured, Skipped
+    from argand.capture.markers import Marker
 
 Model = TypeVar("Model", bound=Callable[..., Any])
 
 # Options of capture and cache. The rest are the backend's: another one has its own names for them.
 _OURS: Final = frozenset({"recompile_limit", "strict"})
-# Backends that understand sizes known at run time only; others get them with dynamic=True.
-_TAKE_OPEN_SIZES: Final = frozenset({"argand", "eager", "eager_noexcept", "eager_debug", "aot_eager"})
 
 
 class _Keywords(TypedDict, total=False):
@@ -84,14 +86,14 @@ def compile(
         return functools.partial(compile, **keywords, disable=disable)
     if disable or read_environment().disable:
         return model
-    return callables.compiled(model, _make_region(**keywords))
+    return callables.compiled(model, _make_region(_choose(**keywords)))
 
 
 def compile_in_place(module: torch.nn.Module, **keywords: Any) -> torch.nn.Module:
     """Make the calls of ``module`` itself compiled; keywords as for ``compile``. Returns it."""
     if keywords.pop("disable", False) or read_environment().disable:
         return module
-    return callables.compile_module_in_place(module, _make_region(**keywords))
+    return callables.compile_module_in_place(module, _make_region(_choose(**keywords)))
 
 
 def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explanation]:
@@ -104,7 +106,9 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         frames: list[Captured] = []
-        region = _make_region(**{"backend": "eager", **keywords}, record=frames.append)
+        chosen = _choose(**{"backend": "eager", **keywords})
+        observed = dataclasses.replace(chosen.backend, observe=lambda: contextlib.nullcontext(frames.append))
+        region = _make_region(chosen._replace(backend=observed))
         with events.collect() as seen:
             result = callables.compiled(model, region)(*args, **kwargs)
         explanation = explain_run(frames, seen, result)
@@ -114,71 +118,91 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
     return run
 
 
-def _make_region(
+class _Choice(NamedTuple):
+    """What one ``compile`` was asked for."""
+
+    backend: Backend
+    options: Options  # made here, once; Argand's own backend has the same
+
+
+def _choose(
     fullgraph: bool = False,
     dynamic: bool | None = None,
     backend: BackendSpec | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
-    record: Callable[[Captured], None] | None = None,
-) -> Region:
+) -> _Choice:
+    """Backend and options of a ``compile``; what is wrong with them raises."""
+    given, spec = dict(options or {}), get_default_backend() if backend is None else backend
+    if is_bound_to_own(spec):
+        ours = make_options(mode, given, fullgraph=fullgraph, dynamic=dynamic)
+        return _Choice(bind_own(ours), ours)
+    theirs = {name: value for name, value in given.items() if name not in _OURS}
+    bound = bind_backend(spec, mode, theirs)
+    own = {name: value for name, value in given.items() if name in _OURS}
+    known_mode = mode if mode in MODES and not own else None
+    return _Choice(bound, make_options(known_mode, own, fullgraph=fullgraph, dynamic=dynamic))
+
+
+def _make_region(chosen: _Choice) -> Region:
+    backend, options = chosen
     logs.start_from_environment()
-    chosen_backend = get_default_backend() if backend is None else backend
-    given = dict(options or {})
-    ours = {name: value for name, value in given.items() if name in _OURS}
-    if chosen_backend == "argand":
-        ours = given
-    else:
-        given = {name: value for name, value in given.items() if name not in _OURS}
-    bound = bind_backend(chosen_backend, mode, given)
-    known_mode = mode if mode in MODES and not ours else None
-    chosen = make_options(known_mode, ours, fullgraph=fullgraph, dynamic=dynamic)
-    if chosen.debug_dir:
-        logs.write_to(chosen.debug_dir)
-    record = record or getattr(bound.function, "record_frame", None)  # report.explained
-    open_sizes = bound.name in _TAKE_OPEN_SIZES or hasattr(bound.function, "open_sizes")  # the latter: packages
-    histories = SizeHistories() if dynamic or open_sizes else None
-    compile_frame: Callable[[FrameView], Any] = functools.partial(_compile_frame, bound, chosen, record, histories)
-    if hasattr(bound.function, "watch"):
-        compile_frame = bound.function.watch(compile_frame)
-    return CodeCache(compile_frame, chosen, bound.reset, histories).make_region()
+    if options.debug_dir:
+        logs.write_to(options.debug_dir)
+    histories = SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
+    compile_frame = functools.partial(_compile_frame, backend, options, histories)
+    return CodeCache(compile_frame, options, backend.reset, histories).make_region()
 
 
 def _compile_frame(
-    backend: BoundBackend,
-    options: Options,
-    record: Callable[[Captured], None] | None,
-    histories: SizeHistories | None,
-    view: FrameView,
+    backend: Backend, options: Options, histories: SizeHistories | None, view: FrameView
 ) -> Compiled | str | None:
-    """Stages 3 and 4 of one frame, or what the disk cache has kept of them."""
-    shelf = None
-    if record is None and backend.name == "argand" and options.cache:
-        from argand.capture.stored.shelf import Shelf  # noqa: PLC0415  # other backends need none
+    """Stages 3 and 4 of one frame: restored from disk, or captured and kept there for the next process."""
+    if backend.observe is not None:
+        with backend.observe() as record:
+            return _answer(_capture(backend, options, histories, view), record)
+    if backend.restore is None or not options.cache:
+        return _answer(_capture(backend, options, histories, view))
+    from argand.capture.stored.shelf import Shelf  # noqa: PLC0415  # other backends need none
 
-        shelf = Shelf(view, options)
-        restored = shelf.restore()
-        if restored is not None:
-            if histories is not None:
-                places = open_places(getattr(restored, "guards", ()))
-                histories.of(view.code).varied.update(places)
-            return restored
+    shelf = Shelf(view, options, backend.restore)
+    restored = shelf.restore()
+    if restored is None:
+        captured = _capture(backend, options, histories, view)
+        shelf.keep(captured)
+        return _answer(captured)
+    if histories is not None and isinstance(restored, Compiled):
+        histories.of(view.code).varied.update(open_places(restored.guards))
+    return restored
+
+
+def _capture(
+    backend: Backend, options: Options, histories: SizeHistories | None, view: FrameView
+) -> Captured | Skipped | Marker | None:
     # the interpreter takes longer to import than a restored frame to run
-    from argand.capture.finish import Captured, Skipped  # noqa: PLC0415
     from argand.capture.trace import capture_frame  # noqa: PLC0415
     from argand.sizes.plan import Plan  # noqa: PLC0415
 
-    history = histories.of(view.code) if histories is not None else None
-    plan = (
-        Plan(False) if history is None else Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
-    )
+    if histories is None:
+        return capture_frame(view, backend, options, Plan(False))
+    history = histories.of(view.code)
+    plan = Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     captured = capture_frame(view, backend, options, plan)
-    if history is not None and captured is not None:
+    if captured is not None:
         history.fixed.update(plan.pinned)
-    if shelf is not None and isinstance(captured, Captured | Skipped):
-        shelf.keep(captured)
+    return captured
+
+
+def _answer(
+    captured: Captured | Skipped | Marker | None, record: Callable[[Captured], None] | None = None
+) -> Compiled | str | None:
+    """What the hook is told of a capture."""
+    from argand.capture.finish import Captured  # noqa: PLC0415  # loaded by now
+
+    if captured is None:
+        return None
     if not isinstance(captured, Captured):
-        return None if captured is None else _native.SKIP
+        return _native.SKIP
     if record is not None:
         record(captured)
     return Compiled(captured.guards, captured.collect, captured.target)

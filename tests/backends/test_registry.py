@@ -158,10 +158,12 @@ def test_options_reach_the_backend_and_the_dict_is_not_mutated():
 
     given = {"a": 1}
     bound = bind_backend(recording, options=given)
-    bound(None, [])
+    bound.compile(None, [])
     seen["options"]["a"] = 2
-    assert given == {"a": 1} and bound.options == {"a": 1}
-    bind_backend(recording, mode="fast")(None, [])
+    assert given == {"a": 1}
+    bound.compile(None, [])
+    assert seen["options"] == {"a": 1}
+    bind_backend(recording, mode="fast").compile(None, [])
     assert seen["mode"] == "fast"
 
 
@@ -182,11 +184,11 @@ def test_errors_are_wrapped():
         raise ValueError("inner words")
 
     with pytest.raises(BackendCompilerFailed, match="'failing' raised:\nValueError: inner words"):
-        bind_backend(failing)(None, [])
+        bind_backend(failing).compile(None, [])
     with pytest.raises(BackendCompilerFailed, match="NoneType, which is not callable"):
-        bind_backend(lambda gm, inputs: None)(None, [])
+        bind_backend(lambda gm, inputs: None).compile(None, [])
     with pytest.raises(BackendCompilerFailed, match="TypeError"):
-        bind_backend(backend, mode="x")(None, [])
+        bind_backend(backend, mode="x").compile(None, [])
 
 
 def test_list_of_backends_takes_the_first_that_works():
@@ -194,12 +196,12 @@ def test_list_of_backends_takes_the_first_that_works():
         raise RuntimeError("not my graph")
 
     chosen = FirstThatTakes(("nonexistent", declines, backend))
-    assert chosen(len, []) is len
+    assert chosen.compile(len, []).call is len
     (choice,) = chosen.choices
     assert choice.taken_by == "backend"
     assert [name for name, _ in choice.declined] == ["nonexistent", "declines"]
     assert "not my graph" in str(choice)
     with pytest.raises(InvalidBackend, match="every backend"):
-        FirstThatTakes((declines,))(len, [])
+        FirstThatTakes((declines,)).compile(len, [])
     with pytest.raises(InvalidBackend, match="empty"):
         FirstThatTakes(())

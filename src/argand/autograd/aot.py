@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -24,26 +25,22 @@ from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.runtime import (
-    MOST_BACKWARDS,
-    Asked,
-    Boxed,
-    Switch,
-    boxed,
-    full_backward,
-    run_inference,
-    run_training,
-)
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
+from argand.native.stored import GraphText
 from argand.ops.fakes import DataDependent
+from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
 
-Compiler = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+# What is compiled at a later call than the first is not kept: the entry of the program has been written by then.
+_THEIRS: Final = Bypass("a compiler of the caller")
+_LATE: Final = Bypass("compiled at a later call")
+Describe = Callable[[GraphModule, Sequence[Any]], GraphText | None]
 
 
 @final
@@ -58,7 +55,8 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None
     keep_mutations: bool
     options: Options
-    remember: Place | None = None  # where the disk cache keeps what comes out
+    describe: Describe | None = None  # a graph for ``backward`` as data, with its key on disk
+    remember: Place | Bypass = _THEIRS  # where the disk cache keeps what comes out
     sizes: OpenSizes | None = None  # sizes of the program known only at run time
 
 
@@ -66,9 +64,9 @@ def compile_with_autograd(
     gm: GraphModule,
     example_inputs: Sequence[Any],
     *,
-    fw_compiler: Compiler,
-    bw_compiler: Compiler | None = None,
-    inference_compiler: Compiler | None = None,
+    fw_compiler: PlainCompiler,
+    bw_compiler: PlainCompiler | None = None,
+    inference_compiler: PlainCompiler | None = None,
     partition_fn: Callable[..., tuple[GraphModule, GraphModule]] | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     keep_inference_input_mutations: bool = False,
@@ -76,30 +74,31 @@ def compile_with_autograd(
 ) -> Callable[..., Any]:
     """A callable that runs the graph compiled, forward and backward."""
     compilers = Compilers(
-        forward=fw_compiler,
-        backward=bw_compiler or fw_compiler,
-        inference=inference_compiler or fw_compiler,
+        forward=adapted(fw_compiler),
+        backward=adapted(bw_compiler or fw_compiler),
+        inference=adapted(inference_compiler or fw_compiler),
         partition=partition_fn or default_partition,
         decompositions=decompositions,
         keep_mutations=keep_inference_input_mutations,
         options=options or Options(),
     )
-    return compile_program(gm, example_inputs, compilers)
+    return compile_program(gm, example_inputs, compilers).call
 
 
-def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> Callable[..., Any]:
+def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledGraph:
     """The same, with everything the caller wants in one object."""
     if "sizes" in gm.meta and gm.meta["sizes"].unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
-        return gm.forward
-    program, rebuild = _flatten(run_graph(gm))
+        return CompiledGraph(gm.forward, key=Bypass("sizes that depend on data"))
+    flat = _Flat(run_graph(gm))
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
-    traced = _try_trace(program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
+    traced = _try_trace(flat.program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
     if traced is None:
-        return gm.forward
-    if rebuild(len) is not len:  # results that are no flat tuple
-        compilers = dataclasses.replace(compilers, remember=None)
-    return rebuild(compile_traced(program, traced, compilers))
+        return CompiledGraph(gm.forward, key=Bypass("it cannot be traced"))
+    if flat.nested is not None:
+        compilers = dataclasses.replace(compilers, remember=Bypass("results that are no flat tuple"))
+    compiled = compile_traced(flat.program, traced, compilers)
+    return compiled if flat.nested is None else dataclasses.replace(compiled, call=flat.rebuilt(compiled.call))
 
 
 def _try_trace(
@@ -119,29 +118,32 @@ def _try_trace(
         return None
 
 
-def _flatten(program: Program) -> tuple[Program, Callable[[Callable[..., Any]], Any]]:
-    """The program with flat outputs, and how a callable with flat outputs gives the nested ones."""
-    spec: list[Any] = []
+@final
+class _Flat:
+    """A program made to give its results as one flat list."""
 
-    def flat(recorder: Any, inputs: list[Any]) -> Sequence[Any]:
-        result = program(recorder, inputs)
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        # how results are nested, known when the program has run once; None: they are a flat tuple as they are
+        self.nested: pytree.TreeSpec | None = None
+
+    def program(self, recorder: Any, inputs: list[Any]) -> Sequence[Any]:
+        """Run it."""
+        result = self._program(recorder, inputs)
         leaves, structure = pytree.tree_flatten(result)
-        flat_already = type(result) in (tuple, list) and len(leaves) == len(result)
-        spec[:] = [type(result) if flat_already else structure]
+        is_flat = type(result) is tuple and len(leaves) == len(result) and all(map(operator.is_, leaves, result))
+        self.nested = None if is_flat else structure
         return leaves
 
-    def rebuild(run: Callable[..., Any]) -> Callable[..., Any]:
-        structure = spec[0]
-        if structure is tuple:
+    def rebuilt(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The same callable with results nested as those of the program."""
+        structure = self.nested
+        if structure is None:
             return run
-        if structure is list:
-            return lambda *inputs: list(run(*inputs))
         return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
 
-    return flat, rebuild
 
-
-def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Callable[..., Any]:
+def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledGraph:
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
@@ -152,11 +154,11 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Ca
     traced.graph = Graph()  # the fakes of the joint graph are not needed again
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
-    run_forward = boxed(compilers.forward(forward, traced.inputs))
+    compiled = compilers.forward(forward, traced.inputs)
     switch = Switch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
-    switch.run = run_training(traced, run_forward, late, switch.watch(again))
-    return _remembered(switch, run_forward, traced, backward, compilers)
+    switch.run = run_training(traced, compiled.takes_list, late, switch.noticing(again))
+    return CompiledGraph(switch, key=_remember(compiled, traced, backward, compilers))
 
 
 @final
@@ -164,7 +166,7 @@ class _Tools:
     """What linked programs are made with."""
 
     def __init__(self, compilers: Compilers) -> None:
-        self.compilers = dataclasses.replace(compilers, remember=None)
+        self.compilers = dataclasses.replace(compilers, remember=_LATE)
 
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
         """Trace a program."""
@@ -177,11 +179,11 @@ class _Tools:
 
     def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
         """Compile it."""
-        return compile_traced(program, traced, self.compilers)
+        return compile_traced(program, traced, self.compilers).call
 
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph."""
-        return boxed(self.compilers.backward(module, _examples(module)))
+        return self.compilers.backward(module, _examples(module)).takes_list
 
 
 def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
@@ -192,32 +194,38 @@ def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]]
     return make
 
 
-def _remembered(run: Any, forward: Any, traced: Traced, backward: GraphModule | None, compilers: Compilers) -> Any:
-    """The same callable; the disk cache has it now, when it can."""
-    place, key = compilers.remember, getattr(forward, "stored_key", "")
-    if place is None or not key or traced.absolute:
-        return run
-    text = backward and compilers.backward.text(backward, _examples(backward))  # type: ignore[attr-defined]
-    if backward is None or text:
-        run.stored_key = stored.save(place, traced, key, text or None)
-    return run
+def _remember(
+    forward: CompiledGraph, traced: Traced, backward: GraphModule | None, compilers: Compilers
+) -> str | Bypass:
+    """The key under which the disk cache has the program now."""
+    place = compilers.remember
+    if isinstance(place, Bypass):
+        return place
+    if isinstance(forward.key, Bypass):
+        return forward.key
+    if traced.absolute:
+        return Bypass("offsets in storages of the caller")
+    if backward is None:
+        return stored.save(place, traced, forward.key, None)
+    text = compilers.describe and compilers.describe(backward, _examples(backward))
+    return Bypass("the backward is not cached") if text is None else stored.save(place, traced, forward.key, text)
 
 
 def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
-    program, _ = _flatten(run_graph(gm))
+    program = _Flat(run_graph(gm)).program
     return *_halves(program, traced, backward, compilers), _linking(program, compilers)
 
 
 def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, compilers),
-        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=None, sizes=None)),
+        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=_LATE, sizes=None)),
     )
 
 
-def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., Any]:
+def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledGraph:
     in_graph = compilers.keep_mutations and bool(traced.effects.mutations)
     if in_graph:
         keep_writes(traced)
@@ -225,9 +233,10 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> Callable[..., An
     if not in_graph:
         module.meta["writes"] = tuple(-1 if m.differentiable else m.index for m in traced.effects.mutations)
     events.artifact("aot_graphs", lambda: readable(module), "inference")
-    compiled = boxed(compilers.inference(module, traced.inputs))
-    run = run_inference(traced, compiled, written_in_graph=in_graph)
-    return run if in_graph else _remembered(run, compiled, traced, None, compilers)
+    compiled = compilers.inference(module, traced.inputs)
+    run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)
+    key = Bypass("writes to inputs in the graph") if in_graph else _remember(compiled, traced, None, compilers)
+    return CompiledGraph(run, key=key)
 
 
 def keep_writes(traced: Traced) -> None:
@@ -293,9 +302,9 @@ def _only(backward: GraphModule, gradients: int) -> GraphModule:
 
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
     try:
-        return boxed(compilers.backward(module, _examples(module)))
+        return compilers.backward(module, _examples(module)).takes_list
     except Stop:  # too late to compile anew: torch runs the graph
-        return boxed(torch.fx.Interpreter(module).run)
+        return CompiledGraph(torch.fx.Interpreter(module).run).takes_list
 
 
 def _examples(module: GraphModule) -> list[Any]:
@@ -349,7 +358,7 @@ def _differentiate_later(
                 again = gradient_program(program, traced, wanted)
                 second = _try_trace(again, values, compilers)
                 if second is not None:
-                    known[key] = compile_traced(again, second, compilers)
+                    known[key] = compile_traced(again, second, compilers).call
                 else:
                     known[key] = functools.partial(run_eagerly, again)
         return known[key](*values)

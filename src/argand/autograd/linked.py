@@ -17,9 +17,10 @@ from torch.fx import GraphModule, Node
 
 from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
-from argand.autograd.runtime import MOST_BACKWARDS, Asked, Boxed, Places, full_backward
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, Places, full_backward
 from argand.autograd.trace import Program, run_graph
 from argand.ops.fakes import fake_of
+from argand.protocol import Boxed
 from argand.runtime import _native
 
 

@@ -16,9 +16,9 @@ import torch
 
 from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
+from argand.protocol import Boxed
 from argand.runtime import _native
 
-Boxed = Callable[[list[Any]], Sequence[Any]]
 MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
 
@@ -36,19 +36,6 @@ Differentiable = Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
 _set_version: Final = torch._C._autograd._unsafe_set_version_counter
-
-
-def boxed(compiled: Callable[..., Any]) -> Boxed:
-    """A compiled function in the boxed convention: one list, which it may clear."""
-    if getattr(compiled, "_boxed_call", False):
-        return compiled
-
-    def call(values: list[Any]) -> Any:
-        arguments = tuple(values)
-        values.clear()
-        return compiled(*arguments)
-
-    return call
 
 
 def without_autocast(call: Boxed) -> Boxed:
@@ -261,14 +248,14 @@ class Switch:
         self.link, self.lock, self.asked = link, threading.Lock(), False
         self.run: Callable[..., Any]
 
-    def watch(self, again: Callable[..., Any]) -> Callable[..., Any]:
+    def noticing(self, again: Callable[..., Any]) -> Callable[..., Any]:
         """The same function; a call of it is noticed."""
 
-        def watched(*arguments: Any) -> Any:
+        def noticed(*arguments: Any) -> Any:
             self.asked = True
             return again(*arguments)
 
-        return watched
+        return noticed
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the program."""

@@ -22,8 +22,9 @@ from torch.fx import GraphModule
 
 from argand.autograd.geometry import Step, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
-from argand.autograd.runtime import Asked, Boxed, Switch, full_backward, run_inference, run_training
+from argand.autograd.runtime import Asked, Switch, full_backward, run_inference, run_training
 from argand.native.stored import GraphCompiler, GraphText
+from argand.protocol import Boxed, Bypass, CompiledGraph
 from argand.runtime.cache import without_collections
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
@@ -53,10 +54,10 @@ class Place(NamedTuple):
     facts: tuple[Any, ...] = ()  # known of them before the trace
 
 
-def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str) -> Place | None:
-    """Where the entry of a program belongs; None, with a count of why, when it cannot have one."""
+def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str) -> Place | Bypass:
+    """Where the entry of a program belongs, or why it cannot have one, which is counted."""
     if not options.cache:
-        return None
+        return Bypass("the cache is off")
     table = gm.meta.get("sizes")
     facts = () if table is None else tuple(table.relied)
     try:
@@ -71,14 +72,14 @@ def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pas
             **environment(),
         }
     except Unstorable as reason:
-        bypass(str(reason))
-        return None
+        return bypass(str(reason))
     return Place(make_key("autograd", parts), parts, program, options, table, facts)
 
 
-def bypass(reason: str) -> None:
+def bypass(reason: str) -> Bypass:
     """Count a program that is not cached."""
     events.count("cache.bypass", detail=f"autograd: {reason}")
+    return Bypass(reason)
 
 
 def _program(gm: GraphModule) -> bytes:
@@ -138,8 +139,8 @@ def _state() -> list[Any]:
 # --- storing -------------------------------------------------------------------------------------
 
 
-def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> str:
-    """Store a traced program whose forward (and backward) graphs have these keys; its own key, "" if it cannot be."""
+def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> str | Bypass:
+    """Store a traced program whose forward (and backward) graphs have these keys; its own key, or why there is none."""
     writer = Writer(_RECORDS)
     rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
@@ -154,8 +155,7 @@ def save(place: Place, traced: Traced, forward: str, backward: GraphText | None)
             None if table is None else writer.write(table.state()),
         ]
     except Unstorable as reason:
-        bypass(str(reason))
-        return ""
+        return bypass(str(reason))
     sections = {
         "about": about("autograd", place.parts),
         "data": json.dumps(data).encode(),
@@ -166,20 +166,20 @@ def save(place: Place, traced: Traced, forward: str, backward: GraphText | None)
     }
     store = open_store(place.options)
     if store is None:
-        return ""
+        return Bypass("the cache is off")
     key, more = place.key, [] if table is None else [fact for fact in table.relied if fact not in place.facts]
     if more:
         facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in more]).encode()
         key = hexdigest(place.key.encode(), facts)
         store.put(place.key, {"about": sections["about"], "facts": facts, "key": key.encode()})
-    return key if store.put(key, sections) else ""
+    return key if store.put(key, sections) else Bypass("it could not be written")
 
 
 # --- restoring -----------------------------------------------------------------------------------
 
 
-def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any = None) -> Callable[..., Any] | None:
-    """The callable of a stored program; ``compilers`` are made only for what the entry lacks.
+def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any = None) -> CompiledGraph | None:
+    """A stored program; ``compilers`` are made only for what the entry lacks.
 
     ``table`` are the open sizes of this call, when it is not known yet whether the program is for them.
     """
@@ -187,16 +187,16 @@ def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any
     sections = store and store.get(key, kind="autograd")
     if store is None or not sections:
         return None
-    run: Any
     try:
         if "facts" in sections:
             facts = guarded(lambda: _facts(sections, table))
-            run = restore(sections["key"].decode(), options, compilers) if facts else None
-            if run is not None:
-                table.facts.extend(facts)
-            elif not facts:
+            if not facts:
                 events.count("cache.miss", detail=f"autograd: {key}: it is for sizes of another case")
-            return run
+                return None
+            found = restore(sections["key"].decode(), options, compilers)
+            if found is not None:
+                table.facts.extend(facts)
+            return found
         traced, keys = guarded(lambda: _read(sections))
     except Damaged as error:
         store.set_aside(key, error)
@@ -205,20 +205,18 @@ def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any
     forward = compiler.load(keys[0])
     if forward is None:
         return None
-    if traced.training:
-        late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
-        run = Switch(late.link)
-        run.run = run_training(traced, forward, late.backward, run.watch(late.again))
-    else:
-        run = run_inference(traced, forward, written_in_graph=False)
-    run.stored_key = key
-    return run
+    if not traced.training:
+        return CompiledGraph(run_inference(traced, forward.takes_list, written_in_graph=False), key=key)
+    late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
+    switch = Switch(late.link)
+    switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
+    return CompiledGraph(switch, key=key)
 
 
-def forget(key: str, options: Options) -> None:
+def forget(key: str | Bypass, options: Options) -> None:
     """Remove a program: the next process makes it anew."""
-    store = open_store(options) if key else None
-    if store is not None:
+    store = open_store(options)
+    if store is not None and isinstance(key, str):
         store.remove(key)
 
 
@@ -262,7 +260,7 @@ class _Late:
         self,
         traced: Traced,
         sections: Mapping[str, bytes],
-        load: Callable[[], Boxed | None],
+        load: Callable[[], CompiledGraph | None],
         compilers: Callable[[], Any],
     ) -> None:
         self.traced, self.sections, self.load, self.compilers = traced, sections, load, compilers
@@ -274,7 +272,7 @@ class _Late:
         if asked not in self.known:
             with self.lock, without_collections():
                 found = self.load() if asked == full_backward(self.traced) else None
-                self.known[asked] = found or self.halves[0](asked, primals)
+                self.known[asked] = found.takes_list if found else self.halves[0](asked, primals)
         return self.known[asked]
 
     def again(self, primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:

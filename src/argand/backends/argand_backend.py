@@ -6,19 +6,52 @@ by hand as ``compile_fx``, with the user's own passes between the stages.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final, runtime_checkable
 
 from torch.fx import GraphModule
 
 from argand.autograd.stored import Place, bypass, forget, place_of, restore
 from argand.backends.trial import can_try, never_slower
 from argand.native.stored import GraphCompiler
+from argand.protocol import Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.support.options import Options, make_options
 
+if TYPE_CHECKING:
+    from argand.autograd.aot import Compilers
+
 GraphPass: TypeAlias = Callable[[GraphModule], GraphModule]
-Compiler: TypeAlias = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
+@runtime_checkable
+class NamedPass(Protocol):
+    """A pass that says by a text what it does, so that what comes after it can be cached."""
+
+    cache_id: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custom:
+    """What the caller of ``compile_fx`` puts in the place of ours, or between our stages."""
+
+    compiler: PlainCompiler | None = None  # of aten graphs
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    before: GraphPass | None = None  # on the graph as given
+    joint: GraphPass | None = None  # on forward and backward in one aten graph
+    after: GraphPass | None = None  # on each aten graph before its compiler
+    joint_id: str = ""  # a text that changes when the joint pass does; empty: programs are not cached
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all of it is ours."""
+        return self == OURS
+
+
+OURS: Final = Custom()
 
 
 def argand(
@@ -38,7 +71,7 @@ def compile_fx(
     *,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
-    inner_compile: Compiler | None = None,
+    inner_compile: PlainCompiler | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     pre_grad_pass: GraphPass | None = None,
     joint_pass: GraphPass | None = None,
@@ -50,35 +83,49 @@ def compile_fx(
     ``post_partition_pass`` each aten graph before ``inner_compile`` (the native compiler). A joint
     pass with a ``cache_id``, a text that changes when the pass does, keeps the disk cache of programs.
     """
-    chosen = make_options(mode, options)
-    graph = pre_grad_pass(gm) if pre_grad_pass else gm
-    given = (inner_compile, decompositions, joint_pass, post_partition_pass)
-    make = functools.partial(make_compilers, chosen, *given)
-    place = None
-    name = "none" if joint_pass is None else getattr(joint_pass, "cache_id", "")
-    if inner_compile or post_partition_pass or decompositions is not None:
-        bypass("a compiler, pass or decompositions of the caller")  # graphs are cached all the same
-    elif not name:
-        bypass("a joint pass without a cache_id")
-    else:
-        place = place_of(graph, example_inputs, chosen, name)
-    run = restore(place.key, chosen, make, place.table) if place else None
-    if run is None:
+    custom = Custom(
+        compiler=inner_compile,
+        decompositions=decompositions,
+        before=pre_grad_pass,
+        joint=joint_pass,
+        after=post_partition_pass,
+        joint_id=joint_pass.cache_id if isinstance(joint_pass, NamedPass) else "",
+    )
+    return compile_graph(gm, example_inputs, make_options(mode, options), custom).takes_inputs
+
+
+def compile_graph(
+    gm: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom = OURS
+) -> CompiledGraph:
+    """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
+    graph = custom.before(gm) if custom.before else gm
+    table = graph.meta.get("sizes")
+    known = 0 if table is None else len(table.facts)
+    place = _place(graph, example_inputs, options, custom)
+    make = functools.partial(make_compilers, options, custom)
+    compiled = None if isinstance(place, Bypass) else restore(place.key, options, make, place.table)
+    if compiled is None:
         from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 
-        run = compile_program(graph, list(example_inputs), make(place))
-    tried = not any((*given, pre_grad_pass)) and can_try(graph, example_inputs, chosen)
-    return never_slower(graph, run, lambda key: forget(key, chosen)) if tried else run
+        compilers = dataclasses.replace(make(), remember=place)
+        compiled = compile_program(graph, list(example_inputs), compilers)
+    if table is not None:
+        compiled = dataclasses.replace(compiled, facts=tuple(table.facts[known:]))
+    if custom.is_empty and can_try(graph, example_inputs, options):
+        return never_slower(graph, compiled, functools.partial(forget, compiled.key, options))
+    return compiled
 
 
-def make_compilers(
-    options: Options,
-    inner: Compiler | None = None,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    joint_pass: GraphPass | None = None,
-    post_pass: GraphPass | None = None,
-    remember: Place | None = None,
-) -> Any:
+def _place(graph: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom) -> Place | Bypass:
+    """Where the disk cache has the program, or will have it."""
+    if custom.compiler or custom.after or custom.decompositions is not None:
+        return bypass("a compiler, pass or decompositions of the caller")  # graphs are cached all the same
+    if custom.joint is not None and not custom.joint_id:
+        return bypass("a joint pass without a cache_id")
+    return place_of(graph, example_inputs, options, custom.joint_id if custom.joint else "none")
+
+
+def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     """What autograd has to do with the graphs."""
     # all of the compiler: a program from the disk cache does without
     from argand.autograd.aot import Compilers  # noqa: PLC0415
@@ -86,18 +133,21 @@ def make_compilers(
     from argand.native.lower.table import KEPT  # noqa: PLC0415
     from argand.ops.decompositions import decompositions as own_decompositions  # noqa: PLC0415
 
-    compiler = _after_pass(inner or GraphCompiler(options), post_pass)
+    native = GraphCompiler(options)
+    compiler: Compiler = adapted(custom.compiler) if custom.compiler else native
+    if custom.after is not None:
+        compiler = _after_pass(compiler, custom.after)
     cut = functools.partial(min_cut_partition, memory_budget=options.memory_budget)
     own = {op: rule for op, rule in own_decompositions().items() if str(op) not in KEPT}
     return Compilers(
         forward=compiler,
         backward=compiler,
         inference=compiler,
-        partition=cut if joint_pass is None else _before_cut(cut, joint_pass),
-        decompositions=own if decompositions is None else decompositions,
+        partition=cut if custom.joint is None else _before_cut(cut, custom.joint),
+        decompositions=own if custom.decompositions is None else custom.decompositions,
         keep_mutations=False,
         options=options,
-        remember=remember,
+        describe=native.text,
     )
 
 
@@ -105,7 +155,5 @@ def _before_cut(cut: Callable[..., Any], joint_pass: GraphPass) -> Callable[...,
     return lambda joint, inputs, **keywords: cut(joint_pass(joint), inputs, **keywords)
 
 
-def _after_pass(compiler: Compiler, graph_pass: GraphPass | None) -> Compiler:
-    if graph_pass is None:
-        return compiler
+def _after_pass(compiler: Compiler, graph_pass: GraphPass) -> Compiler:
     return lambda gm, inputs: compiler(graph_pass(gm), inputs)

@@ -1,23 +1,25 @@
-"""backends.bind: a backend with its options, as ``argand.compile`` calls it.
+"""backends.bind: what the user gives as ``backend=`` becomes a ``Backend``.
 
-In: ``backend=``, ``mode=``, ``options=``. Out: ``BoundBackend``, which compares equal when it would do
-the same, so equal options share compiled code and changed ones recompile. Whatever a backend raises
+In: ``backend=``, ``mode=``, ``options=``. Out: ``Backend``, which compares equal when it would do the same, so equal
+options share compiled code and changed ones recompile. Plain functions are adapted here. Whatever a backend raises
 comes out as ``BackendCompilerFailed`` with the inner error.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, final
-
-from typing_extensions import override
+from typing import Any
 
 from argand.backends.compose import FirstThatTakes
-from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of
+from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of, open_sizes_of
+from argand.backends.resolve import is_own, own_compiler, plain_compiler
+from argand.backends.stored import restore
+from argand.protocol import Backend, CompiledGraph, Compiler, Described, OpenSizes
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
-from argand.support.options import make_options
+from argand.support.options import Options, make_options
 
 
 def _freeze(value: object) -> object:
@@ -35,66 +37,75 @@ def _freeze(value: object) -> object:
     return value
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class BoundBackend:
-    """A backend and the keywords it is called with."""
-
-    name: str
-    function: CompilerFunction
-    mode: str | None
-    identity: object  # options, hashable: decides whether compiled code can be shared
-    options: Mapping[str, object]
-
-    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        """Compile one graph."""
-        keywords: dict[str, object] = {}
-        if self.mode not in (None, "default"):
-            keywords["mode"] = self.mode
-        if self.options:
-            keywords["options"] = dict(self.options)
-        with events.stage("backend", self.name):
-            try:
-                compiled = self.function(gm, example_inputs, **keywords)
-            except (BackendCompilerFailed, CaptureBreak):
-                raise
-            except Exception as error:
-                raise BackendCompilerFailed(self.name, error) from error
-            if not callable(compiled):
-                wrong = TypeError(f"it returned {type(compiled).__name__}, which is not callable")
-                raise BackendCompilerFailed(self.name, wrong)
-            result: Callable[..., Any] = compiled
-            return result
-
-    def reset(self) -> None:
-        """Call the backend's own ``reset``, when it has one."""
-        reset = getattr(self.function, "reset", None)
-        if callable(reset):
-            reset()
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, BoundBackend)
-            and self.function is other.function
-            and (self.mode, self.identity) == (other.mode, other.identity)
-        )
-
-    @override
-    def __hash__(self) -> int:
-        return hash((id(self.function), self.mode, self.identity))
-
-
-def bind_backend(
-    backend: BackendSpec, mode: str | None = None, options: Mapping[str, object] | None = None
-) -> BoundBackend:
+def bind_backend(backend: BackendSpec, mode: str | None = None, options: Mapping[str, object] | None = None) -> Backend:
     """Resolve a backend now, so that a wrong name or option fails at ``argand.compile``."""
     if mode is not None and options:
         raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
-    several = isinstance(backend, list | tuple)
-    function: CompilerFunction = FirstThatTakes(tuple(backend)) if several else lookup_backend(backend)  # type: ignore[arg-type]
-    name = name_of(backend if isinstance(backend, str) else function)
-    if name == "argand":
-        make_options(mode, options)  # validates; the backend makes its own again
     given = dict(options or {})
-    return BoundBackend(name, function, mode, _freeze(given), given)
+    if isinstance(backend, Described):
+        backend = backend.describe()
+    if isinstance(backend, Backend):
+        return dataclasses.replace(backend, compile=_guarded(backend.name, backend.compile))
+    if isinstance(backend, Sequence) and not isinstance(backend, str):
+        return _bind_several(FirstThatTakes(tuple(backend)), mode, given)
+    function = lookup_backend(backend)
+    if is_own(function):
+        return bind_own(make_options(mode, options))
+    name = name_of(backend)
+    return Backend(
+        name=name,
+        compile=_guarded(name, plain_compiler(function, mode, given)),
+        identity=(id(function), mode, _freeze(given)),
+        open_sizes=open_sizes_of(backend),
+        reset=_reset_of(function),
+    )
+
+
+def bind_own(options: Options) -> Backend:
+    """Argand's own backend with options that are made already."""
+    return Backend(
+        name="argand",
+        compile=_guarded("argand", own_compiler(options)),
+        identity=options,
+        open_sizes=OpenSizes.ALWAYS,
+        restore=functools.partial(restore, options=options),
+    )
+
+
+def is_bound_to_own(backend: BackendSpec) -> bool:
+    """Whether what the user gave is Argand's own backend, which takes our options; unknown names raise."""
+    if isinstance(backend, Backend | Described) or (isinstance(backend, Sequence) and not isinstance(backend, str)):
+        return False
+    return is_own(lookup_backend(backend))
+
+
+def _bind_several(several: FirstThatTakes, mode: str | None, options: Mapping[str, object]) -> Backend:
+    if options or mode not in (None, "default"):
+        raise OptionError("a list of backends takes no mode and no options", hint="give functions with theirs bound")
+    return Backend(name=several.__name__, compile=_guarded(several.__name__, several.compile), identity=several)
+
+
+def _guarded(name: str, compile_graph: Compiler) -> Compiler:
+    """The same; what it raises comes out as ``BackendCompilerFailed``, which names the backend."""
+
+    def compile_guarded(gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph:
+        with events.stage("backend", name):
+            try:
+                return compile_graph(gm, example_inputs)
+            except (BackendCompilerFailed, CaptureBreak):
+                raise
+            except Exception as error:
+                raise BackendCompilerFailed(name, error) from error
+
+    return compile_guarded
+
+
+def _reset_of(function: CompilerFunction) -> Callable[[], None]:
+    """A backend's own ``reset``, torch's convention for those that keep something."""
+
+    def reset() -> None:
+        found = getattr(function, "reset", None)
+        if callable(found):
+            found()
+
+    return reset

@@ -7,12 +7,14 @@ one took it and why the others did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from typing_extensions import override
 
-from argand.backends.registry import CompilerFunction, lookup_backend, name_of
+from argand.backends.registry import CompilerFunction, name_of
+from argand.backends.resolve import compiler_of
+from argand.protocol import CompiledGraph
 from argand.support import events
 from argand.support.errors import InvalidBackend
 
@@ -40,17 +42,14 @@ class FirstThatTakes:
         self.choices: list[Choice] = []
         self.__name__ = " | ".join(name_of(backend) for backend in backends)
 
-    def __call__(self, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    def compile(self, gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph:
         """Compile with the first backend that does not raise."""
         declined: list[tuple[str, str]] = []
         for backend in self.backends:
             try:
-                compiled = lookup_backend(backend)(gm, example_inputs)
+                compiled = compiler_of(backend)(gm, example_inputs)
             except Exception as error:  # declining is what exceptions mean here
                 declined.append((name_of(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
-                continue
-            if not callable(compiled):
-                declined.append((name_of(backend), "it returned something that is not callable"))
                 continue
             choice = Choice(name_of(backend), tuple(declined))
             self.choices.append(choice)

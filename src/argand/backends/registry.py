@@ -15,32 +15,43 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
+from argand.protocol import Backend, Described, OpenSizes
 from argand.support.errors import InvalidBackend, guess
 
 CompilerFunction: TypeAlias = Callable[..., Any]
-BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction]"
+BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction] | Backend | Described"
 
 DEBUG: Final = "debug"
 EXPERIMENTAL: Final = "experimental"
 ENTRY_POINT_GROUPS: Final = ("argand_backends", "torch_dynamo_backends")
 
-_IN_TREE: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # module here: names, tags
-    "argand_backend": (("argand",), ()),
-    "ladder": (("eager", "eager_noexcept", "eager_debug"), (DEBUG,)),
-    "ladder_aot": (("aot_eager", "aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)),
-    "torchscript": (("ts", "aot_ts"), (DEBUG,)),
-    "failing": (tuple(f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy")), (DEBUG,)),
-    "bridges.onnx_readers": (("onnxrt", "openvino", "tvm"), ()),
-    "bridges.of_torch": (("inductor", "cudagraphs", "openxla", "hpu_backend"), ()),
-}
+
+class _InTree(NamedTuple):
+    """Backends of this package: where they are, what they are."""
+
+    module: str  # below argand.backends
+    names: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    open_sizes: OpenSizes = OpenSizes.ASKED
+
+
+_FAILING: Final = tuple(f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy"))
+_IN_TREE: Final = (
+    _InTree("argand_backend", ("argand",), open_sizes=OpenSizes.ALWAYS),
+    _InTree("ladder", ("eager", "eager_noexcept", "eager_debug"), (DEBUG,), OpenSizes.ALWAYS),
+    _InTree("ladder_aot", ("aot_eager",), (DEBUG,), OpenSizes.ALWAYS),
+    _InTree("ladder_aot", ("aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)),
+    _InTree("torchscript", ("ts", "aot_ts"), (DEBUG,), OpenSizes.NEVER),
+    _InTree("failing", _FAILING, (DEBUG,)),
+    _InTree("bridges.onnx_readers", ("onnxrt", "openvino", "tvm"), (), OpenSizes.NEVER),
+    _InTree("bridges.of_torch", ("inductor", "cudagraphs", "openxla", "hpu_backend"), (), OpenSizes.NEVER),
+)
 # What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
 NEEDS: Final[Mapping[str, tuple[str, str]]] = {
     "cudagraphs": ("torch", "cuda"),
     "openxla": ("torch_xla", ""),
     "hpu_backend": ("habana_frameworks", "hpu"),
 }
-# They build code for the sizes of their example inputs: graphs with open sizes are captured again for them.
-FIXED_SIZES: Final = frozenset({"ts", "aot_ts", "inductor", "onnxrt", "openvino", "tvm", *NEEDS})
 
 
 class _Registered(NamedTuple):
@@ -48,6 +59,7 @@ class _Registered(NamedTuple):
 
     load: Callable[[], CompilerFunction]
     tags: tuple[str, ...]
+    open_sizes: OpenSizes = OpenSizes.ASKED
 
 
 def _import_function(module: str, name: str) -> CompilerFunction:
@@ -60,9 +72,9 @@ def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
 
 _lock: Final = threading.RLock()
 _registry: Final[dict[str, _Registered]] = {
-    name: _Registered(functools.partial(_import_function, module, name), tags)
-    for module, (names, tags) in _IN_TREE.items()
-    for name in names
+    name: _Registered(functools.partial(_import_function, rows.module, name), rows.tags, rows.open_sizes)
+    for rows in _IN_TREE
+    for name in rows.names
 }
 _default: Final[list[str | CompilerFunction]] = ["argand"]
 
@@ -166,11 +178,22 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
         if missing := _missing(backend):
             hint = f"what works here: {', '.join(list_backends())}"
             raise InvalidBackend(f"backend {backend!r} needs {missing}, which is not here", hint=hint)
-        return _fixed(backend, row.load()) if backend in FIXED_SIZES else row.load()
+        return _fixed(backend, row.load()) if row.open_sizes is OpenSizes.NEVER else row.load()
     point = _entry_points().get(backend)
     if point is None:
         raise _unknown(backend)
     return _load_entry_point(point)
+
+
+def open_sizes_of(backend: BackendSpec) -> OpenSizes:
+    """Which graphs with open sizes a backend is given; functions of this package are known by their place, too."""
+    if isinstance(backend, str):
+        with _lock:
+            row = _registry.get(backend)
+        return row.open_sizes if row is not None else OpenSizes.ASKED
+    place = getattr(backend, "__module__", ""), getattr(backend, "__name__", "")
+    here = (rows for rows in _IN_TREE if (f"argand.backends.{rows.module}", place[1]) == place)
+    return next((rows.open_sizes for rows in here if place[1] in rows.names), OpenSizes.ASKED)
 
 
 def _unknown(name: str) -> InvalidBackend:

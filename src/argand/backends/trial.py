@@ -9,6 +9,7 @@ under a checkpoint, what is differentiated twice, and what is too short for the 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 from torch.fx import GraphModule
 
+from argand.protocol import CompiledGraph
 from argand.support import events
 from argand.support.options import Options
 
@@ -38,26 +40,24 @@ def can_try(graph: GraphModule, example_inputs: Sequence[Any], options: Options)
     return not any(_RANDOM.search(f"{n.target}") for n in graph.graph.nodes if n.op.startswith("call"))
 
 
-def never_slower(graph: GraphModule, compiled: Callable[..., Any], forget: Callable[[str], None]) -> Callable[..., Any]:
+def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[], None]) -> CompiledGraph:
     """The faster of a graph and its compiled form, found out in the first calls.
 
-    One that lost is told to ``forget`` by its key: what is restored from disk is not tried again.
+    Compiled code that lost is to ``forget``: what is restored from disk is not tried again.
     """
-    trial = _Trial(graph.forward, compiled, forget)
+    trial = _Trial(graph.forward, compiled.takes_inputs, forget)
 
     def run(*inputs: Any) -> Any:
         return trial.chosen(*inputs) if trial.chosen else trial.turn(inputs)
 
-    run.stored_key = trial.key  # type: ignore[attr-defined]  # for the capture cache
-    return run
+    return dataclasses.replace(compiled, call=run, boxed=False)
 
 
 class _Trial:
     """Two callables taking turns until one is chosen."""
 
-    def __init__(self, eager: Callable[..., Any], compiled: Callable[..., Any], forget: Callable[[str], None]) -> None:
+    def __init__(self, eager: Callable[..., Any], compiled: Callable[..., Any], forget: Callable[[], None]) -> None:
         self.chosen: Callable[..., Any] | None = None
-        self.key: str = getattr(compiled, "stored_key", "")
         self._eager, self._compiled, self._forget = eager, compiled, forget
         self._turns = 0
         self._waited = -1  # calls since the one whose backward pass has not come; -1: none is out
@@ -104,7 +104,7 @@ class _Trial:
             events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
             self.chosen = self._compiled if fast else self._eager
             if not fast:
-                self._forget(self.key)
+                self._forget()
 
     def _give_up(self, reason: str) -> None:
         self.chosen = self._compiled

@@ -23,6 +23,7 @@ from argand.capture.target import make_target
 from argand.capture.torch_state import STATE, read_state, restore_state
 from argand.capture.tracebacks import pass_through
 from argand.capture.tracer import Tracer
+from argand.protocol import Backend, Bypass
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
@@ -31,7 +32,6 @@ from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, Location
 
-Backend = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]  # `backends.bind` says what may fail
 Ending = Callable[[Rebuilder, Callable[[], None]], None]
 
 
@@ -77,7 +77,7 @@ def finish(
 
     A refusal says what another attempt has to know about sizes.
     """
-    rebuilder = Rebuilder(tracer, hasattr(getattr(backend, "function", None), "open_sizes"))
+    rebuilder = Rebuilder(tracer, sizes_in_graph=backend.returns_sizes)
     left = read_state()
 
     def effects() -> None:
@@ -103,12 +103,12 @@ def finish(
         return refusal
     module, inputs = _graph_module(tracer, rebuilder.outputs)
     head: list[str] = []
-    key = None
+    key: str | Bypass | None = None
     if module is not None:
         with events.stage("capture.backend"):
-            compiled = backend(module, [known.raw for _, known in inputs])
-        key = getattr(compiled, "stored_key", "")
-        rebuilder.namespace["graph"] = _native.disabled(compiled)
+            compiled = backend.compile(module, [known.raw for _, known in inputs])
+        key = compiled.key
+        rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
         head, call = write_checks(rebuilder, inputs, f"graph({names})")

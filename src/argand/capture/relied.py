@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from argand.capture.markers import MISSING
 from argand.capture.stored.save import Facts
 from argand.capture.world import SENTINEL
+from argand.protocol import Bypass
 from argand.runtime._native import NULL, Tables
 from argand.runtime.guards import Const
 from argand.runtime.tables import Lookups, make_tables
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
 
-def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | None) -> Facts:
+def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None) -> Facts:
     """What another process must find as it was."""
     world = tracer.world
     lookups, own = (_of_outside(tracer, table) for table in (tracer.lookups, tracer.own_lookups))

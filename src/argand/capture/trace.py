@@ -16,7 +16,7 @@ import torch
 from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
 from argand.capture.breaks import write_break
 from argand.capture.bytecode import append_only, used_names
-from argand.capture.finish import Backend, Captured, Ending, Skipped, finish, skipped
+from argand.capture.finish import Captured, Ending, Skipped, finish, skipped
 from argand.capture.frame import Frame
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
@@ -24,6 +24,7 @@ from argand.capture.tails import is_entered
 from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.ops.fakes import FakeMode
+from argand.protocol import Backend
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim

@@ -28,6 +28,7 @@ from argand.native.schedule.demand import find_demand
 from argand.native.schedule.fuse import Schedule, fuse
 from argand.native.schedule.nest import build_nest
 from argand.native.stored import Compiled, GraphCompiler
+from argand.protocol import Boxed
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -40,8 +41,6 @@ GRAIN: Final = 30_000
 class Interpreted:
     """Runs a graph that writes to intermediate values op by op: out of our contract, but right."""
 
-    _boxed_call = True
-
     def __init__(self, module: torch.fx.GraphModule) -> None:
         self.interpreter = torch.fx.Interpreter(module)
 
@@ -51,9 +50,9 @@ class Interpreted:
             return tuple(self.interpreter.run(*inputs))
 
 
-def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None) -> Any:
-    """Compile an aten graph to machine code, or load it from the disk cache."""
-    return GraphCompiler(options or Options())(module, example_inputs)
+def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None) -> Boxed:
+    """Compile an aten graph to machine code, or load it from the disk cache; the callable takes one list."""
+    return GraphCompiler(options or Options())(module, example_inputs).takes_list
 
 
 def interpreted(module: torch.fx.GraphModule) -> Interpreted | None:

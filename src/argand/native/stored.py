@@ -1,6 +1,6 @@
 """native.stored: compiled graphs, from the disk cache when they were compiled before.
 
-In: an aten graph, example inputs, options. Out: a boxed callable. A hit reads rows and machine code and
+In: an aten graph, example inputs, options. Out: a ``CompiledGraph``. A hit reads rows and machine code and
 imports nothing of the code generator; a miss compiles (``native.compile``) and stores. The key is the
 graph with the metadata of all its values, its constants, the options and all versions; the machine is
 a second part, so that entries built for one can be given to another that can do at least as much.
@@ -19,6 +19,7 @@ from torch.fx import GraphModule
 
 from argand.native.codegen.elf import load
 from argand.native.codegen.target import machine_key, machine_parts
+from argand.protocol import Bypass, CompiledGraph
 from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
 from argand.runtime.disk.format import Damaged
@@ -60,28 +61,13 @@ class GraphText(NamedTuple):
 
 
 @final
-class BoxedGraph:
-    """Runs a plan; takes one list of inputs, which it may clear."""
-
-    _boxed_call = True
-
-    def __init__(self, plan: Any, stored_key: str = "") -> None:
-        self.plan = plan
-        self.stored_key = stored_key
-
-    def __call__(self, inputs: list[Any]) -> tuple[Any, ...]:
-        """Run."""
-        return self.plan(inputs)
-
-
-@final
 class GraphCompiler:
     """``compile_graph`` with its options, and what the autograd cache asks of a compiler."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Any:
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
         """Compile an aten graph, or load it."""
         text = self.text(module, example_inputs)
         constants = constants_of(module)
@@ -92,12 +78,12 @@ class GraphCompiler:
         from argand.native.compile import build, interpreted  # noqa: PLC0415  # only on a miss
 
         if (other := interpreted(module)) is not None:
-            return other
+            return CompiledGraph(other, boxed=True, key=Bypass("it is not functional"))
         compiled = build(module, example_inputs, self.options)
         if text is not None:
             self._store(text, compiled, constants)
         with events.stage("native.load"):
-            return _boxed(compiled, text.key if text else "")
+            return _linked(compiled, text.key if text else Bypass("the graph is not cached"))
 
     def text(self, module: GraphModule, example_inputs: Sequence[Any]) -> GraphText | None:
         """The graph as data; None, with a count of why, when it cannot be cached."""
@@ -109,7 +95,7 @@ class GraphCompiler:
             events.count("cache.bypass", detail=f"graph: {reason}")
             return None
 
-    def load(self, key: str, constants: Mapping[str, Any] | None = None) -> BoxedGraph | None:
+    def load(self, key: str, constants: Mapping[str, Any] | None = None) -> CompiledGraph | None:
         """The graph of a key; ``constants``: the tensors to use, instead of copies."""
         store = open_store(self.options)
         found = store and store.get(machine_key(key), kind="graph")
@@ -123,7 +109,7 @@ class GraphCompiler:
                     if code is None:
                         return None
                     compiled = compiled._replace(code=code["code"])
-                return _boxed(compiled, key)
+                return _linked(compiled, key)
         except (Damaged, KeyError) as error:
             store.set_aside(machine_key(key), error)
             return None
@@ -168,9 +154,10 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compiled:
-    rows, functions, code_key = values.load(sections, _KNOWN)
-    if type(rows) is not Rows or type(code_key) is not str:
+    found = values.load(sections, _KNOWN)
+    if type(found) is not tuple or [type(item) for item in found] != [Rows, tuple, str]:
         raise Damaged("no plan")
+    rows, functions, code_key = found
 
     def bound(row: Any) -> Any:
         value = row[-1]
@@ -182,12 +169,12 @@ def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compil
     return Compiled(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))
 
 
-def _boxed(compiled: Compiled, key: str) -> BoxedGraph:
+def _linked(compiled: Compiled, key: str | Bypass) -> CompiledGraph:
     addresses: dict[str, int] = {}
     loaded = None
     if compiled.functions:
         loaded = load(compiled.code)
         addresses = {name: loaded.address(name) for name in compiled.functions}
     with contextlib.suppress(KeyError):
-        return BoxedGraph(link(compiled.rows, addresses, loaded), key)
+        return CompiledGraph(link(compiled.rows, addresses, loaded), boxed=True, key=key)
     raise Damaged("a kernel without code")

@@ -17,6 +17,7 @@ from typing_extensions import override
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
+from argand.protocol import CompiledGraph
 from argand.runtime import _native
 from argand.runtime._native import NULL, FrameView
 from argand.runtime.cache import Compiled
@@ -60,7 +61,7 @@ class Restorer:
         self.objects: dict[int, Any] = {}
         self.functions: list[types.FunctionType] = []  # that the trace went through
 
-    def run(self, load_graph: Callable[[str], Callable[..., Any] | None]) -> Compiled | str:
+    def run(self, load_graph: Callable[[str], CompiledGraph | None]) -> Compiled | str:
         """The restored frame; the graph is loaded when everything else holds."""
         program, rows, collect = self.check()
         if not self.data["text"]:
@@ -70,7 +71,7 @@ class Restorer:
             graph = load_graph(self.data["graph"])
             if graph is None:
                 raise Miss("its compiled graph is gone")
-            namespace["graph"] = _native.disabled(graph)
+            namespace["graph"] = _native.disabled(graph.takes_inputs)
         code = self.view.code
         target = make_target(self.data["text"], namespace, f"{code.co_name}:{code.co_firstlineno}")
         return Compiled(rows, collect, target, program)

@@ -19,6 +19,7 @@ from argand.capture.bytecode import is_resume
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered
+from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.disk.values import Unstorable, Writer
 from argand.runtime.guards import Const, Guard, GuardKind, Relation
@@ -44,7 +45,7 @@ class Facts(NamedTuple):
     absent: tuple[Any, ...]  # SENTINEL and MISSING
     volatile: str
     namespace: dict[str, Any]
-    graph: str | None  # the key of the compiled graph; empty: it has none, None: there is no graph
+    graph: str | Bypass | None  # the key of the compiled graph, or why it has none; None: there is no graph
 
 
 class _SourceWriter(Writer):
@@ -82,8 +83,8 @@ class Saver:
         facts = captured.facts
         if facts.volatile:
             raise Unstorable(facts.volatile)
-        if facts.graph == "":
-            raise Unstorable("the compiled graph is not stored")
+        if isinstance(facts.graph, Bypass):
+            raise Unstorable(f"the compiled graph is not stored: {facts.graph.reason}")
         for row in captured.guards:
             if row.kind is GuardKind.TYPE_IS:
                 self._types.setdefault(row.expected, self.source(row.source))

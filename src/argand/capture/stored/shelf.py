@@ -7,14 +7,13 @@ Every miss and bypass is counted with its reason.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from argand.backends.stored import restore as load_graph
 from argand.capture.stored.restore import Miss, Restorer
 from argand.capture.stored.tokens import code_hash
+from argand.protocol import CompiledGraph
 from argand.runtime import _native
 from argand.runtime._native import FrameView
 from argand.runtime.cache import Compiled
@@ -25,6 +24,10 @@ from argand.runtime.guards import GuardKind
 from argand.support import events
 from argand.support.options import Options
 
+if TYPE_CHECKING:
+    from argand.capture.finish import Captured, Skipped
+    from argand.capture.markers import Marker
+
 VARIANTS: Final = 8  # captures kept of one code object
 
 
@@ -32,8 +35,8 @@ VARIANTS: Final = 8  # captures kept of one code object
 class Shelf:
     """Where captures of a frame's code are kept."""
 
-    def __init__(self, view: FrameView, options: Options) -> None:
-        self.view, self.options = view, options
+    def __init__(self, view: FrameView, options: Options, load_graph: Callable[[str], CompiledGraph | None]) -> None:
+        self.view, self.options, self.load_graph = view, options, load_graph
         self.store = open_store(options)
         self.parts: dict[str, str] = {}
         self.key = ""
@@ -47,7 +50,7 @@ class Shelf:
         self.parts = {
             "code": code_hash(code),
             "function": f"{self.view.globals.get('__name__')}.{code.co_qualname}",
-            "options": f"{options_part(self.options)} fullgraph={self.options.fullgraph}",
+            "options": f"{options_part(self.options)} fullgraph={self.options.fullgraph} dynamic={self.options.dynamic}",
             **environment(),
         }
         self.key = make_key("capture", self.parts)
@@ -65,18 +68,19 @@ class Shelf:
         return None
 
     def _try(self, data: bytes) -> Compiled | str:
-        load: Callable[[str], Any] = functools.partial(load_graph, options=self.options)
-        found = Restorer(guarded(lambda: json.loads(data)), self.view).run(load)
+        found = Restorer(guarded(lambda: json.loads(data)), self.view).run(self.load_graph)
         if found is _native.SKIP:
             events.count("restores", detail=f"{self.parts['function']} has no graph")
         return found
 
-    def keep(self, captured: Any) -> None:
+    def keep(self, captured: Captured | Skipped | Marker | None) -> None:
         """Store a capture, before older ones of the same code."""
-        if self.store is None:
-            return
-        from argand.capture.stored.save import Saver  # noqa: PLC0415  # nothing that was traced, nothing to keep
+        # nothing that was traced, nothing to keep
+        from argand.capture.finish import Captured, Skipped  # noqa: PLC0415
+        from argand.capture.stored.save import Saver  # noqa: PLC0415
 
+        if self.store is None or not isinstance(captured, Captured | Skipped):
+            return
         try:
             data = Saver(self.view.code).save(captured)
         except Exception as reason:  # Unstorable, or objects of users that do not like to be asked
