@@ -171,6 +171,11 @@ def _overlaps(examples: Sequence[Any]) -> set[int]:
     return shared
 
 
+def _shares_places(real: torch.Tensor) -> bool:
+    """Whether elements of a tensor share memory (expand): no new value can be copied into it."""
+    return any(step == 0 and size > 1 for size, step in zip(real.shape, real.stride(), strict=True))
+
+
 @contextlib.contextmanager
 def ambient_autocast(dtype: torch.dtype | None) -> Iterator[None]:
     """Autocast to a dtype, or none."""
@@ -276,6 +281,8 @@ def _trace(
         shared = _overlaps(examples)
         if any(mutation.index in shared for mutation in effects.mutations):
             raise Untraceable("an input that shares memory with another input is written to")
+        if any(_shares_places(examples[mutation.index]) for mutation in effects.mutations):
+            raise Untraceable("an input is written to whose elements share memory")
         results = effects.results(inputs)
         values = _own_memory(recorder, results, len(effects.mutations))
         every = tangent_indices(effects, results)

@@ -20,6 +20,7 @@ from typing_extensions import override
 from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense, new
+from argand.ops.one_element import eager_takes
 from argand.ops.rows import row_of
 from argand.ops.table import Kind, written_arguments
 from argand.sizes.formulas import explain_sizes
@@ -41,6 +42,8 @@ _HALF_COVERED: Final = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
     "single memory location. Please clone() the tensor before performing the operation."
 )
+# Ops whose in-place twins are refused where they are: a result of theirs has the shape of what is written.
+_CHECKED: Final = frozenset({Kind.POINTWISE, Kind.RANDOM})
 # They change the metadata of their argument: done for real on the fake.
 _METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fresh"})
 
@@ -111,17 +114,21 @@ def _functional(func: Any) -> Handler:
     row = row_of(func)
     if row is None:
         return _rowless(func)
-    rule = row.infer
+    rule, kind = row.infer, row.kind
 
-    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
-            return rule(*args, **kwargs)
+            result = rule(*args, **kwargs)
         except DataDependent:
             raise
         except Exception:
             # Whatever a rule trips over is either an error in the program, whose message eager
             # knows best, or a case the rule does not know, and then eager's answer is right.
             return eager_error(func, args, kwargs)
+        # Called by hand, in a graph that was captured before, the question has been asked.
+        if mode is None or eager_takes(func, kind, args, kwargs):
+            return result
+        return eager_error(func, args, kwargs)
 
     return answer
 
@@ -235,19 +242,19 @@ def _mutating(func: Any) -> Handler:
     pair = next(functional_twins(func), None)
     pair_row = None if pair is None else row_of(pair)
     check: Handler | None = None
-    if pair is not None and (is_out or (pair_row is not None and pair_row.kind is Kind.POINTWISE)):
+    if pair is not None and (is_out or (pair_row is not None and pair_row.kind in _CHECKED)):
         check = _functional(pair)
     names = frozenset(name for _, name in written) if is_out else frozenset()
     results = len(schema.returns)
 
-    def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
         if any(map(_overlaps, targets)):
             eager_error(func, args, kwargs)
         elif check is not None:
             inputs = {key: value for key, value in kwargs.items() if key not in names}
             try:
-                fits = _fits(targets, check(None, args, inputs), is_out)
+                fits = _fits(targets, check(mode, args, inputs), is_out)
             except Exception:
                 fits = False
             if not fits:

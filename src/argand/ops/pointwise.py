@@ -176,13 +176,6 @@ def _number_power(self: Any, exponent: Tensor) -> Tensor:
     return dense(exponent.shape, promote(self, exponent))
 
 
-def _ldexp(self: Tensor, other: Tensor) -> Tensor:
-    if self.dtype.itemsize == 2 and other.dtype.is_floating_point:
-        return _binary_float(self, other)
-    power = _number_power(2.0, other)
-    return _binary_float(self, power)
-
-
 _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (
         _unary,
@@ -201,7 +194,6 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
         special_scaled_modified_bessel_k1 special_spherical_bessel_j0""",
     ),
     (over(1, to_float=True), "polygamma"),
-    (_ldexp, "ldexp.Tensor"),
     (lambda self: (empty_like(self), empty_like(self, torch.int32)), "frexp.Tensor"),
     (_unary_bool, "isnan isinf isneginf isposinf signbit logical_not"),
     (_to_real, "abs"),

@@ -17,6 +17,7 @@ from argand.native.codegen import math
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
+from argand.sizes.expressions import SizeInt
 from argand.support.options import Options
 
 Scalar: TypeAlias = bool | int | float
@@ -63,7 +64,17 @@ class Context:
         return dtype_of(kind)
 
     def node(self, value: Value, dtype: DType | None = None) -> Node:
-        """A node of the given type (the result's by default) from a node or a Python number."""
+        """A node of the given type (the result's by default) from a node or a Python number.
+
+        Eager makes a number an element of that type first, so 0.1 equals a float16 that was made of it.
+        """
+        dtype = dtype or self.dtype
+        if dtype.is_half and isinstance(value, float | int) and not isinstance(value, SizeInt):
+            value = torch.tensor(float(value), dtype=dtype.row.torch_dtype).item()
+        return self.factor(value, dtype)
+
+    def factor(self, value: Value, dtype: DType | None = None) -> Node:
+        """The same for products and quotients, where eager does not round a number to a half type."""
         dtype = dtype or self.dtype
         if isinstance(value, Node):
             return self.build.cast(value, dtype)

@@ -65,20 +65,18 @@ def _differ_in_sign(c: Context, x: Node, y: Node) -> Node:
     return c.op("xor", c.op("lt", x, 0), c.op("lt", y, 0))
 
 
-def _nonzero_integer(divisor: Value) -> None:
-    """Eager raises for a zero divisor; only a constant one is known to be fine."""
-    if isinstance(divisor, Node):
-        value = divisor.attribute if divisor.op == "constant" else 0
-        if not value:
-            raise NotLowered
-    elif not divisor:
+def _nonzero_integer(c: Context, divisor: Value) -> None:
+    """Eager raises for a zero divisor; only a constant is known to be none, in the bits that its type keeps."""
+    node = c.node(divisor)
+    value = node.attribute if node.op == "constant" else 0
+    if not isinstance(value, int) or not value % (1 << 8 * c.dtype.row.bytes):
         raise NotLowered
 
 
 def _floor_divide(c: Context, x: Value, y: Value) -> Node:
     a, b = c.node(x), c.node(y)
     if not c.dtype.is_float:
-        _nonzero_integer(y)
+        _nonzero_integer(c, y)
         quotient, rest = c.op("idiv", a, b), c.op("irem", a, b)
         if not c.dtype.is_signed:
             return quotient
@@ -106,7 +104,7 @@ def _remainder(c: Context, x: Value, y: Value) -> Node:
 def _fmod(c: Context, x: Value, y: Value) -> Node:
     if c.dtype.is_float:
         return c.op("fmod", c.node(x), c.node(y))
-    _nonzero_integer(y)
+    _nonzero_integer(c, y)
     return c.op("irem", c.node(x), c.node(y))
 
 
@@ -115,10 +113,14 @@ def _div_mode(c: Context, x: Value, y: Value, rounding_mode: str | None = None) 
         return _floor_divide(c, x, y)
     if rounding_mode == "trunc":
         if c.dtype.is_float:
-            return c.op("trunc", c.op("div", c.node(x), c.node(y)))
-        _nonzero_integer(y)
+            return c.op("trunc", c.op("div", c.factor(x), c.factor(y)))
+        _nonzero_integer(c, y)
         return c.op("idiv", c.node(x), c.node(y))
-    return c.op("div", c.node(x), c.node(y))
+    return c.op("div", c.factor(x), c.factor(y))
+
+
+def _mul(c: Context, x: Value, y: Value) -> Node:
+    return c.op("and" if c.dtype is DType.BOOL else "mul", c.factor(x), c.factor(y))
 
 
 def _power(c: Context, x: Value, y: Value) -> Node:
@@ -223,9 +225,7 @@ def _families() -> dict[str, Lowering]:
         rows |= {
             f"aten.add.{overload}": _same(_add),
             f"aten.sub.{overload}": _same(_sub),
-            f"aten.mul.{overload}": _same(
-                lambda c, x, y: c.op("and" if c.dtype is DType.BOOL else "mul", c.node(x), c.node(y))
-            ),
+            f"aten.mul.{overload}": _same(_mul),
             f"aten.div.{overload}": _same(_div_mode),
             f"aten.div.{overload}_mode": _same(_div_mode),
             f"aten.remainder.{overload}": _same(_remainder),

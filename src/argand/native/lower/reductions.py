@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, in_float, wrap_dims
+from argand.native.lower.context import Context, Lowering, NotLowered, dtype_of, in_float, wrap_dims
 
 Dims = int | Sequence[int] | None
 
@@ -30,9 +30,15 @@ def _dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
 
 
 def _total(op: str) -> Lowering:
+    """Sums and products: elements become the type of the result first, as in eager; half types add up in float."""
+
     def lower(c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
         dims = wrap_dims(dim, len(x.shape))
-        return _finish(c, c.build.reduce(op, c.node(x), dims), x, dims, keepdim)
+        element = dtype_of(c.result.dtype)
+        terms = c.build.cast(x, element)
+        if element.is_half:
+            terms = c.build.cast(terms, DType.F32)
+        return _finish(c, c.build.reduce(op, terms, dims), x, dims, keepdim)
 
     return lower
 

@@ -87,7 +87,9 @@ def _unfold(c: Context, x: Node, dim: int, size: int, step: int) -> Node:
 
 
 def _flip(c: Context, x: Node, dims: Sequence[int]) -> Node:
-    for dim in {_dim(d, len(x.shape)) for d in dims} if x.shape else ():
+    if not x.shape or 0 in x.shape:  # no last element to begin with
+        return x
+    for dim in {_dim(d, len(x.shape)) for d in dims}:
         x = c.build.slice(x, dim, x.shape[dim] - 1, x.shape[dim], -1)
     return x
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, final
 
 import torch
 
+from argand.native.extern import Operand, preallocates
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of, topological
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
-from argand.native.schedule.strides import apart, dense, same_layout, strided
+from argand.native.schedule.strides import Strided, apart, dense, same_layout, strided
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS
@@ -79,12 +80,10 @@ def find_demand(graph: Graph) -> Demand:
     for node in graph.nodes:
         if node.op == "extern":
             call: Any = node.attribute
-            product = call.target in PRODUCTS
+            factors = _factors(demand, node) if call.target in PRODUCTS else (None,) * len(node.inputs)
             demand.operands[node] = tuple(
-                (_factor(demand, value) if product else None)
-                or _uncopied(demand, build, value, strides)
-                or _in_memory(demand, build, value, strides)
-                for value, strides in zip(node.inputs, call.layouts, strict=True)
+                factor or _uncopied(demand, build, value, strides) or _in_memory(demand, build, value, strides)
+                for factor, value, strides in zip(factors, node.inputs, call.layouts, strict=True)
             )
         elif node.op == "gather":
             source = _in_memory(demand, build, node.inputs[0], None)
@@ -96,7 +95,28 @@ def find_demand(graph: Graph) -> Demand:
     return demand
 
 
-def _factor(demand: Demand, node: Node) -> Node | None:
+def _factors(demand: Demand, node: Node) -> tuple[Node | None, ...]:
+    """What to read in place of each operand of a matrix product; nothing where torch's kernel would get it.
+
+    Only BLAS takes batches of two dimensions, so either all operands and the result suit it, or none is replaced.
+    """
+    call: Any = node.attribute
+    factors = tuple(_factor(demand, value) for value in node.inputs)
+    (spec,) = call.outputs
+    operands = []
+    for number, (value, strides, factor) in enumerate(zip(node.inputs, call.layouts, factors, strict=True)):
+        shape, steps = (value.shape, strides) if factor is None else (factor[0].shape, factor[1].strides)
+        operands.append(Operand(number, shape, steps, spec.torch_dtype))
+    result = Operand(len(operands), spec.shape, spec.strides, spec.torch_dtype)
+    if not preallocates(call.target, operands, call.kwargs, [result]):
+        return (None,) * len(factors)
+    for factor in factors:
+        if factor is not None and factor[1].leaf.kind in COMPUTED:
+            demand.required.add(factor[1].leaf)
+    return tuple(None if factor is None else factor[0] for factor in factors)
+
+
+def _factor(demand: Demand, node: Node) -> tuple[Node, Strided] | None:
     """An operand of a matrix product without the copies before it: BLAS reads most strides.
 
     Batches that were merged from two dimensions are taken apart again.
@@ -115,9 +135,7 @@ def _factor(demand: Demand, node: Node) -> Node | None:
     across = along == 1 and at_least(down, columns)
     if not across and not (down == 1 and at_least(along, rows)):
         return None
-    if place.leaf.kind in COMPUTED:
-        demand.required.add(place.leaf)
-    return inner
+    return inner, place
 
 
 def _leaf_layout(demand: Demand, node: Node) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.decompositions.precision import one_rounding
+from argand.ops.decompositions.precision import element, one_rounding
+from argand.ops.layout import promote
 
 _SQRT_HALF: Final = math.sqrt(0.5)
 _TANH_SCALE: Final = math.sqrt(2 / math.pi)  # of the tanh approximation of gelu
@@ -23,6 +24,9 @@ _CUBIC: Final = 0.044715
 
 @one_rounding
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    dtype = promote(self, tensor1, tensor2)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        value = int(value)  # eager makes it an element of the type of the result
     product = tensor1 * tensor2 if value == 1 else value * tensor1 * tensor2
     return self + product
 
@@ -204,12 +208,18 @@ def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
     return NotImplemented if output.is_complex() else grad_output * (1 - output) * output
 
 
-@one_rounding
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
     if not self.is_floating_point():
         self = self.to(torch.get_default_dtype())
-    clipped = self if eps is None else self.clamp(eps, 1 - eps)
-    return torch.log(clipped / (1 - clipped))
+    if eps is None:
+        return _log_odds(self)
+    low = element(eps, self.dtype)
+    return _log_odds(self.clamp(low, element(1 - low, self.dtype)))
+
+
+@one_rounding
+def _log_odds(share: Tensor) -> Tensor:
+    return torch.log(share / (1 - share))
 
 
 @one_rounding
@@ -306,9 +316,12 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
     return torch.where(both_same_infinity, self, larger + spread)
 
 
-@one_rounding
 def _xlogy(self: Any, other: Any) -> Tensor:
-    self, other = (value if isinstance(value, Tensor) else torch.full((), float(value)) for value in (self, other))
+    dtype = promote(self, other)  # eager rounds a half logarithm before the product
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    self, other = (
+        value if isinstance(value, Tensor) else torch.full((), value, dtype=dtype) for value in (self, other)
+    )
     product = self * torch.log(other)
     return torch.where(torch.isnan(other), other, torch.where(self == 0, 0.0, product))
 

@@ -32,6 +32,11 @@ def round_to(result: Any, dtype: torch.dtype) -> Any:
     return tuple(round_to(part, dtype) for part in result)
 
 
+def element(number: float, dtype: torch.dtype) -> float:
+    """A number as an element of a type; kernels compare half types with that, not with the number."""
+    return float(torch.tensor(number, dtype=dtype).item()) if dtype in _HALF else number
+
+
 def one_rounding(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compute in float32 when an operand is half; round to the operands' common dtype."""
 
