@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
-from argand.backends.stored import restore
+from argand.backends.argand_backend import compile_graph, restore
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
 from argand.protocol import Backend, CompiledGraph, OpenSizes
 from argand.runtime.disk.format import Damaged, decode, encode
@@ -169,7 +169,7 @@ class _Loaded:
         try:
             if table is not None:
                 table.reals.update(sizes)
-            run = _compile(gm, inputs, make_options()).takes_inputs
+            run = compile_graph(gm, inputs, make_options()).takes_inputs
             facts = [] if table is None else table.facts
         except Stop:  # too late to capture anew: torch runs the graph
             facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
@@ -215,7 +215,7 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
     def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph:
         table = gm.meta.get("sizes")
         state, known = (None, 0) if table is None else (table.state(), len(table.facts))
-        key = _compile(gm, inputs, make_options(None, {"cache_dir": directory})).key  # it may want other sizes
+        key = compile_graph(gm, inputs, make_options(None, {"cache_dir": directory})).key  # it may want other sizes
         facts = [] if table is None else [(fact.operator, fact.left, fact.right) for fact in table.facts[known:]]
 
         def run(*values: Any) -> Any:
@@ -230,12 +230,6 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
     if not seen:
         raise UserError("this model has no tensor work to package")
     return seen, result
-
-
-def _compile(gm: Any, inputs: Sequence[Any], options: Options) -> CompiledGraph:
-    from argand.backends.argand_backend import compile_graph  # noqa: PLC0415  # only where nothing is compiled yet
-
-    return compile_graph(gm, inputs, options)
 
 
 def _check_apart(leaves: Sequence[Any]) -> None:

@@ -6,12 +6,20 @@ runs in a region, every Python frame goes through these stages, in this order:
 1. hook      (runtime/frames.c)  is there an entry whose guards hold? Then it runs, and that is all.
 2. policy    (runtime.cache)     stance and recompile limit decide whether to compile at all: first,
                                  because everything after it costs milliseconds.
-   stored    (capture.stored)    a capture another process left, when all it relied on holds here.
 3. capture   (capture.trace)     the frame is interpreted on fakes: a torch graph, guards, a journal.
 4. backend   (backends.bind)     each graph becomes a callable. Inside capture, because what comes
                                  after a graph break is only known when the graph before it can run.
      autograd -> passes -> schedule -> LLVM, for the default backend (backends.argand_backend)
 5. guards    (runtime.programs)  the rows become a C program: last, when no more rows can come.
+
+Four of these are stages whose results are kept on disk (runtime.disk.stage), each asked before its work is done. A
+hit of one leaves out all that comes after it in this table, but for loading what its entry names:
+
+    entry      stage          asked by                                 before
+    capture    FrameStage     _compile_frame, here                     the frame is interpreted
+    autograd   ProgramStage   backends.argand_backend.compile_graph    the graph is traced and differentiated
+    graph      GraphStage     native.graph_cache.GraphCompiler         the code generator
+    object     ObjectStage    native.codegen.llvm.objects.object_code  LLVM
 """
 
 from __future__ import annotations
@@ -30,6 +38,7 @@ from argand.protocol import Backend, OpenSizes
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
 from argand.runtime.cache import CodeCache, Compiled
+from argand.runtime.disk.stage import run_stage
 from argand.runtime.varied import open_places
 from argand.sizes.history import SizeHistories
 from argand.support import events, logs
@@ -163,17 +172,15 @@ def _compile_frame(
             return _answer(_capture(backend, options, histories, view), record)
     if backend.restore is None or not options.cache:
         return _answer(_capture(backend, options, histories, view))
-    from argand.capture.stored.shelf import Shelf  # noqa: PLC0415  # other backends need none
+    from argand.capture.stored.shelf import FrameStage, Restored  # noqa: PLC0415  # other backends need none
 
-    shelf = Shelf(view, options, backend.restore)
-    restored = shelf.restore()
-    if restored is None:
-        captured = _capture(backend, options, histories, view)
-        shelf.keep(captured)
-        return _answer(captured)
-    if histories is not None and isinstance(restored, Compiled):
-        histories.of(view.code).varied.update(open_places(restored.guards))
-    return restored
+    capture = functools.partial(_capture, backend, options, histories, view)
+    found = run_stage(FrameStage(view, options, backend.restore, capture), options).value
+    if not isinstance(found, Restored):
+        return _answer(found)
+    if histories is not None and isinstance(found.answer, Compiled):
+        histories.of(view.code).varied.update(open_places(found.answer.guards))
+    return found.answer
 
 
 def _capture(

@@ -17,10 +17,10 @@ from unittest import mock
 import torch
 
 import argand
-from argand.autograd import stored as programs
+from argand.autograd import program_cache as programs
 from argand.capture.stored.restore import Restorer
-from argand.capture.stored.shelf import Shelf
-from argand.native import stored as graphs
+from argand.capture.stored.shelf import FrameStage
+from argand.native import graph_cache as graphs
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import read_graph
 from argand.runtime.disk.keys import about, read_about
@@ -74,13 +74,13 @@ def fill(directory):
     """Entries of all kinds: {key: (bytes, the frame it was made of)}."""
     views = {}
 
-    def restore(shelf):
-        found = original(shelf)
-        views[shelf.key] = shelf.view
+    def key(stage):
+        found = original(stage)
+        views[found] = stage.view
         return found
 
-    original = Shelf.restore
-    with mock.patch.object(Shelf, "restore", restore):
+    original = FrameStage.key
+    with mock.patch.object(FrameStage, "key", key):
         run(directory)
         run(directory, dynamic=True)
         compiled = argand.compile(broken, options={"cache_dir": str(directory), "strict": True})

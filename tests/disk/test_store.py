@@ -11,7 +11,7 @@ import warnings
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from argand.runtime.disk.format import Damaged, decode, encode
@@ -23,6 +23,7 @@ SECTIONS = {"graph": b"text of a graph", "code": bytes(range(256)) * 3, "empty":
 KEY = "ab" * 16
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no defect
 @given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=24), st.binary(max_size=200), max_size=8))
 def test_round_trip(sections):
     assert decode(encode(sections)) == sections

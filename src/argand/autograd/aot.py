@@ -13,34 +13,27 @@ import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import torch
 from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
-from argand.autograd import stored
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
+from argand.autograd.program_cache import CompiledProgram, Recorded
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
-from argand.autograd.stored import Place
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
-from argand.native.stored import GraphText
 from argand.ops.fakes import DataDependent
 from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
-
-# What is compiled at a later call than the first is not kept: the entry of the program has been written by then.
-_THEIRS: Final = Bypass("a compiler of the caller")
-_LATE: Final = Bypass("compiled at a later call")
-Describe = Callable[[GraphModule, Sequence[Any]], GraphText | None]
 
 
 @final
@@ -55,8 +48,6 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None
     keep_mutations: bool
     options: Options
-    describe: Describe | None = None  # a graph for ``backward`` as data, with its key on disk
-    remember: Place | Bypass = _THEIRS  # where the disk cache keeps what comes out
     sizes: OpenSizes | None = None  # sizes of the program known only at run time
 
 
@@ -85,20 +76,20 @@ def compile_with_autograd(
     return compile_program(gm, example_inputs, compilers).call
 
 
-def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledGraph:
+def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledProgram:
     """The same, with everything the caller wants in one object."""
     if "sizes" in gm.meta and gm.meta["sizes"].unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
-        return CompiledGraph(gm.forward, key=Bypass("sizes that depend on data"))
+        return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
     flat = _Flat(run_graph(gm))
     compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
     traced = _try_trace(flat.program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
     if traced is None:
-        return CompiledGraph(gm.forward, key=Bypass("it cannot be traced"))
-    if flat.nested is not None:
-        compilers = dataclasses.replace(compilers, remember=Bypass("results that are no flat tuple"))
-    compiled = compile_traced(flat.program, traced, compilers)
-    return compiled if flat.nested is None else dataclasses.replace(compiled, call=flat.rebuilt(compiled.call))
+        return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
+    made = compile_traced(flat.program, traced, compilers)
+    if flat.nested is None:
+        return made
+    return CompiledProgram(flat.rebuilt(made.call), Bypass("results that are no flat tuple"))
 
 
 def _try_trace(
@@ -128,7 +119,7 @@ class _Flat:
         self.nested: pytree.TreeSpec | None = None
 
     def program(self, recorder: Any, inputs: list[Any]) -> Sequence[Any]:
-        """Run it."""
+        """Program it."""
         result = self._program(recorder, inputs)
         leaves, structure = pytree.tree_flatten(result)
         is_flat = type(result) is tuple and len(leaves) == len(result) and all(map(operator.is_, leaves, result))
@@ -143,7 +134,7 @@ class _Flat:
         return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
 
 
-def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledGraph:
+def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledProgram:
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
@@ -158,7 +149,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     switch = Switch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
     switch.run = run_training(traced, compiled.takes_list, late, switch.noticing(again))
-    return CompiledGraph(switch, key=_remember(compiled, traced, backward, compilers))
+    return CompiledProgram(switch, _origin(compiled, traced, backward))
 
 
 @final
@@ -166,7 +157,7 @@ class _Tools:
     """What linked programs are made with."""
 
     def __init__(self, compilers: Compilers) -> None:
-        self.compilers = dataclasses.replace(compilers, remember=_LATE)
+        self.compilers = compilers
 
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
         """Trace a program."""
@@ -194,21 +185,13 @@ def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]]
     return make
 
 
-def _remember(
-    forward: CompiledGraph, traced: Traced, backward: GraphModule | None, compilers: Compilers
-) -> str | Bypass:
-    """The key under which the disk cache has the program now."""
-    place = compilers.remember
-    if isinstance(place, Bypass):
-        return place
+def _origin(forward: CompiledGraph, traced: Traced, backward: GraphModule | None) -> Recorded | Bypass:
+    """What the disk cache needs to keep a program."""
     if isinstance(forward.key, Bypass):
         return forward.key
     if traced.absolute:
         return Bypass("offsets in storages of the caller")
-    if backward is None:
-        return stored.save(place, traced, forward.key, None)
-    text = compilers.describe and compilers.describe(backward, _examples(backward))
-    return Bypass("the backward is not cached") if text is None else stored.save(place, traced, forward.key, text)
+    return Recorded(traced, forward.key, backward)
 
 
 def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any, Any]:
@@ -221,11 +204,11 @@ def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compiler
 def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, compilers),
-        _differentiate_later(program, traced, dataclasses.replace(compilers, remember=_LATE, sizes=None)),
+        _differentiate_later(program, traced, dataclasses.replace(compilers, sizes=None)),
     )
 
 
-def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledGraph:
+def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram:
     in_graph = compilers.keep_mutations and bool(traced.effects.mutations)
     if in_graph:
         keep_writes(traced)
@@ -235,8 +218,9 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledGraph:
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs)
     run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)
-    key = Bypass("writes to inputs in the graph") if in_graph else _remember(compiled, traced, None, compilers)
-    return CompiledGraph(run, key=key)
+    return CompiledProgram(
+        run, Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
+    )
 
 
 def keep_writes(traced: Traced) -> None:

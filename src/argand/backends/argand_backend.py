@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final, runtim
 
 from torch.fx import GraphModule
 
-from argand.autograd.stored import Place, bypass, forget, place_of, restore
+from argand.autograd.program_cache import ProgramStage, forget
+from argand.autograd.program_cache import restore as restore_program
 from argand.backends.trial import can_try, never_slower
-from argand.native.stored import GraphCompiler
+from argand.native.graph_cache import GraphCompiler
 from argand.protocol import Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
+from argand.runtime.disk.stage import run_stage
 from argand.support.options import Options, make_options
 
 if TYPE_CHECKING:
@@ -101,14 +103,11 @@ def compile_graph(
     graph = custom.before(gm) if custom.before else gm
     table = graph.meta.get("sizes")
     known = 0 if table is None else len(table.facts)
-    place = _place(graph, example_inputs, options, custom)
     make = functools.partial(make_compilers, options, custom)
-    compiled = None if isinstance(place, Bypass) else restore(place.key, options, make, place.table)
-    if compiled is None:
-        from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
-
-        compilers = dataclasses.replace(make(), remember=place)
-        compiled = compile_program(graph, list(example_inputs), compilers)
+    program, key = run_stage(ProgramStage(graph, example_inputs, options, make, _joint_pass(custom)), options)
+    if isinstance(program.origin, str):
+        key = program.origin  # where it lies, not what led there
+    compiled = CompiledGraph(program.call, key=key)
     if table is not None:
         compiled = dataclasses.replace(compiled, facts=tuple(table.facts[known:]))
     if custom.is_empty and can_try(graph, example_inputs, options):
@@ -116,13 +115,18 @@ def compile_graph(
     return compiled
 
 
-def _place(graph: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom) -> Place | Bypass:
-    """Where the disk cache has the program, or will have it."""
+def _joint_pass(custom: Custom) -> str | Bypass:
+    """What the key of a program says of the caller's passes, or why there is no key. Graphs are cached all the same."""
     if custom.compiler or custom.after or custom.decompositions is not None:
-        return bypass("a compiler, pass or decompositions of the caller")  # graphs are cached all the same
-    if custom.joint is not None and not custom.joint_id:
-        return bypass("a joint pass without a cache_id")
-    return place_of(graph, example_inputs, options, custom.joint_id if custom.joint else "none")
+        return Bypass("a compiler, pass or decompositions of the caller")
+    if custom.joint is None:
+        return "none"
+    return custom.joint_id or Bypass("a joint pass without a cache_id")
+
+
+def restore(key: str, options: Options) -> CompiledGraph | None:
+    """The graph of a key, perhaps of another process; the caller's guards must say that the inputs are as they were."""
+    return restore_program(key, options, functools.partial(make_compilers, options))
 
 
 def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
@@ -133,8 +137,7 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     from argand.native.lower.table import KEPT  # noqa: PLC0415
     from argand.ops.decompositions import decompositions as own_decompositions  # noqa: PLC0415
 
-    native = GraphCompiler(options)
-    compiler: Compiler = adapted(custom.compiler) if custom.compiler else native
+    compiler: Compiler = adapted(custom.compiler) if custom.compiler else GraphCompiler(options)
     if custom.after is not None:
         compiler = _after_pass(compiler, custom.after)
     cut = functools.partial(min_cut_partition, memory_budget=options.memory_budget)
@@ -147,7 +150,6 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
         decompositions=own if custom.decompositions is None else custom.decompositions,
         keep_mutations=False,
         options=options,
-        describe=native.text,
     )
 
 

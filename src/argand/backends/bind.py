@@ -8,14 +8,12 @@ comes out as ``BackendCompilerFailed`` with the inner error.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from argand.backends.compose import FirstThatTakes
 from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of, open_sizes_of
-from argand.backends.resolve import is_own, own_compiler, plain_compiler
-from argand.backends.stored import restore
+from argand.backends.resolve import is_own, own_compiler, own_restore, plain_compiler
 from argand.protocol import Backend, CompiledGraph, Compiler, Described, OpenSizes
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
@@ -68,7 +66,7 @@ def bind_own(options: Options) -> Backend:
         compile=_guarded("argand", own_compiler(options)),
         identity=options,
         open_sizes=OpenSizes.ALWAYS,
-        restore=functools.partial(restore, options=options),
+        restore=own_restore(options),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from argand.backends.registry import CompilerFunction, lookup_backend
@@ -27,6 +27,13 @@ def own_compiler(options: Options) -> Compiler:
     from argand.backends.argand_backend import compile_graph  # noqa: PLC0415  # other backends need none of it
 
     return functools.partial(compile_graph, options=options)
+
+
+def own_restore(options: Options) -> Callable[[str], CompiledGraph | None]:
+    """How its graphs come back from disk."""
+    from argand.backends.argand_backend import restore  # noqa: PLC0415
+
+    return functools.partial(restore, options=options)
 
 
 def plain_compiler(function: CompilerFunction, mode: str | None, options: Mapping[str, object]) -> Compiler:

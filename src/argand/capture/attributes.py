@@ -282,7 +282,7 @@ def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any
             tracer.world.note(owner.__dict__, name, raw)
         return raw
     if name not in owner.__dict__:  # a module-level __getattr__ made it
-        tracer.world.volatile = f"{owner.__name__} makes {name} when it is asked for"
+        tracer.world.keep_off_disk(f"{owner.__name__} makes {name} when it is asked for")
         return raw
     base = tracer.world.source_of(owner) or tracer.world.const(owner)
     return tracer.world.dict_attribute(base, name, raw)
@@ -298,7 +298,7 @@ def _class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
             return tracer.call(meta.fget, (owner,), {})
         if name not in owner.__dict__ or name in type.__dict__:
             if name in _UNTOLD and not owner.__flags__ & _IMMUTABLE:
-                tracer.world.volatile = f"{owner.__qualname__}.{name} is read as a whole"
+                tracer.world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
             return native.attribute(owner, name)
     found = lookup(tracer, owner, name)
     which = type(found)
@@ -348,7 +348,7 @@ def _function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) ->
     raw = native.attribute(owner, name)
     source = tracer.world.source_of(owner)
     if source is not None and name in _UNTOLD:
-        tracer.world.volatile = f"{owner.__qualname__}.{name} is read as a whole"
+        tracer.world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
     if source is None or (name.startswith("__") and name != "__wrapped__"):
         return raw
     return tracer.world.attribute(source, name, raw)

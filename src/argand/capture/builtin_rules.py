@@ -122,7 +122,7 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
     if owner is not None:
         operate.check_readable(tracer, owner)
     if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
-        tracer.world.volatile = f"{_name_of(function)} asks the process"
+        tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
     holds = _may_hold(function)
     known, opaque = tracer.world.known, tracer.world.opaque
     for value in (*args, *kwargs.values()):
@@ -240,7 +240,7 @@ def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
         if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
             known = is_ours(abstract) and any(is_ours(base) and issubclass(base, abstract) for base in of.__mro__)
             if not known and not (is_ours(abstract) and is_ours(of)):
-                tracer.world.volatile = f"{abstract.__qualname__} may have {of.__qualname__} registered"
+                tracer.world.keep_off_disk(f"{abstract.__qualname__} may have {of.__qualname__} registered")
 
 
 def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -268,7 +268,7 @@ def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     found = operate.python_method(tracer, args[0], "__hash__")
     if found is not None and not isinstance(args[0], torch.Tensor):
         return tracer.call(found, args, {})
-    tracer.world.volatile = "hash() differs between processes"
+    tracer.world.keep_off_disk("hash() differs between processes")
     return native.apply(hash, *args)
 
 
@@ -289,7 +289,7 @@ def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
     if known is not None and not isinstance(known.source, Const) and not memo:
         raise CaptureBreak(Break.B013, None, what="id() of an object from outside")
-    tracer.world.volatile = "id() differs between processes"
+    tracer.world.keep_off_disk("id() differs between processes")
     return native.apply(id, *args)
 
 
@@ -332,7 +332,7 @@ def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     known = all(isinstance(base, type) and _makes_quietly(tracer, base) for base in bases)
     if not known or kwargs:
         raise CaptureBreak(Break.B013, None, what=f"class {name} with a metaclass or __init_subclass__")
-    tracer.world.volatile = "a class is made in the trace"
+    tracer.world.keep_off_disk("a class is made in the trace")
     namespace = tracer.class_body(body)
     for value in namespace.values():
         found = operate.python_method(tracer, value, "__set_name__")

@@ -104,7 +104,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if top in _RUN_FOR_REAL:
         tracer.world.pin(function)
         if top not in _PURE or function.__name__ == "get_type_hints":
-            tracer.world.volatile = f"{module}.{function.__qualname__} asks the process"
+            tracer.world.keep_off_disk(f"{module}.{function.__qualname__} asks the process")
         return call_harmless(tracer, function, args, kwargs, trusted=True)
     if top in _LEFT_TO_PYTHON:
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
@@ -143,7 +143,7 @@ def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Arg
         raise CaptureBreak(Break.B006, None, function=text)
     if kind == "allow":
         return tracer.recorder.call_function(function, args, kwargs)
-    tracer.world.volatile = f"{name} runs while tracing (assume_constant_result)"
+    tracer.world.keep_off_disk(f"{name} runs while tracing (assume_constant_result)")
     return native.call(function, args, kwargs)
 
 

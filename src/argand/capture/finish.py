@@ -153,7 +153,7 @@ def _check_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> Refusal | None:
     for symbol in [symbol for symbol in sizes.table.samples if symbol in sizes.sources]:
         recorder.keep.add(recorder.size_node(Expr.of(symbol)))
     if sizes.table.unbacked:
-        tracer.world.volatile = "sizes that depend on data"
+        tracer.world.keep_off_disk("sizes that depend on data")
     try:
         return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:

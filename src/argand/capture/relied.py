@@ -26,7 +26,7 @@ def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None
     """What another process must find as it was."""
     world = tracer.world
     lookups, own = (_of_outside(tracer, table) for table in (tracer.lookups, tracer.own_lookups))
-    return Facts(world.names, lookups, own, world.inlined, (SENTINEL, MISSING), world.volatile, namespace, key)
+    return Facts(world.names, lookups, own, world.inlined, (SENTINEL, MISSING), world.bypass, namespace, key)
 
 
 def tables_of(tracer: Tracer) -> Tables:

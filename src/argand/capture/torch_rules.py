@@ -112,7 +112,7 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
     if not args and not kwargs and name not in _GUARDED and isinstance(result, bool | int | float | str):
-        tracer.world.volatile = f"torch.{name} asks the process"
+        tracer.world.keep_off_disk(f"torch.{name} asks the process")
     return result
 
 

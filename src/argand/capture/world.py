@@ -26,6 +26,7 @@ from argand.capture.attempts import ReadLists
 from argand.capture.bytecode import append_only, is_resume, used_names
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
+from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
 from argand.sizes.plan import Place, Plan
@@ -138,11 +139,15 @@ class World:
         self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
         self.inlined: dict[int, types.FunctionType] = {}
         self.questions: list[tuple[type, type, bool]] = []  # is the one a subclass of the other, an abstract one?
-        self.volatile = ""  # why another process must not rely on this trace
+        self.bypass: Bypass | None = None  # why another process must not rely on this trace
 
     def hold(self, value: Any) -> None:
         """Keep an object alive, so that its id stays its own."""
         self._keep.append(value)
+
+    def keep_off_disk(self, reason: str) -> None:
+        """Another process must not rely on this trace; the first reason is told."""
+        self.bypass = self.bypass or Bypass(reason)
 
     def changed(self) -> list[list[int]]:
         """What containers from outside hold that the trace has changed."""
@@ -281,7 +286,7 @@ class World:
         place = Place(str(source), source, raw)
         if type(raw) is int:
             return self.sizes.wrap(self.sizes.open(place))
-        self.volatile = "a float that is left open"
+        self.keep_off_disk("a float that is left open")
         return self.sizes.open_float(place)
 
     def _meet_again(self, source: Source, known: Known, reads: bool = False) -> Any:

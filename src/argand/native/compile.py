@@ -17,6 +17,7 @@ import torch.fx
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import Target, host_target
+from argand.native.graph_cache import Compiled, GraphCompiler
 from argand.native.ir.loops import Constant, Kernel, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor_text import print_graph
@@ -27,7 +28,6 @@ from argand.native.plan import KernelCall, Work, make_plan, rows_of
 from argand.native.schedule.demand import find_demand
 from argand.native.schedule.fuse import Schedule, fuse
 from argand.native.schedule.nest import build_nest
-from argand.native.stored import Compiled, GraphCompiler
 from argand.protocol import Boxed
 from argand.support import events
 from argand.support.errors import InternalError

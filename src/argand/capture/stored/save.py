@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     own: Lookups  # of classes without their bases
     inlined: dict[int, types.FunctionType]
     absent: tuple[Any, ...]  # SENTINEL and MISSING
-    volatile: str
+    bypass: Bypass | None  # why another process must not rely on the trace
     namespace: dict[str, Any]
     graph: str | Bypass | None  # the key of the compiled graph, or why it has none; None: there is no graph
 
@@ -81,8 +81,8 @@ class Saver:
     def save(self, captured: Any) -> dict[str, Any]:
         """The data of a captured frame."""
         facts = captured.facts
-        if facts.volatile:
-            raise Unstorable(facts.volatile)
+        if facts.bypass is not None:
+            raise Unstorable(facts.bypass.reason)
         if isinstance(facts.graph, Bypass):
             raise Unstorable(f"the compiled graph is not stored: {facts.graph.reason}")
         for row in captured.guards:

@@ -8,15 +8,17 @@ so a hit is right by construction, and a damaged file is a miss.
 from __future__ import annotations
 
 import functools
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, final
 
 import llvmlite
 import llvmlite.binding as llvm
+from typing_extensions import override
 
 from argand.native.codegen.llvm.engine import compile_object
 from argand.native.codegen.target import Target, machine_key, machine_parts
 from argand.runtime.disk.keys import about, hexdigest, make_key
-from argand.runtime.disk.store import open_store
+from argand.runtime.disk.stage import Sections, Stage, run_stage
 from argand.support.options import Options
 
 RECIPE: Final = 1  # raise it when the passes of engine.compile_object change
@@ -28,20 +30,36 @@ def _versions() -> str:
     return f"{RECIPE} {llvmlite.__version__} {llvm_version}"
 
 
-def object_code(text: str, target: Target, options: Options) -> tuple[bytes, str]:
-    """Object code of a module, from disk when it was compiled before, and its key there.
+@final
+class ObjectStage(Stage[bytes]):
+    """LLVM, for the text of one graph's kernels."""
 
-    The key is without the machine (``machine_key`` adds it), but the text was made for one.
-    """
-    level = options.opt_level
-    parts = {"llvm": _versions(), "level": str(level), "text": hexdigest(text.encode())}
-    key = make_key("object", parts)
-    store = open_store(options)
-    found = store and store.get(machine_key(key), kind="object")
-    if found and "code" in found:
-        return found["code"], key
-    code = compile_object(text, target, level)
-    if store is not None:
-        about_it = about("object", parts, **machine_parts(key))
-        store.put(machine_key(key), {"about": about_it, "code": code})
-    return code, key
+    kind = "object"  # native.graph_cache reads them too
+
+    def __init__(self, text: str, target: Target, level: int) -> None:
+        self.text, self.target, self.level = text, target, level
+        self.parts = {"llvm": _versions(), "level": str(level), "text": hexdigest(text.encode())}
+        self.base = make_key(self.kind, self.parts)  # without the machine, but the text was made for one
+
+    @override
+    def key(self) -> str:
+        return machine_key(self.base)
+
+    @override
+    def decode(self, sections: Sections) -> bytes | None:
+        return sections.get("code")
+
+    @override
+    def build(self) -> bytes:
+        return compile_object(self.text, self.target, self.level)
+
+    @override
+    def encode(self, value: bytes) -> Mapping[str, Sections]:
+        about_it = about(self.kind, self.parts, **machine_parts(self.base))
+        return {self.key(): {"about": about_it, "code": value}}
+
+
+def object_code(text: str, target: Target, options: Options) -> tuple[bytes, str]:
+    """Object code of a module, from disk when it was compiled before, and its key there, without the machine."""
+    stage = ObjectStage(text, target, options.opt_level)
+    return run_stage(stage, options).value, stage.base

@@ -1,11 +1,10 @@
-"""autograd.stored: traced programs, from the disk cache when they were traced before.
+"""autograd.program_cache: traced programs, from the disk cache when they were traced before.
 
-In: a torch-level graph, example inputs, options. Out: a ``Place`` (key and data of the program) to look
-under and to store to. An entry holds what run-time glue needs of the trace, the keys of the compiled
-halves, and, for the rare roads (a backward of some results only, ``create_graph``, a half that was
-evicted), the program and its backward as graphs, decoded when first asked for. Where sizes are open the key has
-their names and what capture knows of them. What the trace found out besides is part of a second key, under
-which the entry lies; the first leads there when it holds for the sizes at hand.
+In: a torch-level graph, example inputs, options. Out: ``ProgramStage``, whose result is a ``CompiledProgram``. An entry
+holds what run-time glue needs of the trace, the keys of the compiled halves, and, for what is rarely asked (a backward
+of some results only, ``create_graph``, a half that was evicted), the program and its backward as graphs, decoded when
+first needed. Where sizes are open the key has their names and what capture knows of them. What the trace found out
+besides is part of a second key, under which the entry lies; the first leads there when it holds for the sizes at hand.
 """
 
 from __future__ import annotations
@@ -15,26 +14,32 @@ import functools
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import torch
 from torch.fx import GraphModule
+from typing_extensions import override
 
 from argand.autograd.geometry import Step, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Asked, Switch, full_backward, run_inference, run_training
-from argand.native.stored import GraphCompiler, GraphText
+from argand.native.graph_cache import GraphCompiler, GraphText
 from argand.protocol import Boxed, Bypass, CompiledGraph
 from argand.runtime.cache import without_collections
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
+from argand.runtime.disk.stage import Sections, Stage, look_up
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.sizes.expressions import SizeInt
 from argand.sizes.floats import OpenFloat
 from argand.support import events
 from argand.support.options import Options
+
+if TYPE_CHECKING:
+    from argand.autograd.aot import Compilers
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
@@ -43,43 +48,104 @@ _PLAIN_FIELDS: Final = (
 )
 
 
-class Place(NamedTuple):
-    """A program as data, and where its entry is or will be."""
+@final
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an entry is written from: a traced program, the key of its forward graph, its backward graph."""
 
-    key: str
-    parts: dict[str, str]
-    program: bytes
-    options: Options
-    table: Any = None  # of open sizes
-    facts: tuple[Any, ...] = ()  # known of them before the trace
+    traced: Traced
+    forward: str
+    backward: GraphModule | None
 
 
-def place_of(gm: GraphModule, inputs: Sequence[Any], options: Options, joint_pass: str) -> Place | Bypass:
-    """Where the entry of a program belongs, or why it cannot have one, which is counted."""
-    if not options.cache:
-        return Bypass("the cache is off")
-    table = gm.meta.get("sizes")
-    facts = () if table is None else tuple(table.relied)
-    try:
-        program = _program(gm)
-        parts = {
-            "program": hexdigest(program),
-            "inputs": json.dumps(_inputs(gm, inputs)),
-            **({} if table is None else {"sizes": _signature(table)}),
+class CompiledProgram(NamedTuple):
+    """A program that can run. ``origin``: the key it was restored from, or what it can be stored from, if it can be."""
+
+    call: Callable[..., Any]
+    origin: str | Recorded | Bypass
+
+
+@final
+class ProgramStage(Stage[CompiledProgram]):
+    """Ahead-of-time autograd of one torch-level graph; ``joint_pass`` names a pass of the caller.
+
+    ``compilers`` makes what autograd needs of the compiler, which a program from disk may do without.
+    """
+
+    kind = "autograd"
+
+    def __init__(
+        self,
+        gm: GraphModule,
+        inputs: Sequence[Any],
+        options: Options,
+        compilers: Callable[[], Compilers],
+        joint_pass: str | Bypass,
+    ) -> None:
+        self.gm, self.inputs, self.options = gm, inputs, options
+        self.compilers, self.joint_pass = compilers, joint_pass
+        self.table = gm.meta.get("sizes")
+        self.known = () if self.table is None else tuple(self.table.relied)  # of open sizes, before the trace
+        self.program = b""
+        self.parts: dict[str, str] = {}
+
+    @override
+    def key(self) -> str | Bypass:
+        if isinstance(self.joint_pass, Bypass):
+            raise Unstorable(self.joint_pass.reason)
+        self.program = _program(self.gm)
+        self.parts = {
+            "program": hexdigest(self.program),
+            "inputs": json.dumps(_inputs(self.gm, self.inputs)),
+            **({} if self.table is None else {"sizes": _signature(self.table)}),
             "state": json.dumps(_state()),
-            "options": options_part(options),
-            "joint pass": joint_pass,
+            "options": options_part(self.options),
+            "joint pass": self.joint_pass,
             **environment(),
         }
-    except Unstorable as reason:
-        return bypass(str(reason))
-    return Place(make_key("autograd", parts), parts, program, options, table, facts)
+        return self._key
 
+    @property
+    def _key(self) -> str:
+        return make_key(self.kind, self.parts)
 
-def bypass(reason: str) -> Bypass:
-    """Count a program that is not cached."""
-    events.count("cache.bypass", detail=f"autograd: {reason}")
-    return Bypass(reason)
+    @override
+    def decode(self, sections: Sections) -> CompiledProgram | None:
+        return _decode(self._key, self.options, self.compilers, self.table, sections)
+
+    @override
+    def build(self) -> CompiledProgram:
+        from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
+
+        return compile_program(self.gm, list(self.inputs), self.compilers())
+
+    @override
+    def encode(self, value: CompiledProgram) -> Mapping[str, Sections] | Bypass:
+        origin, table = value.origin, self.table
+        if not isinstance(origin, Recorded):
+            return origin if isinstance(origin, Bypass) else Bypass("it comes from disk")
+        backward = None
+        if origin.backward is not None:
+            examples = [n.meta["val"] for n in origin.backward.graph.nodes if n.op == "placeholder"]
+            text = GraphCompiler(self.options).text(origin.backward, examples)
+            if isinstance(text, Bypass):
+                return text
+            backward = text
+        writer = Writer(_RECORDS)
+        sections = {
+            "about": about(self.kind, self.parts),
+            "data": json.dumps(_data(writer, origin, backward, table)).encode(),
+            "tensors": b"".join(writer.blobs),
+            "program": self.program,
+            "backward": json.dumps(backward.rows).encode() if backward else b"",
+            "backward.tensors": backward.tensors if backward else b"",
+        }
+        more = [] if table is None else [fact for fact in table.relied if fact not in self.known]
+        if not more:
+            return {self._key: sections}
+        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in more]).encode()
+        key = hexdigest(self._key.encode(), facts)
+        return {key: sections, self._key: {"about": sections["about"], "facts": facts, "key": key.encode()}}
 
 
 def _program(gm: GraphModule) -> bytes:
@@ -136,81 +202,60 @@ def _state() -> list[Any]:
     ]
 
 
-# --- storing -------------------------------------------------------------------------------------
+# --- the entry -----------------------------------------------------------------------------------
 
 
-def save(place: Place, traced: Traced, forward: str, backward: GraphText | None) -> str | Bypass:
-    """Store a traced program whose forward (and backward) graphs have these keys; its own key, or why there is none."""
-    writer = Writer(_RECORDS)
+def _data(writer: Writer, origin: Recorded, backward: GraphText | None, table: Any) -> list[Any]:
+    """What run-time glue needs of a trace."""
+    traced = origin.traced
     rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations)
-    table, shown = place.table, traced.inputs if place.table is None else traced.sizes.shown
-    try:
-        data = [
-            writer.write(plain),
-            [isinstance(x, torch.Tensor) or (writer.write(x) if isinstance(x, SizeInt) else None) for x in shown],
-            [spec_of(fake, table) for fake in traced.tangent_fakes],
-            [forward, backward.key if backward else ""],
-            None if table is None else writer.write(table.state()),
-        ]
-    except Unstorable as reason:
-        return bypass(str(reason))
-    sections = {
-        "about": about("autograd", place.parts),
-        "data": json.dumps(data).encode(),
-        "tensors": b"".join(writer.blobs),
-        "program": place.program,
-        "backward": json.dumps(backward.rows).encode() if backward else b"",
-        "backward.tensors": backward.tensors if backward else b"",
-    }
-    store = open_store(place.options)
-    if store is None:
-        return Bypass("the cache is off")
-    key, more = place.key, [] if table is None else [fact for fact in table.relied if fact not in place.facts]
-    if more:
-        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in more]).encode()
-        key = hexdigest(place.key.encode(), facts)
-        store.put(place.key, {"about": sections["about"], "facts": facts, "key": key.encode()})
-    return key if store.put(key, sections) else Bypass("it could not be written")
+    shown = traced.inputs if table is None else traced.sizes.shown
+    return [
+        writer.write(plain),
+        [isinstance(x, torch.Tensor) or (writer.write(x) if isinstance(x, SizeInt) else None) for x in shown],
+        [spec_of(fake, table) for fake in traced.tangent_fakes],
+        [origin.forward, backward.key if backward else ""],
+        None if table is None else writer.write(table.state()),
+    ]
 
 
-# --- restoring -----------------------------------------------------------------------------------
-
-
-def restore(key: str, options: Options, compilers: Callable[[], Any], table: Any = None) -> CompiledGraph | None:
-    """A stored program; ``compilers`` are made only for what the entry lacks.
-
-    ``table`` are the open sizes of this call, when it is not known yet whether the program is for them.
-    """
+def restore(key: str, options: Options, compilers: Callable[[], Compilers]) -> CompiledGraph | None:
+    """The program of a key; ``compilers`` are made only for what the entry lacks."""
     store = open_store(options)
-    sections = store and store.get(key, kind="autograd")
-    if store is None or not sections:
+    if store is None:
         return None
-    try:
-        if "facts" in sections:
-            facts = guarded(lambda: _facts(sections, table))
-            if not facts:
-                events.count("cache.miss", detail=f"autograd: {key}: it is for sizes of another case")
-                return None
-            found = restore(sections["key"].decode(), options, compilers)
-            if found is not None:
-                table.facts.extend(facts)
-            return found
-        traced, keys = guarded(lambda: _read(sections))
-    except Damaged as error:
-        store.set_aside(key, error)
-        return None
+    decode = functools.partial(_decode, key, options, compilers, None)
+    found = look_up(store, ProgramStage.kind, key, decode)
+    return found and CompiledGraph(found.call, key=key)
+
+
+def _decode(
+    key: str, options: Options, compilers: Callable[[], Compilers], table: Any, sections: Sections
+) -> CompiledProgram | None:
+    """The program of an entry. ``table``: the open sizes of this call; None when the entry is known to be for them."""
+    if "facts" in sections:
+        facts = guarded(lambda: _facts(sections, table))
+        if not facts:
+            events.count("cache.miss", detail=f"autograd: {key}: it is for sizes of another case")
+            return None
+        found = restore(sections["key"].decode(), options, compilers)
+        if found is None or isinstance(found.key, Bypass):
+            return None
+        table.facts.extend(facts)
+        return CompiledProgram(found.call, found.key)
+    traced, keys = guarded(lambda: _read(sections))
     compiler = GraphCompiler(options)
     forward = compiler.load(keys[0])
     if forward is None:
         return None
     if not traced.training:
-        return CompiledGraph(run_inference(traced, forward.takes_list, written_in_graph=False), key=key)
+        return CompiledProgram(run_inference(traced, forward.takes_list, written_in_graph=False), key)
     late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
     switch = Switch(late.link)
     switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
-    return CompiledGraph(switch, key=key)
+    return CompiledProgram(switch, key)
 
 
 def forget(key: str | Bypass, options: Options) -> None:
@@ -261,7 +306,7 @@ class _Late:
         traced: Traced,
         sections: Mapping[str, bytes],
         load: Callable[[], CompiledGraph | None],
-        compilers: Callable[[], Any],
+        compilers: Callable[[], Compilers],
     ) -> None:
         self.traced, self.sections, self.load, self.compilers = traced, sections, load, compilers
         self.lock = threading.RLock()

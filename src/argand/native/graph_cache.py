@@ -1,0 +1,205 @@
+"""native.graph_cache: compiled graphs, from the disk cache when they were compiled before.
+
+In: an aten graph, example inputs, options. Out: ``GraphStage``, whose result is a ``CompiledGraph``. A hit reads rows and machine code and
+imports nothing of the code generator; a miss compiles (``native.compile``) and stores. The key is the
+graph with the metadata of all its values, its constants, the options and all versions; the machine is
+a second part, so that entries built for one can be given to another that can do at least as much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, final
+
+import llvmlite
+import torch
+from torch.fx import GraphModule
+from typing_extensions import override
+
+from argand.native.codegen.elf import load
+from argand.native.codegen.target import machine_key, machine_parts
+from argand.protocol import Bypass, CompiledGraph
+from argand.runtime.convolution import PackedConvolution
+from argand.runtime.disk import values
+from argand.runtime.disk.format import Damaged
+from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write_graph
+from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
+from argand.runtime.disk.stage import Sections, Stage, look_up, or_bypass, run_stage
+from argand.runtime.disk.store import open_store
+from argand.runtime.plans import Detached, Rows, check_flag, link
+from argand.support import events
+from argand.support.options import Options
+
+
+class Named(NamedTuple):
+    """A constant of the graph: its attribute there, and its value when the graph was compiled."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+_KNOWN: Final = (Named, Rows, Detached, check_flag, PackedConvolution)
+
+
+@final
+class Compiled(NamedTuple):
+    """Machine code and plan of one graph."""
+
+    code: bytes
+    code_key: str  # the entry of the object code; empty: no kernels
+    functions: tuple[str, ...]
+    rows: Rows
+
+
+class GraphText(NamedTuple):
+    """An aten graph as data, and its key without the machine."""
+
+    rows: list[Any]
+    tensors: bytes
+    parts: dict[str, str]
+    key: str
+
+
+class Made(NamedTuple):
+    """A graph that can run, and what was compiled; None when it comes from disk or is interpreted."""
+
+    graph: CompiledGraph
+    compiled: Compiled | None
+
+
+@final
+class GraphStage(Stage[Made]):
+    """The code generator, for one aten graph."""
+
+    kind = "graph"
+
+    def __init__(self, module: GraphModule, example_inputs: Sequence[Any], options: Options) -> None:
+        self.module, self.example_inputs, self.options = module, example_inputs, options
+        self.constants = constants_of(module)
+        self.text: GraphText | None = None
+
+    @override
+    def key(self) -> str:
+        self.text = _text(self.module, self.example_inputs, self.options)
+        return machine_key(self.text.key)
+
+    @override
+    def decode(self, sections: Sections) -> Made | None:
+        found = _decode(self.text.key if self.text else "", self.constants, self.options, sections)
+        return found and Made(found, None)
+
+    @override
+    def build(self) -> Made:
+        from argand.native.compile import build, interpreted  # noqa: PLC0415  # only on a miss
+
+        if (other := interpreted(self.module)) is not None:
+            return Made(CompiledGraph(other, boxed=True), None)
+        compiled = build(self.module, self.example_inputs, self.options)
+        with events.stage("native.load"):
+            return Made(_linked(compiled, Bypass("it is not written yet")), compiled)
+
+    @override
+    def encode(self, value: Made) -> Mapping[str, Sections] | Bypass:
+        compiled, text = value.compiled, self.text
+        if compiled is None or text is None:
+            return Bypass("the graph is not functional")
+        names = {_place(t): n for n, t in self.constants.items() if isinstance(t, torch.Tensor)}
+
+        def named(row: Any) -> Any:
+            constant = row[-1]
+            name = names.get(_place(constant)) if isinstance(constant, torch.Tensor) else None
+            return row if name is None else (*row[:-1], Named(name, constant))
+
+        rows = compiled.rows._replace(buffers=tuple(map(named, compiled.rows.buffers)))
+        sections = values.dump((rows, compiled.functions, compiled.code_key), _KNOWN)
+        sections["about"] = about(self.kind, text.parts, **machine_parts(text.key))
+        return {machine_key(text.key): sections}
+
+
+@final
+class GraphCompiler:
+    """The code generator with its options and its cache: a ``protocol.Compiler``."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        """Compile an aten graph, or load it."""
+        stage = GraphStage(module, example_inputs, self.options)
+        (graph, _), key = run_stage(stage, self.options)
+        if isinstance(key, str) and stage.text is not None:
+            key = stage.text.key  # the machine is no part of it: a program may be carried to another one
+        return dataclasses.replace(graph, key=key)
+
+    def text(self, module: GraphModule, example_inputs: Sequence[Any]) -> GraphText | Bypass:
+        """The graph as data, or why it cannot be cached, which is counted."""
+        return or_bypass(GraphStage.kind, lambda: _text(module, example_inputs, self.options))
+
+    def load(self, key: str) -> CompiledGraph | None:
+        """The graph of a key."""
+        store = open_store(self.options)
+        decode = functools.partial(_decode, key, {}, self.options)
+        return store and look_up(store, GraphStage.kind, machine_key(key), decode)
+
+
+def _decode(key: str, constants: Mapping[str, Any], options: Options, sections: Sections) -> CompiledGraph | None:
+    """The graph of an entry; ``constants``: the tensors to use, instead of copies."""
+    with events.stage("native.load"):
+        compiled = _read(sections, constants)
+        if compiled.code_key:
+            store = open_store(options)
+            code = store and look_up(store, "object", machine_key(compiled.code_key), lambda found: found.get("code"))
+            if code is None:
+                return None
+            compiled = compiled._replace(code=code)
+        return _linked(compiled, key)
+
+
+def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) -> GraphText:
+    writer = GraphWriter()
+    rows = write_graph(module, writer, values=True)
+    inputs = [spec_of(x, module.meta.get("sizes")) for x in example_inputs]
+    tensors = b"".join(writer.blobs)
+    parts = {
+        "graph": hexdigest(json.dumps([rows, inputs, module.meta.get("writes")]).encode(), tensors),
+        "options": options_part(options),
+        "state": state_part(),
+        "llvmlite": llvmlite.__version__,
+        **environment(),
+    }
+    return GraphText(rows, tensors, parts, make_key("graph", parts))
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compiled:
+    found = values.load(sections, _KNOWN)
+    if type(found) is not tuple or [type(item) for item in found] != [Rows, tuple, str]:
+        raise Damaged("no plan")
+    rows, functions, code_key = found
+
+    def bound(row: Any) -> Any:
+        value = row[-1]
+        if not isinstance(value, Named):
+            return row
+        live = constants.get(value.name)
+        return (*row[:-1], value.tensor if live is None else live.detach())
+
+    return Compiled(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))
+
+
+def _linked(compiled: Compiled, key: str | Bypass) -> CompiledGraph:
+    addresses: dict[str, int] = {}
+    loaded = None
+    if compiled.functions:
+        loaded = load(compiled.code)
+        addresses = {name: loaded.address(name) for name in compiled.functions}
+    with contextlib.suppress(KeyError):
+        return CompiledGraph(link(compiled.rows, addresses, loaded), boxed=True, key=key)
+    raise Damaged("a kernel without code")
