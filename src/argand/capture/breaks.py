@@ -57,13 +57,16 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     for condition, stack, index in _ways(inner, instruction, operation):
         call, handled = _resume(rebuilder, inner, index, stack, inner.tracer.handled, not chained)
         ways.append((condition, _wrap(rebuilder, call, chained, handled)))
+    text, handled = operation.text, inner.tracer.handled
+    if handled is not None:
+        text = f"handling({rebuilder.value(handled)}, lambda: {text})"
     effects()
     for line in operation.prepare:
         rebuilder.emit(line)
     go = "return tail" if tail else "return run_tails"
     rebuilder.namespace.update(NAMES)
     rebuilder.emit("try:")
-    rebuilder.emit(f"    result = {operation.text}")
+    rebuilder.emit(f"    result = {text}")
     rebuilder.emit("except BaseException as error:")
     rebuilder.emit(f"    {go}({caught})")
     for condition, call in ways:

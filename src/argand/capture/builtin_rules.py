@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, native, operate, pending
+from argand.capture import attributes, native, operate, pending, pure
 from argand.capture.generators import Callback, Inference
 from argand.capture.markers import END, MISSING
 from argand.capture.operate import PLAIN, lookup
@@ -39,13 +39,6 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-_HARMLESS_MODULES: Final = frozenset(
-    {"builtins", "math", "cmath", "_operator", "operator", "itertools", "functools", "_functools"}
-    | {"collections", "_collections", "_abc", "typing", "copy", "re", "_sre", "types", "enum", "_enum"}
-    | {"_collections_abc", "collections.abc", "inspect", "numbers", "string", "_string", "struct"}
-    | {"unicodedata", "sys", "abc", "contextlib", "dataclasses", "posix", "os", "fractions", "decimal"}
-    | {"_weakref", "weakref", "copyreg", "_struct", "_thread", "_bisect", "bisect", "_heapq", "heapq"}
-)
 # Reads nothing of its arguments but their identity or type, or only stores them.
 _HOLDERS: Final = (*(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),)
 _KEEPS_TENSORS: Final = frozenset(
@@ -79,24 +72,6 @@ def _name_of(function: Any) -> str:
     return f"{module}.{name}" if module and module != "builtins" else str(name)
 
 
-def _is_harmless(function: Any) -> bool:
-    owner = getattr(function, "__self__", None)
-    if owner is None or isinstance(owner, types.ModuleType):
-        kind = getattr(function, "__objclass__", None)
-        module = getattr(kind or function, "__module__", None) or getattr(owner, "__name__", "")
-        if isinstance(function, type) or kind is not None or hasattr(function, "__name__"):
-            return module in _HARMLESS_MODULES or _is_exception(function)
-        return type(function).__module__ in _HARMLESS_MODULES
-    kind = owner if isinstance(owner, type) else type(owner)
-    return (
-        kind.__module__ in _HARMLESS_MODULES
-        or isinstance(owner, _HOLDERS)
-        or getattr(kind, "_argand_native", False)
-        or kind.__module__.startswith("torch")
-        or isinstance(owner, BaseException)
-    )
-
-
 def _is_exception(function: Any) -> bool:
     return isinstance(function, type) and issubclass(function, BaseException)
 
@@ -115,8 +90,9 @@ def _may_hold(function: Any) -> bool:
 
 def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False) -> Any:
     """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
-    if not trusted and not _is_harmless(function) and not only_numbers(function, args, kwargs):
-        raise CaptureBreak(Break.B002, None, function=_name_of(function))
+    caller = str(tracer.frames[-1].globals.get("__name__"))
+    if not trusted and not pure.may_run(function, caller) and not only_numbers(function, args, kwargs):
+        pure.refuse(function, args, kwargs)
     owner = getattr(function, "__self__", None)
     tracer.world.pin(function)
     if owner is not None:
@@ -323,7 +299,9 @@ def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     error = tracer.handled
-    return (None, None, None) if error is None else (type(error), error, None)
+    if error is None:  # a caller may handle one
+        raise CaptureBreak(Break.B002, None, function="sys.exc_info")
+    return type(error), error, tracer.traceback_of(error)
 
 
 def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -385,6 +363,7 @@ RULES: Final[dict[Any, Any]] = {
     locals: _vars,
     globals: _breaks(Break.B013, what="globals()"),
     sys.exc_info: _exc_info,
+    sys.exception: lambda tracer, args, kwargs: _exc_info(tracer, args, kwargs)[1],
     __build_class__: _build_class,
     dict.get: lambda tracer, args, kwargs: native.call(dict.get, args, kwargs),
     warnings.warn: lambda tracer, args, kwargs: tracer.defer(warnings.warn, args, kwargs),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, autograd_functions, marks, native, polyfills, torch_rules
+from argand.capture import attributes, autograd_functions, marks, native, polyfills, pure, torch_rules
 from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless, polyfilled
 from argand.capture.generators import Callback, Generator
 from argand.capture.markers import MISSING
@@ -30,16 +30,10 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-# Python functions of these modules work on constants and types only: run for real.
-_RUN_FOR_REAL: Final = frozenset(
-    {"inspect", "typing", "re", "enum", "abc", "string", "textwrap", "numbers", "os", "posixpath"}
-    | {"ast", "tokenize", "linecache", "importlib", "json", "keyword", "packaging", "importlib_metadata"}
-    | {"typing_extensions", "_weakrefset", "weakref", "ntpath", "genericpath", "sys", "sre_compile"}
-)
-# Of these, the ones whose answers depend on their arguments alone.
+# Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
 _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
-    | {"typing_extensions", "_weakrefset", "weakref", "sre_compile"}
+    | {"typing_extensions", "sre_compile"}
 )
 _LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
 _DEFERRED: Final = frozenset({"warnings", "logging"})
@@ -101,7 +95,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
         return _call_own(tracer, function, args, kwargs)
     if top in _DEFERRED:
         return tracer.defer(function, args, kwargs)
-    if top in _RUN_FOR_REAL:
+    if pure.may_run_python(function):
         tracer.world.pin(function)
         if top not in _PURE or function.__name__ == "get_type_hints":
             tracer.world.keep_off_disk(f"{module}.{function.__qualname__} asks the process")
@@ -188,6 +182,8 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         if unbound is not None:
             return _ruled(tracer, found, unbound, (owner, *args), kwargs)
         if function.__name__ == "__new__":
+            if args and isinstance(args[0], type) and not pure.is_own(args[0]):
+                raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
             plain = function is object.__new__ and args
             return native.call(function, args[:1] if plain else args, {} if plain else kwargs)
     return call_harmless(tracer, function, args, kwargs)
@@ -233,6 +229,10 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
         return _ruled(tracer, kind, rule, args, kwargs)
     if issubclass(kind, torch.Tensor):
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
+    if lookup(tracer, kind, "__del__") is not MISSING:
+        raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which has a finalizer")
+    if kind in pure.MADE:
+        return native.call(kind, args, kwargs)
     meta = lookup(tracer, type(kind), "__call__")
     if type(meta) is types.FunctionType and not plain:
         if meta.__module__ == "enum":
@@ -305,6 +305,8 @@ _TORCH_RULES: Final[dict[str, Any]] = {
         torch.autograd.grad, args, kwargs
     ),
     "torch.utils.checkpoint.checkpoint": _checkpoint,
+    "torch.autograd.profiler.record_function.__enter__": torch_rules.enter_region,
+    "torch.autograd.profiler.record_function.__exit__": torch_rules.leave_region,
     "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
     "torch._check": _check,

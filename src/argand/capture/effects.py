@@ -94,7 +94,8 @@ def _write_instance_dict(rebuilder: Rebuilder, shadow: Shadow, now: dict[str, An
 
 
 def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]) -> None:
-    now = dict(dict.items(value))
+    kind: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+    now = dict(kind.items(value))  # the order of an OrderedDict is its own, not that of the dict it is
     if _same(list(now), list(before)) and _same(list(now.values()), list(before.values())):
         return
     name = rebuilder.source(shadow.known.source)

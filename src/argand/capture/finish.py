@@ -82,9 +82,11 @@ def finish(
 
     def effects() -> None:
         write_effects(rebuilder)
+        for manager in tracer.regions:  # they were entered in name only
+            rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
         for i, (now, before) in enumerate(zip(left, saved, strict=True)):
             if now != before:
-                rebuilder.emit(f"{rebuilder.constant(STATE[i][1])}({rebuilder.constant(now)})")
+                rebuilder.emit(f"{rebuilder.constant(STATE[i].write)}({rebuilder.constant(now)})")
 
     for error, code, index in tracer.passed:
         passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"

@@ -20,6 +20,7 @@ from argand.capture.bytecode import Instruction, decode
 from argand.capture.opcodes.table import HANDLERS
 from argand.capture.tracebacks import pass_through
 from argand.ops.fakes import DataDependent
+from argand.runtime import skips
 from argand.runtime.guards import Source
 from argand.runtime.tracebacks import is_ours, trim
 from argand.sizes.refusals import Stop
@@ -117,10 +118,15 @@ class Frame:
 
     def _broken(self, cause: CaptureBreak) -> BaseException:
         """A break leaves through this frame: note it, or start over when native code is in between."""
-        if cause.native:
-            return Stop(BreakAt(self.count, cause))
         if cause.where is None:
             cause.locate(self.location(), self.tracer.locations())
+        if not cause.frames and skips.is_standard(self.code) and len(self.tracer.frames) > 1:
+            # The standard library is not left in the middle (of its locks, files and caches): the break is at the
+            # call that got into it.
+            cause.native = True
+            return cause
+        if cause.native:
+            return Stop(BreakAt(self.count, cause))
         cause.frames.append(self)
         return cause
 

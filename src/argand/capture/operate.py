@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import native, pending
+from argand.capture import native, pending, pure
 from argand.capture.markers import END, MISSING
 from argand.capture.pending import Pending
 from argand.capture.sizes.floats import Float
@@ -83,8 +83,8 @@ def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType |
 
 
 def check_readable(tracer: Tracer, value: Any) -> None:
-    """Break on an outside object whose state lives in C code: reading it would go unnoticed."""
-    if id(value) in tracer.world.opaque:
+    """Break on an object whose state lives in C code: reading or changing it would go unnoticed."""
+    if id(value) in tracer.world.opaque or not pure.is_own(type(value)):
         raise CaptureBreak(Break.B011, None, type=type(value).__name__)
     tracer.world.pin(value)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy
 import torch
 
+from argand.capture import pure
 from argand.capture.generators import Callback, Generator
 from argand.capture.pending import Pending
 from argand.capture.sizes.floats import Computed, Float
@@ -40,6 +41,9 @@ _REDUCED: Final[tuple[Any, ...]] = (
 _C: Final = types.BuiltinFunctionType
 _VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _POOLED: Final = (numpy.generic, types.CodeType, re.Pattern, property, torch.finfo, torch.iinfo, types.GenericAlias)
+
+
+_BLANKS: Final = frozenset({object, dict, list, set, collections.OrderedDict, collections.defaultdict})
 
 
 class CannotRebuild(CaptureBreak):
@@ -337,7 +341,7 @@ class Rebuilder:
         kind = type(value)
         make = native_base(kind)
         native = getattr(kind, "_argand_native", False)
-        if native or make not in {object, dict, list, set, collections.OrderedDict, collections.defaultdict}:
+        if native or make not in _BLANKS or not pure.is_own(kind):
             raise CannotRebuild(f"an object of type {kind.__module__}.{kind.__qualname__}")
         return f"{self.constant(make)}.__new__({self.value(kind)})"
 

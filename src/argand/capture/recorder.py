@@ -285,6 +285,8 @@ class Recorder:
         self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
     ) -> None:
         made = list(tensors_in((result,)))
+        if not all(tensor.is_cpu for tensor in made):
+            raise CaptureBreak(Break.B010, None, type=f"one on the device {made[0].device}")
         if not mutated:
             if not made and result is not None:
                 return  # a question about metadata

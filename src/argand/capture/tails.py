@@ -37,8 +37,18 @@ def run_tails(function: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
+def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
+    """Run an operation of an `except` block: `sys.exc_info()` gives the exception, new ones have it as their context."""
+    trace, context = error.__traceback__, error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__traceback__, error.__context__ = trace, context
+        return operation()
+
+
 # What the text of a compiled function with a break calls by name.
-NAMES: Final = {"tail": Tail, "run_tails": run_tails, "END": END, "raise_at": raise_at}
+NAMES: Final = {"tail": Tail, "run_tails": run_tails, "END": END, "raise_at": raise_at, "handling": handling}
 
 
 @functools.lru_cache(maxsize=4096)

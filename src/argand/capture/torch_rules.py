@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from argand.capture import native, pending
+from argand.capture import native, pending, pure
+from argand.capture.torch_state import SETTERS
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.support.errors import Break, CaptureBreak
 
@@ -51,14 +52,12 @@ _GUARDED: Final = frozenset(
     | {"_get_flash_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_mkldnn_enabled"}
     | {"_get_deterministic_algorithms"}
 )
-_SETTERS: Final = frozenset(
-    {"_set_grad_enabled", "set_autocast_enabled", "set_autocast_dtype", "set_autocast_cpu_enabled"}
-    | {"set_autocast_cpu_dtype", "set_autocast_cache_enabled", "autocast_increment_nesting"}
-    | {"autocast_decrement_nesting", "clear_autocast_cache", "set_autocast_gpu_dtype"}
-    | {"_set_sdp_use_flash", "_set_sdp_use_mem_efficient", "_set_sdp_use_math"}
-    | {"_set_sdp_use_cudnn", "_set_sdp_use_overrideable", "_set_sdp_priority_order"}
-    | {"_set_deterministic_algorithms"}
+# Modules of operators; those of `torch` itself are bound to no module.
+_OPERATORS: Final = frozenset(
+    {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._sparse", "torch._C._nested"}
 )
+# Functions of torch._C that ask and change nothing.
+_QUESTIONS: Final = ("is_", "_is_", "get_", "_get_", "_has_", "_len_", "_dispatch_has_", "_dispatch_is_")
 _RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
@@ -100,20 +99,45 @@ def is_node(function: types.FunctionType) -> bool:
 
 
 def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A C function of torch."""
+    """A C function or class of torch: an operator, a question, a setter of `torch_state`, or left to Python."""
     name = getattr(function, "__name__", "")
-    if name in _SETTERS:
+    if name in SETTERS and function.__self__ is torch._C:
         result = native.call(function, args, kwargs)
         tracer.recorder.effect(function, args, result)
         return result
     if name in _DROPPED:
         return None
-    if name in _RANDOM_STATE or name in _METHOD_BREAKS:
+    if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
     if not args and not kwargs and name not in _GUARDED and isinstance(result, bool | int | float | str):
         tracer.world.keep_off_disk(f"torch.{name} asks the process")
     return result
+
+
+def _is_quiet(function: Any, name: str) -> bool:
+    """Whether a C function of torch changes nothing but tensors."""
+    if isinstance(function, type):
+        return pure.is_own(function)
+    owner = getattr(function, "__self__", None)
+    if owner is None or getattr(function, "__module__", None) in _OPERATORS:
+        return True
+    if owner is torch._C:
+        return name.startswith(_QUESTIONS)
+    return pure.may_run(function, "")
+
+
+def enter_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`record_function.__enter__`: a graph has no regions. At a break inside, it is entered for real."""
+    tracer.regions.append(args[0])
+    return args[0]
+
+
+def leave_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`record_function.__exit__`."""
+    if not any(manager is args[0] for manager in tracer.regions):
+        raise CaptureBreak(Break.B013, None, what="the end of a record_function that began before this graph")
+    tracer.regions = [manager for manager in tracer.regions if manager is not args[0]]
 
 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,9 +174,10 @@ def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
 
 
 def _are_empty(tracer: Tracer, values: dict[str, Any], source: Source | None, names: tuple[str, ...]) -> bool:
-    """Whether tables of hooks are empty; their lengths are guarded."""
+    """Whether tables of hooks are empty, as the trace sees them; the lengths of those outside are guarded."""
     tables = {name: values[name] for name in names if values.get(name) is not None}
     for name, table in tables.items():
         if source is not None:
             tracer.world.guard(GuardKind.LENGTH, tracer.world.child(DictAttr, source, name), len(table))
-    return not any(tables.values())
+    seen = (tracer.world.known.get(id(table)) for table in tables.values())
+    return not any(table if known is None else known.value for table, known in zip(tables.values(), seen, strict=True))

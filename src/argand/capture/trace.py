@@ -13,9 +13,10 @@ from typing import Any, Final, cast
 
 import torch
 
+from argand.capture import pure
 from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
 from argand.capture.breaks import write_break
-from argand.capture.bytecode import append_only, used_names
+from argand.capture.bytecode import append_only, original_code, used_names
 from argand.capture.finish import Captured, Ending, Skipped, finish, skipped
 from argand.capture.frame import Frame
 from argand.capture.markers import Marker
@@ -25,6 +26,7 @@ from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.ops.fakes import FakeMode
 from argand.protocol import Backend
+from argand.runtime import _native
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
@@ -119,6 +121,8 @@ class _Attempt:
                 ending: Ending = self._return
             except CaptureBreak as cause:
                 broken, ending = cause, self._break(cause)
+            if self.tracer.entered:  # what came in between cannot be made again
+                raise CaptureBreak(Break.B012, where, what="a state of torch that only C code sees")
             mode.__exit__(None, None, None)
             open_ = False
             return self._finish(where, saved, backend, ending, broken)
@@ -130,12 +134,12 @@ class _Attempt:
             self._raised(error)
             return Done(None)
         finally:
+            for context in reversed(self.tracer.entered):  # first: they put back the dispatch of the mode
+                context.__exit__(None, None, None)
             if open_:
                 mode.__exit__(None, None, None)
             for outside, trace in self.tracer.before.values():
                 outside.__traceback__ = trace
-            for context in reversed(self.tracer.entered):
-                context.__exit__(None, None, None)
             restore_state(saved)
             sys.setrecursionlimit(limit)
 
@@ -163,6 +167,11 @@ class _Attempt:
             raise CaptureError(cause, cause.stack) if self.options.fullgraph else cause
         frames = list(cause.frames)
         cause.frames.clear()  # the reason outlives the trace, its frames must not
+        if cause.row is Break.B021 or any(pure.names_debuggers(frame.code) for frame in frames):
+            first = original_code(self.frame.code)
+            if first is not self.frame.code:  # later calls are not cut either
+                _native.mark_code(first, False)
+            raise cause
         return lambda rebuilder, effects: write_break(rebuilder, frames, effects, self.tail)
 
     def _give_up(self, error: ArgandError) -> Skipped | Marker:

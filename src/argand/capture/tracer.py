@@ -53,6 +53,7 @@ class Tracer:
         self.before: dict[int, tuple[BaseException, Any]] = {}  # exceptions from outside, their tracebacks at the start
         self.passed: list[tuple[BaseException, types.CodeType, int]] = []  # such an exception, a place it was raised at
         self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
+        self.regions: list[Any] = []  # open contexts of the profiler, which a graph does not have
         self.lookups: dict[tuple[type, str], Any] = {}  # what classes hold, with their bases
         self.own_lookups: dict[tuple[type, str], Any] = {}  # what they hold themselves
         # outside cells that functions made inside share: cell, source of its contents, of itself
@@ -90,6 +91,14 @@ class Tracer:
     def written(self) -> Any:
         """Equal answers: the trace changed nothing outside between them."""
         return self.journal.mark(), self.world.changed()
+
+    def traceback_of(self, error: BaseException) -> types.TracebackType | None:
+        """What the program gets as the traceback of an exception; it can be made again for what comes after the trace."""
+        trace = error.__traceback__
+        if trace is not None:
+            self.traces[id(trace)] = error
+            self.world.hold(trace)
+        return trace
 
     # -- calls -----------------------------------------------------------------------------------
 

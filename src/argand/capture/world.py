@@ -22,6 +22,7 @@ from typing import Any, Final, final
 
 import torch
 
+from argand.capture import pure
 from argand.capture.attempts import ReadLists
 from argand.capture.bytecode import append_only, is_resume, used_names
 from argand.capture.sizes.frame_sizes import FrameSizes
@@ -446,6 +447,6 @@ class World:
             value: Any = functools.partial(lambda: None)  # a partial of a partial would be flattened
             value.__setstate__((function, tuple(args), dict(keywords), {}))
             return self.register(source, raw, value)
-        if not kind.__flags__ & HEAP_TYPE and kind not in _HARMLESS:
+        if kind not in _HARMLESS and not (kind.__flags__ & HEAP_TYPE and pure.is_value(kind)):
             self.opaque.add(id(raw))
         return self.register(source, raw, raw)

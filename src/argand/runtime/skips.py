@@ -24,12 +24,15 @@ _TOOLS: Final = tuple(
 )
 
 
+def is_standard(code: types.CodeType) -> bool:
+    """Whether code is of Python's standard library."""
+    name = code.co_filename
+    return name.startswith(("<frozen", _STANDARD)) and "site-packages" not in name
+
+
 def is_library(code: types.CodeType) -> bool:
     """Whether code comes with torch, Python or Argand, and so changes only with their versions."""
-    name = code.co_filename
-    if name.startswith((_TORCH, _ARGAND, "<frozen")):
-        return True
-    return name.startswith(_STANDARD) and "site-packages" not in name
+    return code.co_filename.startswith((_TORCH, _ARGAND)) or is_standard(code)
 
 
 def should_skip(code: types.CodeType) -> bool:

@@ -99,6 +99,10 @@ class Break(enum.Enum):
         "an operator has an output size that depends on data: {op}",
         "use an operator of fixed output size such as torch.where",
     )
+    B021 = (
+        "{function} looks at the stack of calls, so the whole function runs in Python",
+        "call it outside of the compiled function",
+    )
     B020 = ("{function} cannot be resumed here: {reason}", "move what breaks the graph out of this function")
     B009 = ("a value of type {type} cannot be an argument of a graph node", "pass tensors and numbers")
     B010 = ("a tensor Argand does not trace: {type}", "use plain strided CPU tensors in the compiled function")

@@ -7,10 +7,10 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 from argand.capture.bytecode.assemble import assemble
 from argand.capture.bytecode.flow import Slot, append_only, live_locals, stack_before, used_names
 from argand.capture.bytecode.instruction import Decoded, Handler, Instruction, Positions
-from argand.capture.bytecode.resume import handled_slots, is_resume, make_resume
+from argand.capture.bytecode.resume import handled_slots, is_resume, make_resume, original_code
 from argand.capture.bytecode.version import decode
 
 __all__ = [
     "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "decode", "handled_slots",
-    "is_resume", "live_locals", "make_resume", "stack_before", "used_names",
+    "is_resume", "live_locals", "make_resume", "original_code", "stack_before", "used_names",
 ]  # fmt: skip

@@ -55,6 +55,12 @@ def is_resume(code: CodeType) -> bool:
     return bool(code.co_consts) and isinstance(code.co_consts[-1], Origin)
 
 
+def original_code(code: CodeType) -> CodeType:
+    """The code a resume function was made of; other code itself."""
+    last = code.co_consts[-1] if code.co_consts else None
+    return last.code if isinstance(last, Origin) else code
+
+
 def make_resume(
     code: CodeType,
     index: int,

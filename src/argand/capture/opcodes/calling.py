@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from argand.capture import attributes, native, operate
 from argand.capture.bytecode import Instruction
 from argand.capture.markers import END, NULL
+from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
     from argand.capture.frame import Frame
@@ -89,11 +90,7 @@ def before_with(frame: Frame, ins: Instruction) -> None:
 def with_except_start(frame: Frame, ins: Instruction) -> None:
     """An exception leaves a `with`: push what __exit__ says."""
     leave, error, tracer = frame.stack[-4], frame.stack[-1], frame.tracer
-    trace = error.__traceback__
-    if trace is not None:
-        tracer.traces[id(trace)] = error
-        tracer.world.hold(trace)
-    frame.stack.append(tracer.call(leave, (type(error), error, trace), {}))
+    frame.stack.append(tracer.call(leave, (type(error), error, tracer.traceback_of(error)), {}))
 
 
 def push_exc_info(frame: Frame, ins: Instruction) -> None:
@@ -135,8 +132,8 @@ def raise_varargs(frame: Frame, ins: Instruction) -> None:
     """`raise`, `raise a`, `raise a from b`."""
     tracer, count = frame.tracer, ins.arg or 0
     if not count:
-        if tracer.handled is None:
-            native.raise_(RuntimeError("No active exception to reraise"))
+        if tracer.handled is None:  # a caller may handle one
+            raise CaptureBreak(Break.B013, None, what="a `raise` of what a caller handles")
         native.raise_(tracer.handled)
     cause: Any = frame.stack[-1] if count == 2 else NULL
     error = frame.stack[-count]
