@@ -11,6 +11,11 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="argand-tests-")
 import pytest
 import torch
 
+from argand.support.options import Options
+
+# Every compile of every test runs the verifiers of all levels (docs/ir.md); who gives `verify` itself has that.
+Options.__init__.__kwdefaults__["verify"] = True
+
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 

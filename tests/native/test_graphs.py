@@ -267,7 +267,7 @@ def test_a_failure_of_ours_names_the_stage_and_shows_the_graph(monkeypatch):
     def fail(*args):
         raise KeyError("lost")
 
-    monkeypatch.setattr("argand.native.compile.make_plan", fail)
+    monkeypatch.setattr("argand.native.passes.table.make_plan", fail)
     with pytest.raises(argand.InternalError, match="stage 'native.plan': KeyError: 'lost'") as caught:
         check(lambda x: x.exp() + 1, R(4), options=Options(cache=False))
     assert "aten.exp" in str(caught.value) and "aten.exp" in caught.value.dump

@@ -6,15 +6,18 @@ import re
 import pytest
 import torch
 
+from argand.native.codegen.target import host_target
 from argand.native.ir.loops_text import parse_kernel, print_kernel
 from argand.native.ir.tensor_text import parse_graph, print_graph
-from argand.native.ir.verify import verify_graph, verify_kernel
-from argand.native.passes.table import PASSES
+from argand.native.ir.verify_loops import verify_kernel
+from argand.native.ir.verify_tensor import verify_graph
+from argand.native.passes.table import PASSES, Pass, Setting, check_order, run_pass
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
 from tests.native.tracing import run
 
+VERIFIED = Setting(Options(verify=True), host_target())
 CASES = pathlib.Path(__file__).parent / "cases" / "passes.txt"
 
 
@@ -28,17 +31,36 @@ def cases():
 
 @pytest.mark.parametrize("name, before, after", cases())
 def test_pass(name, before, after):
-    graph = verify_graph(parse_graph(before), "parse")
-    result = verify_graph({p.name: p.run for p in PASSES}[name](graph), name)
+    graph = parse_graph(before)
+    assert verify_graph(graph) is None
+    result = run_pass({p.name: p for p in PASSES}[name], graph, VERIFIED)
     assert print_graph(result) == (print_graph(graph) if after == "(unchanged)" else after)
 
 
 def test_passes_follow_their_reasons():
-    seen = set()
-    for row in PASSES:
-        for other, reason in row.after:
-            assert other in seen, f"{row.name} must follow {other}: {reason}"
-        seen.add(row.name)
+    assert check_order(PASSES) == ""
+    assert check_order((PASSES[1], PASSES[0])).startswith("pass 'simplify' must follow 'fold_constants': ")
+    assert check_order(PASSES[:4] + PASSES[5:]) == "pass 'fuse' takes demand, pass 'split_reductions' gives tensor"
+    assert check_order((PASSES[0], PASSES[0])) == "two passes are called 'fold_constants'"
+    assert [row.name for row in PASSES if not row.after] == ["fold_constants"]
+
+
+def test_the_verifier_names_the_guilty_pass_and_marks_the_line():
+    graph = parse_graph("graph(f32[8])\n%0 = input[0]() : f32[8]\n%1 = exp(%0) : f32[8]\nreturn %1")
+    wrong = parse_graph("graph(f32[8])\n%0 = input[0]() : f32[8]\n%1 = exp(%0) : f32[9]\nreturn %1")
+    bad = Pass("widen", PASSES[0].takes, PASSES[0].gives, lambda value, setting: wrong)
+    with pytest.raises(InternalError, match="after pass 'widen': T5 %1 exp: ") as caught:
+        run_pass(bad, graph, VERIFIED)
+    assert "\n> %1 = exp(%0) : f32[9]\n" in caught.value.dump
+    assert run_pass(bad, graph, Setting(Options(verify=False), host_target())) is wrong
+
+
+def test_a_pass_that_fails_shows_what_it_was_given():
+    graph = parse_graph("graph(f32[8])\n%0 = input[0]() : f32[8]\n%1 = exp(%0) : f32[8]\nreturn %1")
+    bad = Pass("fail", PASSES[0].takes, PASSES[0].gives, lambda value, setting: {}["lost"])
+    with pytest.raises(InternalError, match="stage 'native.fail': KeyError: 'lost'") as caught:
+        run_pass(bad, graph, Setting(Options(verify=False), host_target()))
+    assert "%1 = exp(%0)" in caught.value.dump
 
 
 def program(x, w, i):
@@ -49,13 +71,15 @@ def program(x, w, i):
 def test_text_round_trip():
     with events.collect() as heard:
         run(program, torch.randn(8, 5), torch.randn(5, 3), torch.tensor([1, 3, 9]), options=Options(verify=True))
-    for text in heard.texts("ir"):
-        body = text.replace("[aten.mm.default]", "[aten.mm.default]")
-        assert print_graph(parse_graph(body)) == text
+    graphs = heard.texts("ir")
+    assert len(graphs) == 5
+    for text in graphs:
+        assert print_graph(parse_graph(text)) == text
     kernels = heard.texts("schedule")
     assert kernels
     for text in kernels:
-        assert print_kernel(verify_kernel(parse_kernel(text))) == text
+        kernel = parse_kernel(text)
+        assert verify_kernel(kernel) is None and print_kernel(kernel) == text
 
 
 GOOD = "graph(f32[8])\n%0 = input[0]() : f32[8]\n"
@@ -76,8 +100,8 @@ GOOD = "graph(f32[8])\n%0 = input[0]() : f32[8]\n"
 )
 def test_verifier_names_the_rule(line, rule):
     last = line.split(" =")[-2].split("\n")[-1]
-    with pytest.raises(InternalError, match=rule):
-        verify_graph(parse_graph(f"{GOOD}{line}\nreturn {last}"), "test")
+    fault = verify_graph(parse_graph(f"{GOOD}{line}\nreturn {last}"))
+    assert fault is not None and fault.rule == rule
 
 
 @pytest.mark.parametrize(
@@ -90,8 +114,8 @@ def test_verifier_names_the_rule(line, rule):
     ],
 )
 def test_loop_verifier_names_the_rule(body, rule):
-    with pytest.raises(InternalError, match=rule):
-        verify_kernel(parse_kernel(f"kernel(f32) outer d0:8\n{body}"))
+    fault = verify_kernel(parse_kernel(f"kernel(f32) outer d0:8\n{body}"))
+    assert fault is not None and fault.rule == rule
 
 
 def test_unreadable_text_is_named():

@@ -8,35 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import torch
 
 from argand.native import extern
+from argand.native.codegen.llvm.module import KernelCall, Work
 from argand.native.ir.tensor import ExternCall, Node, Slot, TensorSpec
 from argand.native.numbers import Numbers
-from argand.native.schedule.fuse import Schedule
 from argand.native.schedule.memory import Lifetime, place
+from argand.native.schedule.order import Schedule
 from argand.native.schedule.strides import Strided, same_layout, strided
 from argand.runtime import launch
 from argand.runtime.plans import Detached, Rows, check_flag
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class KernelCall:
-    """A kernel to run: its function by name and the nodes behind its buffers."""
-
-    function: str
-    owners: tuple[Node, ...]
-    total: int
-    grain: int
-    sizes: tuple[int, ...] = ()
-
-
-Work: TypeAlias = KernelCall | Node  # a kernel, or an extern node
 
 
 @final

@@ -112,6 +112,13 @@ def linear(forms: Iterable[Affine], strides: Iterable[int], offset: int = 0) -> 
     return index
 
 
+def span(form: Affine, extents: Mapping[Var, int]) -> tuple[int, int]:
+    """The lowest and the highest value of a form whose variables count from 0 below their extents."""
+    low = form.constant + sum(c * (extents[v] - 1) for v, c in form.terms if c < 0)
+    high = form.constant + sum(c * (extents[v] - 1) for v, c in form.terms if c > 0)
+    return low, high
+
+
 def _split_for(rest: list[tuple[Var, int]], divisor: int, extents: Mapping[Var, int]) -> NotAffine:
     for var, coefficient in sorted(rest, key=lambda term: -term[1]):
         whole = coefficient > 0 and divides(coefficient, divisor)

@@ -7,7 +7,8 @@ concatenations, sources of gathers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
@@ -33,19 +34,19 @@ class Region(NamedTuple):
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
     """What must be in memory. ``operands`` replaces the inputs of a node where it has an entry."""
 
     graph: Graph
-    layouts: dict[Node, Shape] = field(default_factory=dict)
-    operands: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
-    after: dict[Node, Node] = field(default_factory=dict)  # writes that must follow another write
-    regions: dict[Node, Region] = field(default_factory=dict)
-    writes: dict[Node, int] = field(default_factory=dict)  # copies into inputs, and which result each is
-    outputs: tuple[Any, ...] = ()
-    required: set[Node] = field(default_factory=set)  # computed nodes that need memory
-    nodes: tuple[Node, ...] = ()  # topological over ``inputs``
+    layouts: Mapping[Node, Shape]
+    operands: Mapping[Node, tuple[Node, ...]]
+    after: Mapping[Node, Node]  # writes that must follow another write
+    regions: Mapping[Node, Region]
+    writes: Mapping[Node, int]  # copies into inputs, and which result each is
+    outputs: tuple[Any, ...]
+    required: frozenset[Node]  # computed nodes that need memory
+    nodes: tuple[Node, ...]  # topological over ``needs``
 
     def inputs(self, node: Node) -> tuple[Node, ...]:
         """Data inputs of a node, as the schedule sees them."""
@@ -57,22 +58,57 @@ class Demand:
 
     def strides(self, node: Node) -> Shape | None:
         """Strides of a node that has or may get memory of its own."""
-        if node.op in ("constant", "iota", "size"):
-            return None
-        return self.layouts.get(node) or contiguous_strides(node.shape)
+        return _strides(self.layouts, node)
 
-    def write_aside(self, copy: Node, reason: str) -> str:
-        """Give the new value of an input memory of its own: the caller copies it."""
-        position, target = self.writes.pop(copy), self.regions.pop(copy).owner
-        strides = self.layouts[target]
-        self.layouts[copy] = strides if dense(copy.shape, strides) else contiguous_strides(copy.shape)
-        self.outputs = (*self.outputs[:position], copy, *self.outputs[position + 1 :])
-        return f"write input {target.attribute} aside: {reason}"
+    def with_write_aside(self, copy: Node) -> Demand:
+        """The new value of an input gets memory of its own, and the caller copies it."""
+        position, strides = self.writes[copy], self.layouts[self.regions[copy].owner]
+        own = strides if dense(copy.shape, strides) else contiguous_strides(copy.shape)
+        return dataclasses.replace(
+            self,
+            layouts={**self.layouts, copy: own},
+            writes={node: k for node, k in self.writes.items() if node is not copy},
+            regions={node: region for node, region in self.regions.items() if node is not copy},
+            outputs=(*self.outputs[:position], copy, *self.outputs[position + 1 :]),
+        )
+
+    def aside(self, copy: Node, reason: str) -> str:
+        """The decision to write an input's new value aside, in words."""
+        return f"write input {self.regions[copy].owner.attribute} aside: {reason}"
+
+
+def _strides(layouts: Mapping[Node, Shape], node: Node) -> Shape | None:
+    if node.op in ("constant", "iota", "size"):
+        return None
+    return layouts.get(node) or contiguous_strides(node.shape)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """A ``Demand`` while it is collected."""
+
+    graph: Graph
+    layouts: dict[Node, Shape] = field(default_factory=dict)
+    operands: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+    after: dict[Node, Node] = field(default_factory=dict)
+    regions: dict[Node, Region] = field(default_factory=dict)
+    writes: dict[Node, int] = field(default_factory=dict)
+    required: set[Node] = field(default_factory=set)
+
+    def strides(self, node: Node) -> Shape | None:
+        return _strides(self.layouts, node)
+
+    def finish(self, outputs: tuple[Any, ...]) -> Demand:
+        fields = (self.graph, self.layouts, self.operands, self.after, self.regions, self.writes)
+        whole = Demand(*fields, outputs, frozenset(self.required), ())
+        roots = [*roots_of(self.graph.effects, outputs), *self.writes]
+        return dataclasses.replace(whole, nodes=topological(roots, whole.needs))
 
 
 def find_demand(graph: Graph) -> Demand:
     """Collect demands, making copies where a view of memory does not do."""
-    demand = Demand(graph)
+    demand = _Draft(graph)
     build = Builder()
     for node in graph.nodes:
         _leaf_layout(demand, node)
@@ -90,12 +126,10 @@ def find_demand(graph: Graph) -> Demand:
             demand.operands[node] = (source, *node.inputs[1:])
         elif node.kind is Kind.REGION:
             _pieces(demand, node)
-    demand.outputs = _outputs(demand, build)
-    demand.nodes = topological([*roots_of(graph.effects, demand.outputs), *demand.writes], demand.needs)
-    return demand
+    return demand.finish(_outputs(demand, build))
 
 
-def _factors(demand: Demand, node: Node) -> tuple[Node | None, ...]:
+def _factors(demand: _Draft, node: Node) -> tuple[Node | None, ...]:
     """What to read in place of each operand of a matrix product; nothing where torch's kernel would get it.
 
     Only BLAS takes batches of two dimensions, so either all operands and the result suit it, or none is replaced.
@@ -116,7 +150,7 @@ def _factors(demand: Demand, node: Node) -> tuple[Node | None, ...]:
     return tuple(None if factor is None else factor[0] for factor in factors)
 
 
-def _factor(demand: Demand, node: Node) -> tuple[Node, Strided] | None:
+def _factor(demand: _Draft, node: Node) -> tuple[Node, Strided] | None:
     """An operand of a matrix product without the copies before it: BLAS reads most strides.
 
     Batches that were merged from two dimensions are taken apart again.
@@ -138,7 +172,7 @@ def _factor(demand: Demand, node: Node) -> tuple[Node, Strided] | None:
     return inner, place
 
 
-def _leaf_layout(demand: Demand, node: Node) -> None:
+def _leaf_layout(demand: _Draft, node: Node) -> None:
     if node.op == "input":
         position: Any = node.attribute
         spec = demand.graph.inputs[position]
@@ -153,7 +187,7 @@ def _leaf_layout(demand: Demand, node: Node) -> None:
         demand.layouts[node] = call.outputs[node.attribute].strides  # type: ignore[union-attr,index]
 
 
-def _prefer_layouts(demand: Demand) -> None:
+def _prefer_layouts(demand: _Draft) -> None:
     """A computed node takes the layout eager gives it, so that its views are laid out as in eager."""
     for node, strides in demand.graph.layouts.items():
         owned = node.kind in COMPUTED or node.kind is Kind.REGION
@@ -161,7 +195,7 @@ def _prefer_layouts(demand: Demand) -> None:
             demand.layouts[node] = strides
 
 
-def _outputs(demand: Demand, build: Builder) -> tuple[Any, ...]:
+def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
     """Results in memory; two that eager keeps apart, or an input and a result, share none."""
     graph = demand.graph
     inputs: dict[Any, Node] = {node.attribute: node for node in graph.nodes if node.op == "input"}
@@ -192,7 +226,7 @@ def _takes(graph: Graph, output: Output) -> bool:
     return (spec.shape, spec.dtype) == (node.shape, node.dtype) and apart(spec.shape, spec.strides)
 
 
-def _write(demand: Demand, inputs: dict[Any, Node], output: Output, position: int) -> Node:
+def _write(demand: _Draft, inputs: dict[Any, Node], output: Output, position: int) -> Node:
     """The input, which a copy writes; fuse takes it back where that would be too early."""
     node, number = output.node, output.into
     target = inputs.setdefault(number, Node("input", (), node.shape, node.dtype, number))
@@ -205,7 +239,7 @@ def _write(demand: Demand, inputs: dict[Any, Node], output: Output, position: in
 
 
 def _in_memory(
-    demand: Demand, build: Builder, node: Node, strides: Shape | None, fits: Callable[[Shape, Shape], bool] = dense
+    demand: _Draft, build: Builder, node: Node, strides: Shape | None, fits: Callable[[Shape, Shape], bool] = dense
 ) -> Node:
     """The node if its memory serves, else a copy of it, with these strides where they are fit for a copy."""
     place = strided(node, demand.strides)
@@ -230,7 +264,7 @@ def _in_memory(
     return copy
 
 
-def _uncopied(demand: Demand, build: Builder, node: Node, strides: Shape) -> Node | None:
+def _uncopied(demand: _Draft, build: Builder, node: Node, strides: Shape) -> Node | None:
     """What a copy was made of, when that has the memory an extern wants."""
     bare = _without_copies(build, node)
     if bare is node:
@@ -257,7 +291,7 @@ def _expanded(shape: Shape, strides: Shape) -> bool:
     return len(kept) < len(pairs) and dense(tuple(n for n, _ in kept), tuple(s for _, s in kept))
 
 
-def _pieces(demand: Demand, node: Node) -> None:
+def _pieces(demand: _Draft, node: Node) -> None:
     """One copy into the node's memory per input; they may be written by any kernel."""
     copies: list[Node] = []
     begin = 0

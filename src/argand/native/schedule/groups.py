@@ -6,13 +6,17 @@ member runs over all variables (pointwise so far) and any of them may become the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import final
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import divides
+from argand.native.schedule.demand import Demand
 from argand.native.schedule.mapping import Coordinates, factors
+from argand.native.schedule.strides import source_of
 
 Variables = frozenset[Var]
 
@@ -29,54 +33,82 @@ class Extents(dict[Var, int]):
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Members with coordinates; ``operands``: coordinates of what a reduction reads."""
 
-    bit: int
-    members: dict[Node, Coordinates] = field(default_factory=dict)
-    operands: dict[Node, Coordinates] = field(default_factory=dict)
+    members: Mapping[Node, Coordinates]
+    operands: Mapping[Node, Coordinates]
     outer: Variables | None = None
     variables: Variables = frozenset()
-    before: int = 0  # bits of the groups that must run earlier
     cost: int = 0
 
-    def copy(self) -> Group:
-        """A group to try things on."""
-        return Group(
-            self.bit, dict(self.members), dict(self.operands), self.outer, self.variables, self.before, self.cost
+    def substitute(self, values: Mapping[Var, Affine]) -> Group:
+        """Replace variables by forms of others, everywhere."""
+        return dataclasses.replace(
+            self,
+            members=_substituted(self.members, values),
+            operands=_substituted(self.operands, values),
+            variables=_renamed(self.variables, values),
+            outer=None if self.outer is None else _renamed(self.outer, values),
         )
 
-    def substitute(self, values: dict[Var, Affine]) -> None:
-        """Replace variables by forms of others, everywhere."""
-        for table in (self.members, self.operands):
-            for node, coordinates in table.items():
-                table[node] = tuple(c.substitute(values) for c in coordinates)
-        self.variables = _renamed(self.variables, values)
-        self.outer = None if self.outer is None else _renamed(self.outer, values)
-
-    def split(self, var: Var, inner: int, extents: Extents) -> dict[Var, Affine]:
-        """Cut a variable in two: ``var = outer * inner + inner variable``."""
-        high, low = extents.fresh(extents[var] // inner), extents.fresh(inner)
-        values = {var: Affine.of(high).scale(inner) + Affine.of(low)}
-        self.substitute(values)
-        return values
-
-    def take(self, other: Group, binding: dict[Var, Var]) -> None:
-        """Add the members of another group, its variables renamed."""
-        other.substitute({theirs: Affine.of(ours) for theirs, ours in binding.items()})
-        self.members.update(other.members)
-        self.operands.update(other.operands)
-        self.variables |= other.variables
+    def joined(self, other: Group, binding: Mapping[Var, Var]) -> Group:
+        """Together with the members of another group, its variables renamed."""
+        renamed = other.substitute({theirs: Affine.of(ours) for theirs, ours in binding.items()})
+        return dataclasses.replace(
+            self,
+            members={**self.members, **renamed.members},
+            operands={**self.operands, **renamed.operands},
+            variables=self.variables | renamed.variables,
+            cost=self.cost + other.cost,
+        )
 
     def inner_sets(self) -> set[Variables]:
         """The sets of inner variables some member or operand runs over."""
         outer = self.outer or frozenset()
-        return {
-            variables_of(coordinates) - outer
-            for table in (self.members, self.operands)
-            for coordinates in table.values()
-        }
+        listed = (*self.members.values(), *self.operands.values())
+        return {variables_of(coordinates) - outer for coordinates in listed}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Fusion:
+    """Groups in the order they were made; externs and regions are groups without members."""
+
+    demand: Demand
+    extents: Mapping[Var, int]
+    groups: tuple[Group, ...]
+    group_of: Mapping[Node, Group]
+    decisions: tuple[str, ...]  # what was fused or kept apart, and why
+
+    def sources(self, node: Node) -> list[Node]:
+        """What must be computed before a node, views looked through."""
+        return [source_of(need) for need in self.demand.needs(node)]
+
+    def needs(self) -> dict[Group, list[Group]]:
+        """The groups whose results each group reads, in program order, maybe more than once."""
+        found: dict[Group, list[Group]] = {group: [] for group in self.groups}
+        for node in self.demand.nodes:
+            group = self.group_of.get(node)
+            if group is None:
+                continue
+            for source in self.sources(node):
+                other = self.group_of.get(source)
+                if other is not None and other is not group:
+                    found[group].append(other)
+        return found
+
+
+def split(group: Group, var: Var, inner: int, extents: Extents) -> tuple[Group, dict[Var, Affine]]:
+    """Cut a variable in two, ``var = outer * inner + inner variable``: the group, and what ``var`` is now."""
+    high, low = extents.fresh(extents[var] // inner), extents.fresh(inner)
+    values = {var: Affine.of(high).scale(inner) + Affine.of(low)}
+    return group.substitute(values), values
+
+
+def _substituted(table: Mapping[Node, Coordinates], values: Mapping[Var, Affine]) -> dict[Node, Coordinates]:
+    return {node: tuple(c.substitute(values) for c in coordinates) for node, coordinates in table.items()}
 
 
 def variables_of(coordinates: Coordinates) -> Variables:
@@ -84,24 +116,29 @@ def variables_of(coordinates: Coordinates) -> Variables:
     return frozenset(v for form in coordinates for v, _ in form.terms)
 
 
-def _renamed(variables: Variables, values: dict[Var, Affine]) -> Variables:
+def _renamed(variables: Variables, values: Mapping[Var, Affine]) -> Variables:
     result: set[Var] = set()
     for var in variables:
         result.update(values[var].variables() if var in values else (var,))
     return frozenset(result)
 
 
-def unify(
-    producer: Group, node: Node, user: Group, use: Coordinates, extents: Extents
-) -> tuple[dict[Var, Var], Coordinates] | None:
+class Match(NamedTuple):
+    """Two groups after splitting, and the producer's variables in terms of the user's."""
+
+    producer: Group
+    user: Group
+    binding: dict[Var, Var]
+
+
+def unify(producer: Group, node: Node, user: Group, use: Coordinates, extents: Extents) -> Match | None:
     """Match a member's coordinates with the place a user reads it at.
 
-    Splits variables on both sides where a reshape lies between. Gives the producer's variables in
-    terms of the user's, and the use after splitting; None when they do not match one to one.
+    Splits variables on both sides where a reshape lies between; None when they do not match one to one.
     """
     for _ in range(16):  # every round splits a variable; shapes have few factors
         binding: dict[Var, Var] = {}
-        split = False
+        cut = False
         for form, wanted, size in zip(producer.members[node], use, node.shape, strict=True):
             mine, yours = factors(form, size, extents), factors(wanted, size, extents)
             if mine is None or yours is None:
@@ -113,16 +150,17 @@ def unify(
                         return None
                     continue
                 if a > b and divides(b, a):
-                    producer.split(p, b, extents)
+                    producer, _ = split(producer, p, b, extents)
                 elif b > a and divides(a, b):
-                    values = user.split(u, a, extents)
+                    user, values = split(user, u, a, extents)
                     use = tuple(c.substitute(values) for c in use)
                 else:
                     return None
-                split = True
+                cut = True
                 break
-            if split:
+            if cut:
                 break
-        if not split:
-            return (binding, use) if len(set(binding.values())) == len(binding) else None
+        if not cut:
+            one_to_one = len(set(binding.values())) == len(binding)
+            return Match(producer, user, binding) if one_to_one else None
     return None

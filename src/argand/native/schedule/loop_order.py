@@ -97,9 +97,9 @@ def _column_sums(
             continue
         dtype = DType.F32 if statement.dtype.is_half else statement.dtype
         scratch.append((dtype, sizes[vector]))
-        place, old, new = -len(scratch), fresh, fresh + 1
-        fresh += 2
-        start += [ir.Constant(old, dtype, 0.0), ir.Store(dtype, place, column, old)]
+        place, zero, old, new = -len(scratch), fresh, fresh + 1, fresh + 2
+        fresh += 3
+        start += [ir.Constant(zero, dtype, 0.0), ir.Store(dtype, place, column, zero)]
         inside += [ir.Load(old, dtype, place, column)]
         inside += [ir.Compute(new, dtype, "add", (old, statement.value), dtype)]
         inside += [ir.Store(dtype, place, column, new)]

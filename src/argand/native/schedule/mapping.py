@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from argand.native.ir.affine import Affine, Var, linear
 from argand.native.ir.tensor import Kind, Node
 from argand.native.ir.types import Shape, contiguous_strides
+from argand.native.schedule.demand import Demand
 
 Coordinates: TypeAlias = tuple[Affine, ...]
 
@@ -18,6 +19,18 @@ def broadcast_coordinates(coordinates: Coordinates, shape: Shape) -> Coordinates
     """Where an input of this shape is read by a pointwise op at ``coordinates``."""
     offset = len(coordinates) - len(shape)
     return tuple(_ZERO if size == 1 else coordinates[d + offset] for d, size in enumerate(shape))
+
+
+def reads(
+    demand: Demand, node: Node, coordinates: Coordinates, operand: Coordinates | None
+) -> list[tuple[Node, Coordinates]]:
+    """The inputs a computed node pulls from, each with the place it is read at."""
+    inputs = demand.inputs(node)
+    if node.kind is Kind.REDUCE:
+        assert operand is not None
+        return [(inputs[0], operand)]
+    listed = inputs[1:] if node.kind is Kind.GATHER else inputs
+    return [(i, broadcast_coordinates(coordinates, i.shape)) for i in listed]
 
 
 def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> Coordinates:

@@ -1,6 +1,7 @@
 """native.schedule.nest: a group of nodes becomes a loop nest.
 
-In: Schedule and one Group. Out: Kernel and the nodes behind its buffers. Values are pulled: starting
+In: Schedule. Out: LoopNests: per group a Kernel and the nodes behind its buffers, calls of torch between them.
+Values are pulled: starting
 from what must be stored, each expression is built where its coordinates are known. Values of a row go
 before or after the loops over the row, by how many reductions they wait for (their depth); loops of
 the same depth over the same variables are one loop.
@@ -8,6 +9,7 @@ the same depth over the same variables are one loop.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
@@ -17,10 +19,10 @@ from argand.native.ir.affine import Affine, NotAffine, linear
 from argand.native.ir.tensor import OPS, Kind, Node
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
-from argand.native.schedule.fuse import Schedule, reads
 from argand.native.schedule.groups import Group, Variables, variables_of
 from argand.native.schedule.loop_order import arrange
-from argand.native.schedule.mapping import Coordinates, view_coordinates
+from argand.native.schedule.mapping import Coordinates, reads, view_coordinates
+from argand.native.schedule.order import Schedule
 from argand.native.schedule.strides import strided
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
@@ -40,9 +42,70 @@ class Stage:
     memo: dict[tuple[Node, Coordinates], ir.ValueId] = field(default_factory=dict)
 
 
-def build_nest(schedule: Schedule, group: Group) -> tuple[ir.Kernel, tuple[Node, ...]] | None:
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopNest:
+    """One kernel, and the nodes behind its buffers."""
+
+    kernel: ir.Kernel
+    owners: tuple[Node, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopNests:
+    """What runs, in order: loop nests and calls of torch (extern nodes)."""
+
+    schedule: Schedule
+    work: tuple[LoopNest | Node, ...]
+
+
+def build_nests(schedule: Schedule) -> LoopNests:
+    """The loop nests of all groups.
+
+    Only the finished loops show whether an element of an input is read after it was written; such a write
+    is taken aside, so the schedule that comes out may have one write into an input less.
+    """
+    externs = {schedule.group_of[n]: n for n in schedule.demand.nodes if n.op == "extern"}
+    work: list[LoopNest | Node] = []
+    for group in schedule.order:
+        if group in externs:
+            work.append(externs[group])
+            continue
+        built = build_nest(schedule, group) if group.members else None
+        while built is not None and (late := _late_writes(schedule, group, built)):
+            schedule = _write_aside(schedule, late)
+            built = build_nest(schedule, group)
+        if built is not None:
+            work.append(built)
+    return LoopNests(schedule, tuple(work))
+
+
+def build_nest(schedule: Schedule, group: Group) -> LoopNest | None:
     """The kernel of a group and the owners of its buffers; None when nothing is stored."""
     return _Nest(schedule, group).run()
+
+
+def _late_writes(schedule: Schedule, group: Group, nest: LoopNest) -> list[Node]:
+    """The group's copies into inputs whose old elements its kernel reads after they were written."""
+    demand = schedule.demand
+    found = []
+    for copy in demand.nodes:
+        if copy not in demand.writes or copy not in group.members:
+            continue
+        owner = demand.regions[copy].owner
+        if owner in nest.owners and _read_late(nest.kernel, nest.owners.index(owner)):
+            found.append(copy)
+    return found
+
+
+def _write_aside(schedule: Schedule, copies: list[Node]) -> Schedule:
+    reason = "another element of this kernel reads the old value"
+    demand, decisions = schedule.demand, schedule.decisions
+    for copy in copies:
+        decisions = (*decisions, demand.aside(copy, reason))
+        demand = demand.with_write_aside(copy)
+    return dataclasses.replace(schedule, demand=demand, decisions=decisions)
 
 
 @final
@@ -51,8 +114,7 @@ class _Nest:
         self.schedule, self.demand = schedule, schedule.demand
         # Numbering the variables from 0 makes kernels of equal layers equal.
         order = sorted(group.variables)
-        self.whole, self.group = group, group.copy()
-        self.group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
+        self.group = group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
         self.extents = {k: schedule.extents[var] for k, var in enumerate(order)}
         self.outer = self.group.outer or frozenset()
         self.stages: dict[StageKey, Stage] = {}
@@ -66,7 +128,7 @@ class _Nest:
         self.finished: set[Node] = set()
         self.next_value = 0
 
-    def run(self) -> tuple[ir.Kernel, tuple[Node, ...]] | None:
+    def run(self) -> LoopNest | None:
         stored = [
             n
             for n in self.demand.nodes
@@ -89,15 +151,7 @@ class _Nest:
             [(s.depth, s.inner, tuple(s.statements)) for s in loops],
             tuple(self.scratch),
         )
-        late = [
-            n
-            for n in stored
-            if n in self.demand.writes and _read_late(kernel, self.buffers[self.demand.regions[n].owner])
-        ]
-        for node in late:
-            reason = "another element of this kernel reads the old value"
-            self.schedule.decisions.append(self.demand.write_aside(node, reason))
-        return _Nest(self.schedule, self.whole).run() if late else (kernel, tuple(self.buffers))
+        return LoopNest(kernel, tuple(self.buffers))
 
     # --- where things go ---------------------------------------------------------------------
 

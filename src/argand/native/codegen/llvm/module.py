@@ -1,0 +1,75 @@
+"""native.codegen.llvm.module: the loop nests of a graph as one LLVM module.
+
+In: LoopNests. Out: KernelModule: the text, its functions, and what runs by name. Equal kernels are one function.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from argand.native.codegen.llvm.emit import Emitted, emit_kernel
+from argand.native.codegen.target import Target
+from argand.native.ir.loops import Constant, Kernel, walk
+from argand.native.ir.loops_text import print_kernel
+from argand.native.ir.tensor import Node
+from argand.native.schedule.nest import LoopNest, LoopNests
+from argand.native.schedule.order import Schedule
+from argand.support import events
+
+# Vector instructions below which a thread is not worth waking (about 10 us of work).
+GRAIN: Final = 30_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """A kernel to run: its function by name and the nodes behind its buffers."""
+
+    function: str
+    owners: tuple[Node, ...]
+    total: int
+    grain: int
+    sizes: tuple[int, ...] = ()
+
+
+Work: TypeAlias = KernelCall | Node  # a kernel, or an extern node
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelModule:
+    """The text of all kernels of a graph, and what runs in which order."""
+
+    schedule: Schedule
+    text: str
+    functions: tuple[str, ...]
+    work: tuple[Work, ...]
+
+
+def emit_module(nests: LoopNests, target: Target) -> KernelModule:
+    """Loops become LLVM text."""
+    declarations: dict[str, None] = {}
+    functions: dict[object, tuple[str, Emitted]] = {}
+    work: list[Work] = []
+    for item in nests.work:
+        if not isinstance(item, LoopNest):
+            work.append(item)
+            continue
+        key = _key(item.kernel)
+        if key not in functions:
+            name = f"kernel{len(functions)}"
+            events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
+            functions[key] = (name, emit_kernel(name, item.kernel, target, declarations))
+        name, emitted = functions[key]
+        grain = max(1, GRAIN // emitted.work)
+        work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
+    text = "\n".join([*declarations, *(e.text for _, e in functions.values())])
+    return KernelModule(nests.schedule, text, tuple(name for name, _ in functions.values()), tuple(work))
+
+
+def _key(kernel: Kernel) -> object:
+    """What makes two kernels the same function: 0.0 and -0.0, 1 and True are not."""
+    numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Constant))
+    return kernel, numbers
