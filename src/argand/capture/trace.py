@@ -100,8 +100,10 @@ class _Attempt:
             return Retry(BackendFailed(error))
 
     def _again(self, reason: Reason) -> Done | Retry:
-        if isinstance(reason, BreakAt) and reason.count in self.known.breaks:
-            return Done(self._give_up(reason.cause))  # it was tried
+        if isinstance(reason, BreakAt):
+            _forget_frames(reason.cause)
+            if reason.count in self.known.breaks:
+                return Done(self._give_up(reason.cause))  # it was tried
         return Retry(reason)
 
     def _run(self, where: Location, backend: Backend) -> Done | Retry:
@@ -142,6 +144,8 @@ class _Attempt:
                 outside.__traceback__ = trace
             restore_state(saved)
             sys.setrecursionlimit(limit)
+            self.tracer.close()
+            self.localsplus = ()
 
     def _finish(self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any) -> Done | Retry:
         recorder = self.tracer.recorder
@@ -166,7 +170,7 @@ class _Attempt:
         if self.options.fullgraph or not cause.frames:
             raise CaptureError(cause, cause.stack) if self.options.fullgraph else cause
         frames = list(cause.frames)
-        cause.frames.clear()  # the reason outlives the trace, its frames must not
+        _forget_frames(cause)
         if cause.row is Break.B021 or any(pure.names_debuggers(frame.code) for frame in frames):
             first = original_code(self.frame.code)
             if first is not self.frame.code:  # later calls are not cut either
@@ -191,3 +195,9 @@ class _Attempt:
         trim(error)
         events.count("capture.raised", detail=type(error).__name__)
         events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")
+
+
+def _forget_frames(cause: CaptureBreak) -> None:
+    """A reason outlives the attempt; frames must not, for they hold what the call was given."""
+    cause.frames.clear()
+    cause.__traceback__ = cause.__context__ = None

@@ -59,6 +59,17 @@ class Tracer:
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
 
+    def close(self) -> None:
+        """Let go of the outside when the attempt has ended.
+
+        A trace is full of cycles (frames, tracer, world), which would keep the inputs of the call
+        alive until the garbage collector runs, and a table of sizes refers to its tracer for longer.
+        """
+        self.root = None
+        self.frames.clear()
+        self.world.close()
+        self.recorder.close()
+
     def forced_break(self) -> CaptureBreak:
         """The break decided on by an earlier attempt for the current instruction."""
         cause = self._forced[self.count]

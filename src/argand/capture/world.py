@@ -142,6 +142,11 @@ class World:
         self.questions: list[tuple[type, type, bool]] = []  # is the one a subclass of the other, an abstract one?
         self.bypass: Bypass | None = None  # why another process must not rely on this trace
 
+    def close(self) -> None:
+        """Let go of the objects of the call; guards and names stay with what was captured."""
+        for held in (self.known, self.inputs, self._memo, self._keep, self.shadows):
+            held.clear()
+
     def hold(self, value: Any) -> None:
         """Keep an object alive, so that its id stays its own."""
         self._keep.append(value)
