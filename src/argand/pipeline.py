@@ -196,7 +196,7 @@ def _capture(
     plan = Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     captured = capture_frame(view, backend, options, plan)
     if captured is not None:
-        history.fixed.update(plan.pinned)
+        history.fixed.update(plan.never_open)
     return captured
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -388,3 +389,33 @@ def test_dimensions_of_size_one_do_not_fix_strides(shape):
             x = torch.randn(shape(n))
             assert torch.equal(compiled(x), x.sin() + 1)
     assert seen.total("compiles") == 1
+
+
+OVERFLOWING = {
+    "square": lambda x, n: x + n * n,
+    "cube": lambda x, n: x * (n * n * n),
+    "shifted": lambda x, n: x + (n << 50),
+    "sum": lambda x, n: x + (n + 2**62 + 2**62 - 10),
+    "difference": lambda x, n: x + (-n - 2**62 - 2**62),
+    "itself": lambda x, n: x + n,
+    "compared": lambda x, n: x + 1 if n * n > 100 else x - 1,
+    "returned": lambda x, n: (x + 1, n * n),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWING)
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+def test_integers_beyond_64_bits_are_eagers(name, backend):
+    function = OVERFLOWING[name]
+    compiled = argand.compile(function, backend=backend, options={"recompile_limit": 32})
+    x = torch.zeros(2, dtype=torch.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a fall back to eager is a warning
+        for n in (2, 3, 5, 2**13, 2**33, 2**62, 2**63 - 1, 2**63, 2**70, 7):
+            outs = []
+            for call in (function, compiled):
+                try:
+                    outs.append(call(x, n))
+                except (OverflowError, RuntimeError) as error:
+                    outs.append(type(error))
+            assert str(outs[0]) == str(outs[1]), n

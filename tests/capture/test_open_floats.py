@@ -271,3 +271,30 @@ def _outcome(function: Callable[..., torch.Tensor], value: float, trains: bool) 
     if result.requires_grad:
         result.sum().backward()
     return result.detach(), x.grad
+
+
+def test_a_dropout_that_was_off_is_not_left_out_for_good():
+    """On fakes `dropout(x, 0.0)` gives x back: the call falls out of the graph, and nothing says that p was 0."""
+
+    def drop(x, p):
+        return torch.dropout(x @ x, p, True)
+
+    for backend in ("eager", "argand"):
+        compiled, x = argand.compile(drop, backend=backend), torch.ones(40, 40)
+        with events.collect() as seen:
+            for p in (0.9, 0.0, 1.0, 0.5, 0.25, 0.0, 0.75):
+                dropped = (compiled(x, p) == 0).float().mean().item()
+                assert abs(dropped - p) < 0.1, (backend, p, dropped)
+        if backend == "eager":
+            assert seen.total("compiles") == 3  # 0.9, 0.0, all the others
+
+
+@argand.allow_in_graph
+def unless_small(x, p):
+    return x if p < 0.3 else x * p
+
+
+def test_a_float_that_makes_an_operator_give_its_argument_back_is_fixed():
+    compiled, x = argand.compile(lambda x, p: unless_small(x, p) + 1, backend="eager"), torch.ones(3)
+    for p in (0.1, 0.2, 0.5, 0.25, 0.75):
+        assert torch.equal(compiled(x, p), unless_small(x, p) + 1), p

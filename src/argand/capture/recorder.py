@@ -19,7 +19,7 @@ from argand.capture import native
 from argand.capture.pending import Pending
 from argand.capture.sizes.fitting import explain_failure
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.frame_sizes import tensors_in
+from argand.capture.sizes.frame_sizes import floats_in, tensors_in
 from argand.capture.sizes.values import Claim, Shape, Size, expression
 from argand.capture.world import Known, World
 from argand.ops.fakes import DataDependent, check_reads
@@ -62,6 +62,11 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._sizes: dict[Expr, Any] = {}  # nodes that compute sizes
         self._floats: dict[str, torch.fx.Node] = {}
+
+    def close(self) -> None:
+        """Let go of the inputs of the call; the graph stays with what was captured."""
+        self.inputs.clear()
+        self._alive.clear()
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor belongs to the trace."""
@@ -171,6 +176,7 @@ class Recorder:
         if expr.constant is not None:
             return expr.constant
         table = self.world.sizes.table
+        self.world.sizes.fit(expr)
         if len(expr.terms) > 1:
             *head, (product, factor) = expr.terms
             last = self.size_node(Expr({product: abs(factor)}))
@@ -213,7 +219,9 @@ class Recorder:
         tensors = list(tensors_in((args, kwargs) if kwargs else args))
         versions = [self._version(tensor) for tensor in tensors]
         sizes = self.world.sizes
+        floats = []
         if sizes.active:
+            floats = [*floats_in((*args, *kwargs.values()))]
             args, kwargs = sizes.lower((args, kwargs))
             if target in (operator.getitem, operator.setitem):
                 sizes.slice(args[0], args[1])
@@ -233,6 +241,8 @@ class Recorder:
             if self._version(tensor) != version:
                 mutated = True
                 self.mutated_inputs |= id(tensor) in self.world.inputs
+        if floats and not mutated:
+            sizes.keep_apart(floats, tensors, result)
         if sizes.fresh:
             node = self.add(op, target, node_args, node_kwargs, result)
             self._bind(result, node)

@@ -162,6 +162,31 @@ static int read_input(Run *run, const Number *number, int64_t *result) {
     return 0;
 }
 
+// One operation of Python's integers on machine integers; -1 with an exception where they differ.
+static int compute(int kind, int64_t a, int64_t b, int64_t *result) {
+    int divides = kind == NUMBER_FLOOR_DIVIDE || kind == NUMBER_MODULO;
+    if (divides && b == 0) {
+        PyErr_SetString(PyExc_ZeroDivisionError, "argand: a size is divided by zero");
+        return -1;
+    }
+    int overflows = 0;
+    switch (kind) {
+    case NUMBER_ADD: overflows = __builtin_add_overflow(a, b, result); break;
+    case NUMBER_SUBTRACT: overflows = __builtin_sub_overflow(a, b, result); break;
+    case NUMBER_MULTIPLY: overflows = __builtin_mul_overflow(a, b, result); break;
+    case NUMBER_FLOOR_DIVIDE:
+        overflows = b == -1 && a == INT64_MIN;
+        *result = overflows ? 0 : floor_divide(a, b);
+        break;
+    case NUMBER_MODULO: *result = b == -1 ? 0 : a - b * floor_divide(a, b); break;
+    case NUMBER_MINIMUM: *result = a < b ? a : b; break;
+    default: *result = a > b ? a : b;
+    }
+    if (overflows)
+        PyErr_SetString(PyExc_OverflowError, "int too big to convert");
+    return overflows ? -1 : 0;
+}
+
 int argand_compute_numbers(Run *run) {
     for (Py_ssize_t i = 0; i < run->plan->n_numbers; i++) {
         const Number *number = &run->plan->numbers[i];
@@ -172,18 +197,8 @@ int argand_compute_numbers(Run *run) {
             continue;
         }
         int64_t a = resolve(number->left, run->numbers), b = resolve(number->right, run->numbers);
-        int divides = number->kind == NUMBER_FLOOR_DIVIDE || number->kind == NUMBER_MODULO;
-        if (divides && b == 0) {
-            PyErr_SetString(PyExc_ZeroDivisionError, "argand: a size is divided by zero");
+        if (compute(number->kind, a, b, result))
             return -1;
-        }
-        *result = number->kind == NUMBER_ADD ? a + b
-                  : number->kind == NUMBER_SUBTRACT ? a - b
-                  : number->kind == NUMBER_MULTIPLY ? a * b
-                  : number->kind == NUMBER_FLOOR_DIVIDE ? floor_divide(a, b)
-                  : number->kind == NUMBER_MODULO ? a - b * floor_divide(a, b)
-                  : number->kind == NUMBER_MINIMUM ? (a < b ? a : b)
-                                                   : (a > b ? a : b);
     }
     return 0;
 }

@@ -49,6 +49,8 @@ class Apply:
         return f"({sides[0]} {self.name} {sides[1]})"
 
 
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
 Atom = Symbol | Apply
 Monomial = tuple[Atom, ...]  # sorted by text, repeated for powers; empty: one
 _FOLD: Final[dict[str, Callable[[int, int], int]]] = {

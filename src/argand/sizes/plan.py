@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
-from argand.sizes.expressions import Expr, Symbol
+from argand.sizes.expressions import INT64_MAX, Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import LARGEST
 from argand.sizes.refusals import FixSizes, NeedFacts, OtherSamples, Refusal
@@ -54,6 +54,7 @@ class Plan:
     places: dict[Symbol, Place] = field(default_factory=dict)
     wishes: list[Fact] = field(default_factory=list)  # of the samples only
     required: set[str] = field(default_factory=set)
+    only_now: set[str] = field(default_factory=set)  # pinned places that other values leave open
     restarts: int = 0
 
     def symbol(self, place: Place) -> Symbol:
@@ -73,7 +74,8 @@ class Plan:
 
     def opens_number(self, name: str, raw: float, is_argument: bool) -> bool:
         """Whether an int or a float of the outside gets a symbol."""
-        fits = raw >= 2 if type(raw) is int else abs(raw) < LARGEST[1]
+        # guards and kernels compute with 64 bits
+        fits = 2 <= raw <= INT64_MAX if type(raw) is int else abs(raw) < LARGEST[1]
         if not fits or name in self.fixed or name in self.pinned:
             return False
         return name in self.varied or (bool(self.dynamic) and is_argument)
@@ -100,11 +102,18 @@ class Plan:
         symbols = refusal.symbols if self.restarts < _MANY else self.places.keys()
         for symbol in symbols & self.places.keys() or self.places.keys():
             self.pin(self.places[symbol].name, refusal.reason, refusal.where)
+            if refusal.only_now:
+                self.only_now.add(self.places[symbol].name)
 
     @property
     def open_places(self) -> list[str]:
         """The names of the places that have a symbol, or are given by one."""
         return [place.name for place in self.places.values() if place.name not in self.pinned]
+
+    @property
+    def never_open(self) -> set[str]:
+        """The places that no other call need try to leave open."""
+        return self.pinned.keys() - self.only_now
 
     def close(self, reason: str) -> None:
         """Leave nothing open."""

@@ -27,6 +27,7 @@ class FixSizes:
     symbols: frozenset[Symbol]
     reason: str
     where: Location | None = None
+    only_now: bool = False  # because of their values in this call: others may leave them open
 
     @override
     def __str__(self) -> str:

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
-from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.sizes.expressions import INT64_MAX, INT64_MIN, Expr, SizeInt, Symbol
 from argand.sizes.facts import HOLDS, OPPOSITE, Fact, compare, surplus
-from argand.sizes.refusals import OtherSamples, Stop, fixing
+from argand.sizes.refusals import FixSizes, OtherSamples, Stop, fixing
 from argand.sizes.samples import find_sample
 from argand.support.errors import Location
 
 _SMALL: Final = 10  # numbers up to it are never taken for sizes
 _LARGE: Final = 1 << 48  # nor are those above it: 2 ** 63 - 1 has small prime factors
-_INT_MIN: Final = -(1 << 63)
 
 
 @final
@@ -87,7 +86,7 @@ class SizeTable:
 
     def depends_on_data(self, limit: int | None) -> SizeInt:
         """A new symbol for a size between 0 and a limit (None: none; negative: for any integer)."""
-        low, high = (_INT_MIN, None) if limit is not None and limit < 0 else (0, limit)
+        low, high = (INT64_MIN, None) if limit is not None and limit < 0 else (0, limit)
         made, before = Symbol(f"u{len(self.unbacked)}", low), self._wanted
         facts = () if high is None else (Fact("<=", Expr.of(made), Expr.of(self.express(high))),)
         self._wanted = (*before, *facts)
@@ -248,9 +247,23 @@ class SizeTable:
             raise fixing(fact.symbols & self.unbacked, f"whether {fact}", fact.where)
         if not fact.holds(self.reals):
             raise fixing(fact.symbols, f"{fact} is false now", fact.where)
+        for side in (fact.left, fact.right):  # guards compute with 64 bits
+            self._need_64_bits(side)
         if not fact.holds(self.samples):
             raise Stop(OtherSamples(fact))
         self.facts.append(fact)
+
+    def _need_64_bits(self, expr: Expr) -> None:
+        if not INT64_MIN <= self.real(expr) <= INT64_MAX:
+            reason = f"{expr} needs more than 64 bits"
+            raise Stop(FixSizes(expr.symbols, reason, self.place(), only_now=True))
+
+    def fit(self, expr: Expr) -> None:
+        """Rely on an expression to fit 64 bits, with which graphs compute. Stops when it does not."""
+        self._need_64_bits(expr)
+        for operator, limit in (("<=", INT64_MAX), (">=", INT64_MIN)):
+            if self.proven(operator, expr, limit) is None:
+                self.constrain(operator, self.size(expr), limit)
 
     @property
     def relied(self) -> list[Fact]:

@@ -17,12 +17,20 @@ from argand.capture.sizes.relations import relation
 from argand.capture.sizes.values import Shape, Size
 from argand.ops.fakes import FakeMode, fake_at, fake_of
 from argand.ops.layout import new
-from argand.runtime.guards import Guard, GuardKind, Source, derived_strides, inner_first
+from argand.runtime.guards import (
+    Guard,
+    GuardKind,
+    Quotient,
+    SizeOf,
+    Source,
+    derived_strides,
+    inner_first,
+)
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
 from argand.sizes.plan import Place, Plan, note
-from argand.sizes.refusals import fixing
+from argand.sizes.refusals import FixSizes, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
@@ -197,6 +205,31 @@ class FrameSizes:
             return self.table.real(expr)
         raise fixing(expr.symbols, f"{expr} is needed as a number ({what})", self.place())
 
+    def fit(self, expr: Expr) -> None:
+        """An expression goes into the graph: rely on it to fit 64 bits, as kernels compute with.
+
+        Sizes of tensors and their products need no guard: memory is not that large, and a plan whose
+        sizes overflow all the same says so. Integers of the program can be anything.
+        """
+        if any(_is_number(self.sources.get(symbol)) for symbol in expr.symbols):
+            self.table.fit(expr)
+
+    def keep_apart(
+        self, floats: Iterable[Float], tensors: Iterable[torch.Tensor], result: Any
+    ) -> None:
+        """An operator gave an argument back: with these floats, so they are fixed.
+
+        `dropout(x, 0.0)` is x itself. The call is no node of the graph then, so that no other value
+        of the float would have an effect.
+        """
+        if not isinstance(result, torch.Tensor):
+            return
+        memory = result.untyped_storage()._cdata
+        if any(tensor.untyped_storage()._cdata == memory for tensor in tensors):
+            symbols = frozenset[Symbol]().union(*[number.symbols for number in floats])
+            reason = "an operator gives its argument back"
+            raise Stop(FixSizes(symbols, reason, self.place(), only_now=True))
+
     def fix_all(self, tensors: Iterable[torch.Tensor], what: str) -> None:
         """An answer about several tensors depends on all their sizes."""
         found = [self.table.express(n) for tensor in tensors for n in tensor.shape]
@@ -229,6 +262,22 @@ class FrameSizes:
         facts = dict.fromkeys((*self.plan.facts, *self.table.facts))
         relations = [relation(fact, self.sources) for fact in facts if fact.symbols <= backed]
         return [*self.guards, *relations]
+
+
+def _is_number(source: Source | None) -> bool:
+    """Whether a size is an integer of the program, not the size of a tensor."""
+    while isinstance(source, Quotient):
+        source = source.base
+    return source is not None and not isinstance(source, SizeOf)
+
+
+def floats_in(values: Iterable[Any]) -> Iterator[Float]:
+    """The open floats among arguments, those in containers included."""
+    for value in values:
+        if type(value) is Float:
+            yield value
+        elif isinstance(value, list | tuple) and value:
+            yield from floats_in(value)
 
 
 def _dimensions_taken(item: Any) -> int:
