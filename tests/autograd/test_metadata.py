@@ -137,3 +137,26 @@ def test_zero_tensors():
     (found,) = torch.autograd.grad(argand.compile(torch.sin)(x).sgn().sum(), x)
     assert not found.any()
     assert torch.equal(argand.compile(lambda a: a + 1)(torch._efficientzerotensor(3)), torch.ones(3))
+
+
+def test_storage_offsets_are_seen_and_guarded():
+    check(
+        lambda x: x * 2 + x.storage_offset(), lambda: torch.arange(10.0)[3:7], second=[lambda: torch.arange(10.0)[2:6]]
+    )
+    check(
+        lambda x: x[1:] * 2 + x[1:].storage_offset(),
+        lambda: torch.arange(10.0)[3:7],
+        second=[lambda: torch.arange(10.0)[:4]],
+    )
+    check(
+        lambda x: x.as_strided((2,), (1,), 2) + 1,
+        lambda: torch.arange(10.0)[2:6],
+        second=[lambda: torch.arange(10.0)[1:5]],
+    )
+    # nobody asks: one entry serves slices of a table wherever they begin
+    calls = []
+    compiled = argand.compile(lambda x: x * 2, backend=lambda gm, _: calls.append(gm) or gm.forward)
+    table = torch.arange(10.0)
+    for start in range(4):
+        assert torch.equal(compiled(table[start : start + 4]), table[start : start + 4] * 2)
+    assert len(calls) == 1

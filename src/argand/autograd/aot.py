@@ -29,6 +29,7 @@ from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
+from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.sizes.refusals import Stop
 from argand.support import events
@@ -97,7 +98,7 @@ def _try_trace(
 ) -> Traced | None:
     """The traced program; None, with a count of why, when only eager is right for it."""
     try:
-        with events.stage("autograd.trace"):
+        with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify):
             return trace(program, inputs, compilers.decompositions, only, compilers.sizes)
     except Exception as reason:
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame

@@ -44,7 +44,7 @@ class _NoPeeking(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _READS_MEMORY:
             raise DataDependent(func.__name__)
-        check_reads(getattr(func, "__name__", ""), [a for a in args if isinstance(a, torch.Tensor)])
+        check_reads(getattr(func, "__name__", ""), args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 

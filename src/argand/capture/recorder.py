@@ -22,7 +22,8 @@ from argand.capture.sizes.floats import Float
 from argand.capture.sizes.frame_sizes import floats_in, tensors_in
 from argand.capture.sizes.values import Claim, Shape, Size, expression
 from argand.capture.world import Known, World
-from argand.ops.fakes import DataDependent, check_reads
+from argand.ops.fakes import DataDependent, check_reads, reads_offset
+from argand.runtime.guards import GuardKind, OffsetOf
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
@@ -36,7 +37,7 @@ _ATOMS: Final = frozenset(
 _SEQUENCES: Final[dict[type, Any]] = {torch.Size: tuple, range: list}
 _SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
 # Their integers are no sizes.
-_NO_SIZES: Final = frozenset({"dim", "ndimension", "element_size", "get_device", "__hash__"})
+_NO_SIZES: Final = frozenset({"dim", "storage_offset", "ndimension", "element_size", "get_device", "__hash__"})
 _NOT_NAME: Final = re.compile(r"\W+")
 _RANDOM: Final = frozenset({"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"})
 _STATEFUL: Final = frozenset({"batch_norm", "instance_norm", "_assert", "_assert_async"})
@@ -225,8 +226,11 @@ class Recorder:
             args, kwargs = sizes.lower((args, kwargs))
             if target in (operator.getitem, operator.setitem):
                 sizes.slice(args[0], args[1])
+        name = getattr(run, "__name__", "")
+        if reads_offset(name, args, kwargs):
+            self._guard_offset(tensors[0])
         try:
-            check_reads(getattr(run, "__name__", ""), tensors)
+            check_reads(name, args, kwargs)
             result = native.call(run, args, kwargs)
         except DataDependent as cause:
             name = target if op == "call_method" else getattr(target, "__name__", str(target))
@@ -254,6 +258,15 @@ class Recorder:
                 sizes.fix_all(tensors, str(target))
             return sizes.wrap(result)
         return result
+
+    def _guard_offset(self, tensor: torch.Tensor) -> None:
+        """What comes now depends on where a tensor, or what it is a view of, lies in its storage."""
+        storage = tensor.untyped_storage()._cdata
+        for known in list(self.world.inputs.values()):
+            if known.value.untyped_storage()._cdata == storage:
+                self.world.guard(GuardKind.EQUALS, OffsetOf(known.source), known.raw.storage_offset())
+        if self.world.sizes.active:
+            self.world.sizes.fix_all([tensor], "storage_offset")
 
     def _version(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """What changes when an operator changes a tensor in place; those of inference mode have no counter."""

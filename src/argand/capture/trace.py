@@ -25,6 +25,7 @@ from argand.capture.tails import is_entered
 from argand.capture.torch_state import read_state, restore_state
 from argand.capture.tracer import Tracer
 from argand.ops.fakes import FakeMode
+from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Backend
 from argand.runtime import _native
 from argand.runtime._native import FrameView
@@ -54,7 +55,7 @@ def capture_frame(
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
         return None  # somebody turned dispatch modes off: fakes would be computed with
     known = Knowledge(plan)
-    with events.stage("capture", str(where)):
+    with events.stage("capture", str(where)), unreadable_fakes(options.verify):
         for _ in range(_MAX_ATTEMPTS):
             outcome = _Attempt(view, options, known).run(where, backend)
             if isinstance(outcome, Done):

@@ -7,7 +7,7 @@ answers from our type rules, and only an op without a row asks torch's own kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+from argand.ops import unreadable
 from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense, new
@@ -38,6 +39,21 @@ _DATA_DEPENDENT: Final = frozenset(
 )
 # Composite functions whose C++ reads the memory of indices or lengths without asking the dispatcher.
 _READ_MEMORY: Final = frozenset({"tensor_split", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"})
+# They make a tensor of nested lists of numbers; for numbers that are tensors C++ looks into their memory.
+_FROM_NUMBERS: Final = frozenset(
+    {"tensor", "as_tensor", "asarray", "new_tensor", "new", "sparse_coo_tensor", "Tensor"}
+    | {
+        f"{kind}Tensor"
+        for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+    }
+)
+_INDEXING: Final = frozenset({"getitem", "setitem", "__getitem__", "__setitem__"})
+# Functions that answer with a storage offset, or count from the start of the storage if an argument says so: its place.
+_STORAGE_OFFSETS: Final = {
+    "storage_offset": 0,
+    **dict.fromkeys(("as_strided", "as_strided_", "as_strided_copy"), 3),
+    "as_strided_scatter": 4,
+}
 _HALF_COVERED: Final = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
     "single memory location. Please clone() the tensor before performing the operation."
@@ -63,15 +79,45 @@ def fake_at(real: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> 
     return fake.requires_grad_() if real.requires_grad else fake
 
 
-def check_reads(name: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse a function that would take what lies in the memory of a fake for indices."""
-    if name in _READ_MEMORY and any(tensor.dtype is torch.int64 for tensor in tensors[1:]):
+def check_reads(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse a function that would take what lies in the memory of a fake for indices or numbers."""
+    if name in _READ_MEMORY and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
         raise DataDependent(name)
+    given: Iterable[Any] = ()
+    if name in _FROM_NUMBERS:
+        given = (*args, *kwargs.values())
+    elif name in _INDEXING and len(args) > 1 and isinstance(args[1], list | tuple):
+        given = args[1]  # x[0, [i, j]]: of a list of numbers an index is made
+    if any(True for value in given if isinstance(value, list | tuple) for _ in _tensors(value)):
+        raise DataDependent(name)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Tensors in nested lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def reads_offset(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the answer of a function tells where its first argument lies in its storage."""
+    place = _STORAGE_OFFSETS.get(name)
+    return place is not None and (len(args) > place or kwargs.get("storage_offset") is not None)
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Result(s) of one non-view aten op as fresh fakes; raises what eager raises for wrong shapes."""
-    return _functional(func)(None, args, kwargs)
+    result = _functional(func)(None, args, kwargs)
+    return _moved(result) if unreadable.is_wanted() else result
+
+
+def _moved(result: Any) -> Any:
+    """Results that lie in unreadable memory; some rules make them by torch's factories."""
+    if isinstance(result, torch.Tensor):
+        return unreadable.moved(result)
+    return type(result)(map(_moved, result)) if type(result) in (tuple, list) else result
 
 
 class FakeMode(TorchDispatchMode):
@@ -96,6 +142,8 @@ class FakeMode(TorchDispatchMode):
             result = rule(self.unbacked, *args, **(kwargs or _NO_KWARGS))
         else:
             result = _handler(func)(self, args, kwargs or _NO_KWARGS)
+            if unreadable.is_wanted() and _makes_memory(func):
+                result = _moved(result)
         if self.sizes is not None:
             explain_sizes(self.sizes, func, args, kwargs or _NO_KWARGS)
             for value in result if isinstance(result, tuple | list) else (result,):
@@ -106,6 +154,12 @@ class FakeMode(TorchDispatchMode):
 
 def _is_mask(index: Any) -> bool:
     return index is not None and index.dtype in (torch.bool, torch.uint8)
+
+
+@cache
+def _makes_memory(func: Any) -> bool:
+    """Whether the results of an op are fresh memory, and no data that is known now."""
+    return not func.is_view and not func._schema.is_mutable and func._opname != "lift_fresh"
 
 
 @cache

@@ -84,8 +84,9 @@ def thaw(value: Any, device: str = "cpu", zero: bool = False) -> Any:
     if isinstance(value, TensorType):
         if zero and 0 in value.stride:  # zero_() refuses elements that share memory
             return torch.zeros(extent(value.shape, value.stride), dtype=value.dtype).as_strided(*value[:2])
-        tensor = value.new(device)
-        return tensor.zero_() if zero else tensor
+        if zero:
+            return torch.empty_strided(value.shape, value.stride, dtype=value.dtype, device=device).zero_()
+        return value.new(device)
     if isinstance(value, _List):
         return [thaw(item, device, zero) for item in value]
     if type(value) is tuple:

@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
+from argand.ops import unreadable
+
 Shape = tuple[int, ...]
 # Shape, stride and dtype of an operand; for a Python number the dtype is its Python type.
 Operand = tuple[Shape, Shape, Any]
@@ -30,6 +32,9 @@ def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, offset: int = 0) -> torch.Tensor:
     """A fake: memory that nobody touches, ``offset`` elements into its storage."""
+    if unreadable.is_wanted() and len(shape) == len(stride):
+        bare = unreadable.storage((offset + extent(shape, stride)) * dtype.itemsize)
+        return torch.empty(0, dtype=dtype).set_(bare, offset, shape, stride)
     if not offset and (math.prod(shape) < _MANY or 0 in shape or len(shape) != len(stride)):
         return torch.empty_strided(shape, stride, dtype=dtype)
     length = (offset + extent(shape, stride)) * dtype.itemsize

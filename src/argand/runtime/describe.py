@@ -94,8 +94,12 @@ def _step(source: Any, base: Any) -> Any:
             return found[0] if found else NULL
         case guards.SizeOf(_, dim):
             return base.shape[dim]
-        case _:  # a quotient; whatever else has none, and leads nowhere
-            return base // source.divisor
+        case _:  # whatever else has no base, and leads nowhere
+            return _number(source, base)
+
+
+def _number(source: Any, base: Any) -> Any:
+    return base.storage_offset() if isinstance(source, guards.OffsetOf) else base // source.divisor
 
 
 def show(value: object) -> str:

@@ -256,6 +256,19 @@ class SizeOf(_At):
 
 
 @final
+class OffsetOf(_Place):
+    """``base.storage_offset()`` of a tensor, as an int."""
+
+    __slots__ = ("base",)
+    __match_args__ = ("base",)
+    text = "{self.base}.storage_offset()"
+    index = -1  # to the C code it is the size before the first
+
+    def __init__(self, base: Source) -> None:
+        self.base = base
+
+
+@final
 class Quotient(_Place):
     """``base // divisor`` of an int."""
 
@@ -269,7 +282,7 @@ class Quotient(_Place):
 
 _Root: TypeAlias = Local | Cell | Global | Builtin | FrameFunction | Const
 _Part: TypeAlias = Attr | DictAttr | TypeAttr | KwDefaults | Item | ClosureCell | Closure | Defaults
-Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | Quotient
+Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | OffsetOf | Quotient
 
 
 @final

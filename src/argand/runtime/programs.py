@@ -46,6 +46,7 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.TypeOf: ((Op.TYPE_OF, ""),),
     guards.TypeAttr: ((Op.TYPE_ATTR, "name"),),
     guards.SizeOf: ((Op.SIZE_OF, "index"),),
+    guards.OffsetOf: ((Op.SIZE_OF, "index"),),
     guards.Quotient: ((Op.QUOTIENT, "divisor"),),
 }
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})

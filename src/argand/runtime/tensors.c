@@ -114,6 +114,11 @@ int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value) {
 
 PyObject *argand_tensor_size(PyObject *tensor, Py_ssize_t dim) {
     if (!PyObject_TypeCheck(tensor, (PyTypeObject *)tensor_type)) return NULL;
+    if (dim == -1) { /* guards.OffsetOf: rare */
+        PyObject *offset = PyObject_CallMethod(tensor, "storage_offset", NULL);
+        if (offset == NULL) PyErr_Clear();
+        return offset;
+    }
     if (calibrated) {
         const TensorImpl *impl = ((TensorObject *)tensor)->impl;
         if (impl == NULL || dim < 0 || dim >= (Py_ssize_t)impl->dims) return NULL;
