@@ -205,11 +205,12 @@ def _answer(
 ) -> Compiled | str | None:
     """What the hook is told of a capture."""
     from argand.capture.finish import Captured  # noqa: PLC0415  # loaded by now
+    from argand.capture.trace import OFF  # noqa: PLC0415
 
     if captured is None:
         return None
     if not isinstance(captured, Captured):
-        return _native.SKIP
+        return _native.OFF if captured is OFF else _native.SKIP
     if record is not None:
         record(captured)
     return Compiled(captured.guards, captured.collect, captured.target)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -31,9 +30,11 @@ from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
+from argand.runtime import quiet
 from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import InternalError
+from argand.support.locks import Turns
 from argand.support.options import Options
 
 
@@ -254,7 +255,7 @@ def _compile_later(
 
     None when there is no special one: then the full backward takes zeros for what is missing.
     """
-    lock = threading.Lock()
+    turns = Turns()
     known: dict[Asked, Boxed | None] = {}
     every = full_backward(traced)
 
@@ -262,7 +263,7 @@ def _compile_later(
         if asked not in known and len(known) >= MOST_BACKWARDS:
             asked = asked._replace(gradients=every.gradients)
         if asked not in known:
-            with lock:
+            with turns.take("backward"), quiet.compiling():
                 if asked not in known:
                     full = asked.tangents == every.tangents
                     chosen = module if full else _part(program, traced, module, compilers, asked.tangents, primals)
@@ -328,7 +329,7 @@ def _differentiate_later(
     program: Program, traced: Traced, compilers: Compilers
 ) -> Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]:
     """The backward as a program of its own, traced and compiled when ``create_graph`` asks for it."""
-    lock = threading.Lock()
+    turns = Turns()
     known: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def gradients(primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
@@ -338,14 +339,15 @@ def _differentiate_later(
         key: tuple[int, ...] = (wanted, *(tangent.requires_grad for tangent in tangents))
         if traced.sizes is not None:  # one program for each combination of sizes
             key = (*key, *traced.sizes.values(primals).values())
-        with lock:
-            if key not in known:
-                again = gradient_program(program, traced, wanted)
-                second = _try_trace(again, values, compilers)
-                if second is not None:
-                    known[key] = compile_traced(again, second, compilers).call
-                else:
-                    known[key] = functools.partial(run_eagerly, again)
+        if key not in known:
+            with turns.take("again"), quiet.compiling():
+                if key not in known:
+                    again = gradient_program(program, traced, wanted)
+                    second = _try_trace(again, values, compilers)
+                    if second is not None:
+                        known[key] = compile_traced(again, second, compilers).call
+                    else:
+                        known[key] = functools.partial(run_eagerly, again)
         return known[key](*values)
 
     return gradients

@@ -8,7 +8,6 @@ None for programs that write to inputs, return views or draw random numbers.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
@@ -21,7 +20,8 @@ from argand.autograd.runtime import MOST_BACKWARDS, Asked, Places, full_backward
 from argand.autograd.trace import Program, run_graph
 from argand.ops.fakes import fake_of
 from argand.protocol import Boxed
-from argand.runtime import _native
+from argand.runtime import _native, quiet
+from argand.support.locks import Turns
 
 
 class Tools(Protocol):
@@ -79,7 +79,7 @@ class _Gradients:
         places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
         graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], draws=False)
         self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
-        self.lock = threading.RLock()
+        self.turns = Turns()
         self.modules: dict[Asked, tuple[GraphModule, list[int]]] = {}
         self.plain: dict[Asked, Boxed] = {}
         self.differentiable: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -113,14 +113,16 @@ class _Gradients:
 
     def _run(self, asked: Asked, values: list[Any]) -> Sequence[Any]:
         if not torch.is_grad_enabled():
-            with self.lock:
-                if asked not in self.plain:
-                    self.plain[asked] = self.tools.code(self.module(asked)[0])
+            if asked not in self.plain:
+                with self.turns.take("link"), quiet.compiling():
+                    if asked not in self.plain:
+                        self.plain[asked] = self.tools.code(self.module(asked)[0])
             return self.plain[asked](values)
         key = (asked, *(value.requires_grad for value in values))
-        with self.lock:
-            if key not in self.differentiable:
-                self.differentiable[key] = self._differentiable(asked, values)
+        if key not in self.differentiable:
+            with self.turns.take("link"), quiet.compiling():
+                if key not in self.differentiable:
+                    self.differentiable[key] = self._differentiable(asked, values)
         return self.differentiable[key](*values)
 
     def _differentiable(self, asked: Asked, values: Sequence[Any]) -> Callable[..., Any]:

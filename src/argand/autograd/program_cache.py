@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -26,7 +25,7 @@ from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Asked, Switch, full_backward, run_inference, run_training
 from argand.native.graph_cache import GraphCompiler, GraphText
 from argand.protocol import Boxed, Bypass, CompiledGraph
-from argand.runtime.cache import without_collections
+from argand.runtime import quiet
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
@@ -36,6 +35,7 @@ from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.sizes.expressions import SizeInt
 from argand.sizes.floats import OpenFloat
 from argand.support import events
+from argand.support.locks import Turns
 from argand.support.options import Options
 
 if TYPE_CHECKING:
@@ -309,31 +309,37 @@ class _Late:
         compilers: Callable[[], Compilers],
     ) -> None:
         self.traced, self.sections, self.load, self.compilers = traced, sections, load, compilers
-        self.lock = threading.RLock()
+        self.turns = Turns()
+        self._halves: tuple[Any, Any, Any] | None = None
         self.known: dict[Asked, Boxed | None] = {}
 
     def backward(self, asked: Asked, primals: Sequence[Any]) -> Boxed | None:
         """The backward for what is asked."""
         if asked not in self.known:
-            with self.lock, without_collections():
-                found = self.load() if asked == full_backward(self.traced) else None
-                self.known[asked] = found.takes_list if found else self.halves[0](asked, primals)
+            with self.turns.take("backward"), quiet.compiling():
+                if asked not in self.known:
+                    found = self.load() if asked == full_backward(self.traced) else None
+                    self.known[asked] = found.takes_list if found else self._late()[0](asked, primals)
         return self.known[asked]
 
     def again(self, primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
         """Gradients that can be differentiated again."""
-        with self.lock:
-            differentiate = self.halves[1]
+        differentiate: Callable[..., Sequence[Any]] = self._late()[1]
         return differentiate(primals, tangents, wanted)
 
     def link(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """The program with linked gradients."""
-        with self.lock:
-            return self.halves[2](inputs)
+        linked: Callable[..., Any] | None = self._late()[2](inputs)
+        return linked
 
-    @functools.cached_property
-    def halves(self) -> tuple[Any, Any, Any]:
+    def _late(self) -> tuple[Any, Any, Any]:
         """The same from the graphs in the entry, as a cold compile has them."""
+        if self._halves is None:
+            with self.turns.take("graphs"), quiet.compiling():
+                self._halves = self._halves or self._read()
+        return self._halves
+
+    def _read(self) -> tuple[Any, Any, Any]:
         from argand.autograd.aot import late_halves  # noqa: PLC0415  # the tracer: rarely needed
 
         table = self.traced.sizes and self.traced.sizes.table

@@ -8,7 +8,6 @@ mutated inputs are written back and views are replayed outside it, where autogra
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
@@ -17,7 +16,8 @@ import torch
 from argand.autograd.geometry import Step, same_layout
 from argand.autograd.outputs import Mutation, Row, Traced
 from argand.protocol import Boxed
-from argand.runtime import _native
+from argand.runtime import _native, quiet
+from argand.support.locks import Turns
 
 MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
@@ -245,7 +245,7 @@ class Switch:
     """Runs a program as it was compiled; from the call after gradients with a history were asked for, linked."""
 
     def __init__(self, link: Callable[[Sequence[Any]], Callable[..., Any] | None]) -> None:
-        self.link, self.lock, self.asked = link, threading.Lock(), False
+        self.link, self.turns, self.asked = link, Turns(), False
         self.run: Callable[..., Any]
 
     def noticing(self, again: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,7 +260,7 @@ class Switch:
     def __call__(self, *inputs: Any) -> Any:
         """Run the program."""
         if self.asked:
-            with self.lock:
+            with self.turns.take("link"), quiet.compiling():
                 if self.asked:
                     self.run, self.asked = self.link(inputs) or self.run, False
         return self.run(*inputs)

@@ -11,12 +11,12 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
 from argand.protocol import Backend, Described, OpenSizes
 from argand.support.errors import InvalidBackend, guess
+from argand.support.locks import make_lock
 
 CompilerFunction: TypeAlias = Callable[..., Any]
 BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction] | Backend | Described"
@@ -70,7 +70,7 @@ def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
     return lambda: function
 
 
-_lock: Final = threading.RLock()
+_lock: Final = make_lock()
 _registry: Final[dict[str, _Registered]] = {
     name: _Registered(functools.partial(_import_function, rows.module, name), rows.tags, rows.open_sizes)
     for rows in _IN_TREE

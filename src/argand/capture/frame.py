@@ -34,6 +34,10 @@ _HERE: Final = str(pathlib.Path(__file__).parent)
 Handler = Callable[["Frame", Instruction], int | None]
 
 
+class TooDeep(BaseException):
+    """Recursion that eager would end here, or that tracing has no stack for: Python runs it, no handler sees this."""
+
+
 @functools.lru_cache(maxsize=4096)
 def _program(code: types.CodeType) -> tuple[tuple[Handler, Instruction], ...]:
     return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)
@@ -111,6 +115,8 @@ class Frame:
                     raise self._broken(cause) from None
                 except ArgandError:
                     raise
+                except RecursionError as error:
+                    raise TooDeep from error
                 except (Exception, GeneratorExit) as error:  # of user code: look for its handler
                     self.index = self._unwind(error)
         finally:

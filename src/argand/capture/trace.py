@@ -1,13 +1,12 @@
 """capture.trace: the entry of the room: one frame in, one captured frame out.
 
 In: a frame that is about to run, as runtime's hook shows it. Out: `Captured`; or None: run this call in Python;
-or SKIP or `Skipped`: never ask again for this code. A trace that fails leaves no trace: nothing of it was applied.
+OFF: with all it calls; or SKIP or `Skipped`: never ask again for this code. A trace that fails leaves no trace: nothing of it was applied.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 import warnings
 from typing import Any, Final, cast
 
@@ -18,7 +17,7 @@ from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Rea
 from argand.capture.breaks import write_break
 from argand.capture.bytecode import append_only, original_code, used_names
 from argand.capture.finish import Captured, Ending, Skipped, finish, skipped
-from argand.capture.frame import Frame
+from argand.capture.frame import Frame, TooDeep
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.tails import is_entered
@@ -38,6 +37,7 @@ from argand.support.errors import ArgandError, BackendCompilerFailed, Break, Cap
 from argand.support.options import Options
 
 SKIP: Final = Marker("SKIP")
+OFF: Final = Marker("OFF")
 _MAX_ATTEMPTS: Final = 64
 _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -108,8 +108,8 @@ class _Attempt:
         return Retry(reason)
 
     def _run(self, where: Location, backend: Backend) -> Done | Retry:
-        saved, limit = read_state(), sys.getrecursionlimit()
-        sys.setrecursionlimit(max(limit, 20_000))
+        saved = read_state()
+        self.tracer.most_frames, self.tracer.least_stack = _native.recursion_left(), _native.stack_left() // 3
         sizes = self.tracer.world.sizes
         mode = sizes.mode = FakeMode()
         sizes.reads_data = self.options.fullgraph
@@ -131,6 +131,8 @@ class _Attempt:
             return self._finish(where, saved, backend, ending, broken)
         except (CaptureError, BackendCompilerFailed):
             raise
+        except (TooDeep, RecursionError):
+            return Done(self._too_deep())
         except ArgandError as error:
             return Done(self._give_up(error))
         except Exception as error:  # user code raised: eager shall raise it again, natively
@@ -144,7 +146,6 @@ class _Attempt:
             for outside, trace in self.tracer.before.values():
                 outside.__traceback__ = trace
             restore_state(saved)
-            sys.setrecursionlimit(limit)
             self.tracer.close()
             self.localsplus = ()
 
@@ -191,6 +192,17 @@ class _Attempt:
         text = f"argand fell back to eager for {self.frame.code.co_name}: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return SKIP
+
+    def _too_deep(self) -> Marker:
+        if self.options.fullgraph:
+            code = self.frame.code
+            where = Location(code.co_filename, code.co_firstlineno, code.co_name)
+            raise CaptureError(CaptureBreak(Break.B013, where, what="recursion as deep as this"))
+        events.count("capture.too_deep", detail=self.frame.code.co_qualname)
+        events.artifact(
+            "graph_breaks", lambda: f"{self.frame.code.co_qualname} recurses too deep to trace: runs in Python"
+        )
+        return OFF
 
     def _raised(self, error: Exception) -> None:
         trim(error)

@@ -16,11 +16,12 @@ import torch
 from argand.capture import attributes, calls, native, operate, polyfills
 from argand.capture.arguments import bind
 from argand.capture.attempts import ReadLists
-from argand.capture.frame import Frame
+from argand.capture.frame import Frame, TooDeep
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
 from argand.capture.recorder import Recorder
 from argand.capture.world import World
+from argand.runtime import _native
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.sizes.plan import Plan
 from argand.sizes.refusals import Stop
@@ -42,6 +43,7 @@ class Tracer:
         self.journal = Journal()
         self.recorder = Recorder(self.world, self._trace_text)
         self.root: Frame | None = None
+        self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left
         self.count = 0
         self._forced = forced
         self._pending = sorted(forced)
@@ -136,6 +138,8 @@ class Tracer:
 
     def inline(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Interpret a Python function."""
+        if len(self.frames) >= self.most_frames or _native.stack_left() < self.least_stack:
+            raise TooDeep
         code = function.__code__
         if code.co_flags & _ASYNC:
             raise CaptureBreak(Break.B013, None, what="asynchronous code")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias, final
 
@@ -20,6 +19,7 @@ from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
 from argand.customops.schema import check_same_parameters, infer_schema
 from argand.ops.table import written_arguments
+from argand.support.locks import make_lock
 
 Function: TypeAlias = Callable[..., Any]
 DEVICE_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
@@ -35,7 +35,7 @@ class CustomOp:
         self.schema = overload._schema
         self._call = overload._op  # the dispatcher's own entry: one Python frame less
         self._library = library
-        self._lock = threading.RLock()
+        self._lock = make_lock()
         arguments = self.schema.arguments
         self.positional_names = tuple(a.name for a in arguments if not a.kwarg_only)
         self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)

@@ -7,7 +7,6 @@ Module state behind a lock (design D8): an operator lives in torch's dispatcher 
 from __future__ import annotations
 
 import re
-import threading
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ import torch
 
 from argand.customops.errors import RegistrationError, SchemaError
 from argand.support.errors import Location
+from argand.support.locks import make_lock
 
 if TYPE_CHECKING:
     from argand.customops.definition import CustomOp
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RESERVED_NAMESPACES: Final = frozenset({"prim", "prims", "aten", "at", "torch", "pytorch", "argand"})
 
-_lock: Final = threading.RLock()
+_lock: Final = make_lock()
 _ops: Final[dict[str, CustomOp]] = {}
 kernels: Final[set[types.CodeType]] = set()  # code of implementations written in Python
 

@@ -7,6 +7,7 @@ static int add_parts(PyObject *module) {
     if (argand_add_tables(module) < 0) return -1;
     if (argand_add_frames(module) < 0) return -1;
     if (argand_add_launch(module) < 0) return -1;
+    if (argand_add_process(module) < 0) return -1;
     return 0;
 }
 

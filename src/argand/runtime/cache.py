@@ -3,24 +3,27 @@
 A ``CodeCache`` is the Python half of a region: the C half keeps the entries of each code object and
 asks here on a miss. In: the view of a frame no entry fits. Out: a new entry; None, the frame runs
 as it is this once; OFF, so does all it calls; or SKIP, it always does. Policy: the stance, the recompile limit with its one
-warning, one compilation at a time, and eager execution when the compiler itself fails.
+warning, and eager execution when the compiler itself fails.
+
+Any number of threads may compile at once, the same frame too: nothing is locked while they do, since the user's code runs
+and modules are imported meanwhile. A thread waits for another that compiles the same code, but not for long; the
+entry that is there first is used by all.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
+import collections
 import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 import torch
 
 from argand.customops import registry
-from argand.runtime import _native, skips, stance, state, tracebacks
+from argand.runtime import _native, quiet, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guards import Guard, Source
@@ -29,7 +32,10 @@ from argand.runtime.varied import varied_places
 from argand.sizes.history import SizeHistories
 from argand.support import events
 from argand.support.errors import ArgandError, InternalError, Location, RecompileLimitExceeded, UserError
+from argand.support.locks import Turns, make_lock
 from argand.support.options import Options
+
+MOST_FAILURES: Final = 3  # of a kind that may pass by itself, before a code is given up
 
 
 class Compiled(NamedTuple):
@@ -50,14 +56,10 @@ class ArgandWarning(UserWarning):
 
 @final
 class _Process:
-    """All regions of the process, and the lock that lets one compilation run at a time.
-
-    One lock, not one per region: compiled functions may call each other while they are compiled, in
-    any order, and locks taken in any order deadlock.
-    """
+    """All regions of the process."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = make_lock()  # of the set, not of the caches in it
         self.caches: weakref.WeakSet[CodeCache] = weakref.WeakSet()
 
 
@@ -79,6 +81,8 @@ class CodeCache:
         self._histories = histories
         self._reset = reset  # what else to forget: the backend's own caches
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
+        self._turns = Turns()
+        self._failures: collections.Counter[tuple[int, str]] = collections.Counter()  # that may pass, by code and kind
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
         with _process.lock:
             _process.caches.add(self)
@@ -96,7 +100,7 @@ class CodeCache:
         region = self._region() if self._region is not None else None
         if region is None or _is_watched(view):
             return OFF
-        with _process.lock:
+        with self._turns.take(id(view.code)):
             found = region.find(view)
             if found is not None:
                 return found  # another thread compiled it while we waited
@@ -106,10 +110,28 @@ class CodeCache:
                     return None
             elif self._waits(view.code):
                 return None
-            made = self._compile(view)
-            if isinstance(made, Entry):
-                region.add(view.code, made)  # before the lock is free: the next thread is to find it
+            with quiet.compiling():
+                made = self._compile(view)
+                if isinstance(made, Entry):
+                    found = region.find(view)
+                    if found is not None:
+                        return found  # another thread was faster
+                    region.add(view.code, made)
             return made
+
+    def _too_often(self, code: types.CodeType, kind: str) -> bool:
+        """Whether what may pass by itself has come too often to be waited for."""
+        self._failures[id(code), kind] += 1
+        return self._failures[id(code), kind] >= MOST_FAILURES
+
+    def _leave_recursion(self, code: types.CodeType) -> str:
+        warnings.warn(
+            f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) recurses too deep to be traced and runs in"
+            f" eager from now on",
+            ArgandWarning,
+            stacklevel=2,
+        )
+        return SKIP
 
     def _waits(self, code: types.CodeType) -> bool:
         """Stance eager_then_compile: whether this is the first meeting with the code."""
@@ -158,8 +180,10 @@ class CodeCache:
     def _compile(self, view: FrameView) -> Entry | str | None:
         code = view.code
         try:
-            with events.stage("compile", code.co_qualname), without_collections(), state.own_history():
+            with events.stage("compile", code.co_qualname), state.own_history():
                 compiled = self.compile_frame(view)
+                if compiled == OFF and self._too_often(code, "recursion"):
+                    return self._leave_recursion(code)
                 if compiled is None or isinstance(compiled, str):
                     return compiled
                 program = compiled.program
@@ -169,15 +193,26 @@ class CodeCache:
                 with events.stage("guards", code.co_qualname):
                     program = compile_guards(compiled.guards, compiled.collect, code)
                 refused = explain(program, view)
+                if refused is not None and self._others_run() and not self._too_often(code, "moved"):
+                    events.count("compile.moved", detail=f"{code.co_qualname}: {refused}")
+                    return None  # another thread changed what we read: at the next call it may hold still
                 if refused is not None:
                     raise InternalError("guards", f"a new entry does not fit its frame: {refused}")
         except UserError:
             raise
+        except RecursionError:
+            return OFF  # too little was left for us; for the user it may do
         except Exception as error:
+            if _is_of_a_race(error) and self._others_run() and not self._too_often(code, "moved"):
+                events.count("compile.moved", detail=f"{code.co_qualname}: {error}")
+                return None
             return self._fall_back(code, error)
         events.count("compiles", detail=code.co_qualname)
         events.artifact("guards", lambda: "\n".join(map(str, program.guards)), code.co_qualname)
         return Entry(program, compiled.target)
+
+    def _others_run(self) -> bool:
+        return threading.active_count() > 1 and not self.options.strict
 
     def _fall_back(self, code: types.CodeType, error: Exception) -> str:
         """Our failure is not the user's: the frame runs as it is, with one warning."""
@@ -199,22 +234,16 @@ class CodeCache:
         if region is not None:
             region.clear()
         self._met.clear()
+        self._failures.clear()
         if self._histories is not None:
             self._histories.clear()
         if self._reset is not None:
             self._reset()
 
 
-@contextlib.contextmanager
-def without_collections() -> Iterator[None]:
-    """Compiling and loading make many objects that stay: looking for garbage among them only takes time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _is_of_a_race(error: Exception) -> bool:
+    """Whether Python says that somebody changed a container while we went through it."""
+    return isinstance(error, RuntimeError) and "during iteration" in str(error)
 
 
 def _is_watched(view: FrameView) -> bool:
@@ -232,6 +261,7 @@ def _is_watched(view: FrameView) -> bool:
 def reset() -> None:
     """Forget everything compiled in this process; compiled functions compile again."""
     with _process.lock:
-        for cache in list(_process.caches):
-            cache.reset()
+        caches = list(_process.caches)
+    for cache in caches:
+        cache.reset()
     release_arenas()

@@ -2,18 +2,21 @@
 //
 // A Switch is a callable that sets the region of its thread while it runs: a compiled object sets
 // its region, a disabled one sets none. The hook is installed in the interpreter only while some
-// thread is inside a compiled call, hands frames of other threads on at once, and chains to
-// whatever was installed before it.
+// thread has a region, hands frames of other threads on at once, and chains to whatever was
+// installed before it.
 //
 // A frame in a region: code that is marked (torch's own, the standard library, generated code; a
 // Python rule decides once per code object) runs as usual. Otherwise the first entry whose guards
 // hold is called with the collected values instead of the frame, and its result is the frame's:
 // the caller clears the frame, run or not. With no such entry the region's callback is asked.
-#define Py_BUILD_CORE 1
+//
+// While a hook is installed, a call from Python to Python takes C stack, which it does not take
+// otherwise. So the hook steps aside when a thread has used its share: recursion that Python can
+// do is not to end in a crash because of us (process.c measures).
+#include "cpython.h"
+#include "process.h"
 #include "regions.h"
 
-#include <internal/pycore_frame.h>
-#include <internal/pycore_pystate.h>
 #include <structmember.h>
 
 #define SMALL_CALL 64 /* collected values kept on the C stack */
@@ -21,50 +24,69 @@
 enum Mark { UNKNOWN, SKIPPED, WANTED }; /* in the extra slot of a code object */
 
 static _Thread_local ArgandRegion *current = NULL;
-static _Thread_local _PyInterpreterFrame *handed_on = NULL;
+static _Thread_local ArgandFrame *handed_on = NULL;
+static _Thread_local Py_ssize_t aside = 0; /* times this thread has stepped aside */
 
 // Process-wide, under the GIL.
-static Py_ssize_t active = 0; /* compiled calls running, all threads */
+static Py_ssize_t active = 0;    /* threads that have a region */
+static Py_ssize_t suspended = 0; /* times threads have stepped aside */
 static int installed = 0;     /* ours is the hook, or one installed later leads to it */
 static int all_eager = 0;     /* stance force_eager */
-static _PyFrameEvalFunction previous = NULL;
+static ArgandEvaluate previous = NULL;
 static Py_ssize_t extra_index = -1;
 static PyObject *skip_rule = NULL;
 static PyObject *error_trimmer = NULL; /* called with an exception that leaves a compiled frame */
 static PyObject *off_answer = NULL;  /* OFF: run this frame and all it calls with the hook off */
 static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questions about a code */
 
-static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing);
+static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing);
 
 // ---- installing ----
 
-static void enter(void) {
-    if (active++ > 0) return;
-    PyInterpreterState *interpreter = PyInterpreterState_Get();
-    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    // A hook that was put over ours and outlived it still leads to ours: installing ours over it
-    // would make a circle.
-    if (now == hook || (installed && now != _PyEval_EvalFrameDefault)) return;
-    previous = now;
-    installed = 1;
-    _PyInterpreterState_SetEvalFrameFunc(interpreter, hook);
+// Installs or removes the hook, as it is needed now.
+static void settle(void) {
+    ArgandEvaluate now = argand_evaluator();
+    if (active > 0 && suspended == 0) {
+        // A hook that was put over ours and outlived it still leads to ours: installing ours over
+        // it would make a circle.
+        if (now == hook || (installed && !argand_is_plain(now))) return;
+        previous = now;
+        installed = 1;
+        argand_set_evaluator(hook);
+    } else if (now == hook) {
+        installed = 0;
+        argand_set_evaluator(previous);
+    }
 }
 
-static void leave(void) {
-    if (--active > 0) return;
-    PyInterpreterState *interpreter = PyInterpreterState_Get();
-    if (_PyInterpreterState_GetEvalFrameFunc(interpreter) != hook) return;
-    installed = 0;
-    _PyInterpreterState_SetEvalFrameFunc(interpreter, previous);
+// Gives this thread a region, or none (NULL); the one before.
+static ArgandRegion *change_region(ArgandRegion *region) {
+    ArgandRegion *before = current;
+    current = region;
+    if ((before == NULL) != (region == NULL)) {
+        active += region != NULL ? 1 : -1;
+        if (active <= 1) settle();
+    }
+    return before;
 }
 
-static PyObject *hand_on(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
-    if (previous == NULL || previous == _PyEval_EvalFrameDefault || handed_on == frame)
-        return _PyEval_EvalFrameDefault(thread, frame, throwing);
-    _PyInterpreterFrame *outer = handed_on;
+static PyObject *hand_on(PyThreadState *thread, ArgandFrame *frame, int throwing) {
+    if (argand_is_plain(previous) || handed_on == frame)
+        return argand_evaluate_plainly(thread, frame, throwing);
+    ArgandFrame *outer = handed_on;
     handed_on = frame; /* an earlier hook that leads back to ours finds the default */
     PyObject *result = previous(thread, frame, throwing);
     handed_on = outer;
+    return result;
+}
+
+// Runs a frame and all it calls without our hook, whoever else wants it: the stack is used up.
+static PyObject *step_aside(PyThreadState *thread, ArgandFrame *frame, int throwing) {
+    suspended++, aside++;
+    settle();
+    PyObject *result = hand_on(thread, frame, throwing);
+    suspended--, aside--;
+    settle();
     return result;
 }
 
@@ -76,10 +98,9 @@ static enum Mark mark_of(PyCodeObject *code) {
     if (_PyCode_GetExtra((PyObject *)code, extra_index, &extra) < 0) PyErr_Clear();
     if (extra != NULL) return (enum Mark)(intptr_t)extra;
     if (skip_rule == NULL) return WANTED;
-    ArgandRegion *region = current;
-    current = NULL;
+    ArgandRegion *region = change_region(NULL);
     PyObject *answer = PyObject_CallOneArg(skip_rule, (PyObject *)code);
-    current = region;
+    change_region(region);
     int skip = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     if (skip < 0) {
@@ -97,27 +118,30 @@ static int is_plain_function(const PyCodeObject *code) {
     return (code->co_flags & wanted) == wanted && (code->co_flags & unwanted) == 0;
 }
 
-static PyObject *view_of(_PyInterpreterFrame *frame) {
-    PyCodeObject *code = frame->f_code;
+static PyObject *view_of(const ArgandFrame *frame) {
+    PyCodeObject *code = argand_frame_code(frame);
+    PyFunctionObject *function = argand_frame_function(frame);
+    PyObject *const *raw = argand_frame_locals(frame);
+    Py_ssize_t count = argand_frame_local_count(frame);
     PyObject *view = PyStructSequence_New(&ArgandView_Type);
-    PyObject *locals = PyTuple_New(code->co_nlocalsplus);
+    PyObject *locals = PyTuple_New(count);
     if (view == NULL || locals == NULL) {
         Py_XDECREF(view);
         Py_XDECREF(locals);
         return NULL;
     }
-    PyObject *closure = frame->f_func->func_closure;
-    Py_ssize_t first_free = code->co_nlocalsplus - code->co_nfreevars;
-    for (Py_ssize_t i = 0; i < code->co_nlocalsplus; i++) {
-        PyObject *value = frame->localsplus[i];
+    PyObject *closure = function->func_closure;
+    Py_ssize_t first_free = count - code->co_nfreevars;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = raw[i];
         // the frame's first instruction would copy the cells of free variables
         if (i >= first_free && closure != NULL) value = PyTuple_GET_ITEM(closure, i - first_free);
         PyTuple_SET_ITEM(locals, i, Py_NewRef(value == NULL ? argand_null : value));
     }
     PyStructSequence_SET_ITEM(view, 0, Py_NewRef(code));
-    PyStructSequence_SET_ITEM(view, 1, Py_NewRef(frame->f_func));
-    PyStructSequence_SET_ITEM(view, 2, Py_NewRef(frame->f_globals));
-    PyStructSequence_SET_ITEM(view, 3, Py_NewRef(frame->f_builtins));
+    PyStructSequence_SET_ITEM(view, 1, Py_NewRef(function));
+    PyStructSequence_SET_ITEM(view, 2, Py_NewRef(argand_frame_globals(frame)));
+    PyStructSequence_SET_ITEM(view, 3, Py_NewRef(argand_frame_builtins(frame)));
     PyStructSequence_SET_ITEM(view, 4, locals);
     return view;
 }
@@ -129,27 +153,28 @@ static void trim_error(void) {
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
     if (trace != NULL) PyException_SetTraceback(value, trace);
-    ArgandRegion *region = current;
-    current = NULL;
+    ArgandRegion *region = change_region(NULL);
     PyObject *answer = PyObject_CallOneArg(error_trimmer, value);
-    current = region;
+    change_region(region);
     if (answer == NULL) PyErr_Clear();
     Py_XDECREF(answer);
     Py_XSETREF(trace, PyException_GetTraceback(value));
     PyErr_Restore(type, value, trace);
 }
 
-// Calls the entry whose guards hold; 0 when there is none.
-static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject **result) {
+// Calls the entry whose guards hold; 0 when there is none. Not inlined: frames without entries are
+// not to pay for its array with C stack.
+__attribute__((noinline)) static int call_entry(ArgandRegion *region, ArgandFrame *frame,
+                                                PyObject **result) {
     PyObject *small[SMALL_CALL + 1];
     PyObject **collected = small + 1; /* one slot before: vectorcall may use it for self */
-    ArgandWorld world = {.locals = frame->localsplus,
-                         .local_count = frame->f_code->co_nlocalsplus,
-                         .globals = frame->f_globals,
-                         .builtins = frame->f_builtins,
-                         .function = (PyObject *)frame->f_func};
+    ArgandWorld world = {.locals = argand_frame_locals(frame),
+                         .local_count = argand_frame_local_count(frame),
+                         .globals = argand_frame_globals(frame),
+                         .builtins = argand_frame_builtins(frame),
+                         .function = (PyObject *)argand_frame_function(frame)};
     ArgandEntry *entry =
-        argand_region_match(region, frame->f_code, &world, &collected, SMALL_CALL);
+        argand_region_match(region, argand_frame_code(frame), &world, &collected, SMALL_CALL);
     if (entry == NULL) return 0;
     PyObject *target = Py_NewRef(entry->target);
     Py_ssize_t count = entry->program->collect_count;
@@ -170,19 +195,22 @@ static int call_entry(ArgandRegion *region, _PyInterpreterFrame *frame, PyObject
 
 // Asks the callback. 1: an entry was added. 0: run the frame. 2: run it with the hook off.
 // -1: an exception is set.
-static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
+static int ask_callback(ArgandRegion *region, ArgandFrame *frame) {
+    PyCodeObject *code = argand_frame_code(frame);
     PyObject *view = view_of(frame);
     if (view == NULL) return -1;
-    current = NULL;
+    change_region(NULL);
+    ArgandDepth depth = argand_deepen();
     PyObject *answer = PyObject_CallOneArg(region->callback, view);
-    current = region;
+    argand_undeepen(depth);
+    change_region(region);
     Py_DECREF(view);
     if (answer == NULL) return -1;
     int status = 0;
-    if (answer == skip_answer) status = argand_region_skip(region, frame->f_code);
+    if (answer == skip_answer) status = argand_region_skip(region, code);
     else if (answer == off_answer) status = 2;
     else if (Py_IS_TYPE(answer, &ArgandEntry_Type))
-        status = argand_region_add(region, frame->f_code, (ArgandEntry *)answer) < 0 ? -1 : 1;
+        status = argand_region_add(region, code, (ArgandEntry *)answer) < 0 ? -1 : 1;
     else if (answer != Py_None) {
         PyErr_Format(PyExc_TypeError, "a region's callback returns Entry, SKIP, OFF or None, not %R",
                      answer);
@@ -193,24 +221,17 @@ static int ask_callback(ArgandRegion *region, _PyInterpreterFrame *frame) {
 }
 
 // Runs a frame and all it calls with the hook off.
-static PyObject *run_off(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
-    ArgandRegion *region = current;
-    current = NULL;
+static PyObject *run_off(PyThreadState *thread, ArgandFrame *frame, int throwing) {
+    ArgandRegion *region = change_region(NULL);
     PyObject *result = hand_on(thread, frame, throwing);
-    current = region;
+    change_region(region);
     return result;
 }
 
-static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
-    ArgandRegion *region = current;
-    // The body of a module that is imported: what it calls is nobody's program to compile.
-    if (region != NULL && !(frame->f_code->co_flags & CO_OPTIMIZED) && frame->f_locals == frame->f_globals)
-        return run_off(thread, frame, throwing);
-    if (region == NULL || throwing || all_eager || !is_plain_function(frame->f_code) ||
-        handed_on == frame || mark_of(frame->f_code) == SKIPPED)
-        return hand_on(thread, frame, throwing);
-    ArgandRow *row = argand_region_find(region, frame->f_code);
-    if (row != NULL && row->skipped) return hand_on(thread, frame, throwing);
+// A frame of a region that may have an entry, or get one.
+static PyObject *run_in_region(ArgandRegion *region, PyThreadState *thread, ArgandFrame *frame) {
+    ArgandRow *row = argand_region_find(region, argand_frame_code(frame));
+    if (row != NULL && row->skipped) return hand_on(thread, frame, 0);
     int closed = row != NULL && row->closed;
     PyObject *result;
     Py_INCREF(region);
@@ -218,11 +239,26 @@ static PyObject *hook(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     if (status == 0 && !closed) {
         status = ask_callback(region, frame);
         if (status == 1) status = call_entry(region, frame, &result);
-        else if (status == 2) result = run_off(thread, frame, throwing);
+        else if (status == 2) result = run_off(thread, frame, 0);
     }
     Py_DECREF(region);
     if (status < 0) return NULL;
-    return status > 0 ? result : hand_on(thread, frame, throwing);
+    return status > 0 ? result : hand_on(thread, frame, 0);
+}
+
+static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing) {
+    ArgandRegion *region = current;
+    if (argand_stack_is_low()) return step_aside(thread, frame, throwing);
+    if (region == NULL) {
+        if (active == 0) settle(); /* one installed over ours has put ours back */
+        return hand_on(thread, frame, throwing);
+    }
+    // The body of a module that is imported: what it calls is nobody's program to compile.
+    if (argand_frame_is_module(frame)) return run_off(thread, frame, throwing);
+    if (throwing || all_eager || !is_plain_function(argand_frame_code(frame)) ||
+        handed_on == frame || mark_of(argand_frame_code(frame)) == SKIPPED)
+        return hand_on(thread, frame, throwing);
+    return run_in_region(region, thread, frame);
 }
 
 // ---- switches ----
@@ -243,11 +279,11 @@ static PyObject *switch_call(PyObject *self, PyObject *const *args, size_t count
     ArgandRegion *region = all_eager ? NULL : wrapper->region;
     if (region == outer) return PyObject_Vectorcall(wrapper->function, args, count, names);
     Py_INCREF(self);
-    current = region;
-    if (region != NULL) enter();
+    char *share = outer == NULL ? argand_begin_stack_share() : NULL;
+    change_region(region);
     PyObject *result = PyObject_Vectorcall(wrapper->function, args, count, names);
-    if (region != NULL) leave();
-    current = outer;
+    change_region(outer);
+    if (outer == NULL) argand_end_stack_share(share);
     Py_DECREF(self);
     return result;
 }
@@ -370,8 +406,15 @@ static PyObject *current_region(PyObject *module, PyObject *ignored) {
 }
 
 static PyObject *hook_is_installed(PyObject *module, PyObject *ignored) {
-    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
-    return PyBool_FromLong(now == hook);
+    return PyBool_FromLong(argand_evaluator() == hook);
+}
+
+// In the child of a fork only the calling thread is left: what others wanted is forgotten.
+static PyObject *forget_other_threads(PyObject *module, PyObject *ignored) {
+    active = current != NULL;
+    suspended = aside;
+    settle();
+    Py_RETURN_NONE;
 }
 
 static PyObject *disabled(PyObject *module, PyObject *function) {
@@ -386,6 +429,7 @@ static PyMethodDef functions[] = {
     {"set_all_eager", set_all_eager, METH_O, "set_all_eager(flag): compiled calls run plainly"},
     {"current_region", current_region, METH_NOARGS, "the region of this thread, or None"},
     {"hook_is_installed", hook_is_installed, METH_NOARGS, "whether the interpreter has our hook"},
+    {"forget_other_threads", forget_other_threads, METH_NOARGS, "after a fork, in the child"},
     {"disabled", disabled, METH_O, "disabled(function): a Switch that turns the hook off"},
     {NULL}};
 

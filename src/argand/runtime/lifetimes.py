@@ -7,7 +7,6 @@ many, so the text is forgotten together with the module.
 from __future__ import annotations
 
 import linecache
-import threading
 import weakref
 from typing import Any, ClassVar
 
@@ -16,11 +15,13 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph_module import _loader
 from typing_extensions import override
 
+from argand.support.locks import make_lock
+
 
 class LazyGraph(_LazyGraphModule):
     """A graph module that writes its ``forward`` at the first call, by one thread, and forgets the text when it dies."""
 
-    _writing: ClassVar = threading.RLock()
+    _writing: ClassVar = make_lock()
 
     def __init__(self, root: Any, graph: torch.fx.Graph, class_name: str) -> None:
         super().__init__(root, graph, class_name)

@@ -8,12 +8,12 @@ with argand.set_stance("fail_on_recompile"):    # in a block
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Final, Literal, ParamSpec, Self, TypeVar, final, get_args
 
 from argand.runtime import _native
 from argand.support.errors import OptionError, guess
+from argand.support.locks import make_lock
 
 Stance = Literal[
     "default",  # compile what is new
@@ -33,7 +33,7 @@ class _Process:
     """The stance of the process, behind a lock."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = make_lock()
         self.stance = "default"
 
     def change(self, stance: str) -> str:

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.utils._device import DeviceContext  # the mode behind a default device
 
+from argand.runtime import quiet
+
 Snapshot: TypeAlias = tuple[Any, ...]
 
 _dual_level = functools.partial(vars(torch.autograd.forward_ad).get, "_current_level")  # -1 outside of forward mode
@@ -44,14 +46,23 @@ def own_history() -> Iterator[None]:
     while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
         hooks.append(top)
         autograd._pop_saved_tensors_default_hooks()
-    anomaly, nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    torch.set_anomaly_enabled(False)
     try:
-        yield
+        with _without_anomalies():
+            yield
     finally:
-        torch.set_anomaly_enabled(anomaly, nan)
         for pack, unpack in reversed(hooks):
             autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+@contextlib.contextmanager
+def _without_anomalies() -> Iterator[None]:
+    """The setting is the process's: of several threads the one that finds it on turns it off and on again."""
+    if not torch.is_anomaly_enabled():
+        yield
+        return
+    with quiet.until_done(functools.partial(torch.set_anomaly_enabled, True, torch.is_anomaly_check_nan_enabled())):
+        torch.set_anomaly_enabled(False)
+        yield
 
 
 def autocast_settings() -> tuple[object, ...]:

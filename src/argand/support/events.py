@@ -10,11 +10,12 @@ The list of subscribers is the one piece of module state here (decision 0002), b
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
+
+from argand.support.locks import make_lock
 
 
 class StageStart(NamedTuple):
@@ -52,7 +53,7 @@ class Artifact(NamedTuple):
 Event: TypeAlias = StageStart | StageEnd | Count | Artifact
 Subscriber: TypeAlias = Callable[[Event], None]
 
-_lock = threading.Lock()
+_lock: Final = make_lock()
 _subscribers: tuple[Subscriber, ...] = ()
 
 

@@ -14,7 +14,6 @@ import functools
 import os
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from typing import Final, NamedTuple, final
 
 from argand.runtime.disk.format import FORMAT, Damaged, decode, encode
 from argand.support import events
+from argand.support.locks import make_lock
 from argand.support.options import Options, read_environment
 
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
@@ -74,7 +74,7 @@ class Store:
 
     def __init__(self, directory: Path, *, warn: bool = True) -> None:
         self.directory = directory / f"v{FORMAT}"
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._warned: set[str] = set()
         self._silent = not warn
         self._unread: set[str] = set()  # could not be read, may be good: not written over

@@ -6,7 +6,7 @@ In: module text. Out: object code (what a disk cache stores), and loaded functio
 from __future__ import annotations
 
 import functools
-import threading
+import os
 from typing import Any, Final, final
 
 import llvmlite.binding as llvm
@@ -14,8 +14,19 @@ import llvmlite.binding as llvm
 from argand.native.codegen.target import Target, host_target
 from argand.support import events
 from argand.support.errors import InternalError
+from argand.support.locks import make_lock
 
-_lock: Final = threading.Lock()  # LLVM's global registries are set up once
+
+def _leave() -> None:
+    _inside.__exit__(None, None, None)
+
+
+_lock: Final = make_lock()  # LLVM's global registries are set up once
+
+# A fork waits for the call of LLVM another thread is in (llvmlite lets one in at a time): the child could
+# neither wait for that thread nor use the tables it was changing.
+_inside: Final = llvm.ffi.lib._lock
+os.register_at_fork(before=_inside.__enter__, after_in_parent=_leave, after_in_child=_leave)
 
 
 # What LLVM calls to convert half numbers where the processor cannot (no F16C): no library here has them.

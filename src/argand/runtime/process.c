@@ -1,0 +1,120 @@
+// argand.runtime._native: limits of the process and its threads that compiled code has to respect.
+//
+// Stack: under a hook every call from Python to Python takes C stack. A thread may spend a quarter of
+// what was left when its region was entered; the rest stays for code that needs it in eager too, and
+// for the compiler. Recursion: the compiler needs several Python frames for one of the user's, and
+// raises the limit of its own thread alone. Signals: a handler can be replaced for a while without
+// changing how system calls are interrupted.
+#include "process.h"
+#include "cpython.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+enum { MOST_CALLS = 20000, SHARE = 4, BYTES_PER_CALL = 1536 /* of C stack: a call from C to Python, with room to spare */ };
+
+// ---- stack ----
+
+typedef struct {
+    char *lowest, *highest; /* of the thread's stack; equal when it cannot be known */
+    char *floor;            /* frames below it are not for the hook */
+    int known;
+} Stack;
+
+static _Thread_local Stack stack;
+
+static void measure(void) {
+    pthread_attr_t attributes;
+    void *address = NULL;
+    size_t size = 0;
+    stack.known = 1;
+    if (pthread_getattr_np(pthread_self(), &attributes)) return;
+    if (!pthread_attr_getstack(&attributes, &address, &size)) {
+        stack.lowest = address;
+        stack.highest = stack.lowest + size;
+        stack.floor = stack.highest - size / SHARE;
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+// Where we are on the stack; NULL on a stack that is not the thread's own, as of some coroutines.
+static char *here(void) {
+    if (!stack.known) measure();
+    char *place = __builtin_frame_address(0);
+    return place > stack.lowest && place < stack.highest ? place : NULL;
+}
+
+int argand_stack_is_low(void) {
+    char *place = here();
+    return place != NULL && place < stack.floor;
+}
+
+char *argand_begin_stack_share(void) {
+    char *place = here(), *before = stack.floor;
+    if (place != NULL) stack.floor = place - (place - stack.lowest) / SHARE;
+    return before;
+}
+
+void argand_end_stack_share(char *before) { stack.floor = before; }
+
+static PyObject *stack_left(PyObject *module, PyObject *ignored) {
+    char *place = here();
+    return PyLong_FromSsize_t(place == NULL ? 0 : place - stack.lowest);
+}
+
+// ---- recursion ----
+
+// What this thread has been granted beyond its own limit, unless somebody has set another since.
+static _Thread_local ArgandDepth granted;
+
+// Calls of Python that the program itself may still make in this thread.
+static int own_left(void) {
+    int is_granted = granted.during != granted.before && argand_recursion_limit() == granted.during;
+    return argand_recursion_left() - (is_granted ? granted.during - granted.before : 0);
+}
+
+ArgandDepth argand_deepen(void) {
+    ArgandDepth outer = granted;
+    if (outer.during != outer.before && argand_recursion_limit() == outer.during) return outer;
+    char *place = here();
+    long room = place == NULL ? 1000 : (place - stack.lowest) / BYTES_PER_CALL;
+    long more = (room < MOST_CALLS ? room : MOST_CALLS) - argand_recursion_left();
+    int before = argand_recursion_limit();
+    if (more > 0) argand_set_recursion_limit(before + (int)more);
+    granted = (ArgandDepth){before, argand_recursion_limit()};
+    return outer;
+}
+
+void argand_undeepen(ArgandDepth outer) {
+    if (granted.during == outer.during && granted.before == outer.before) return;
+    if (argand_recursion_limit() == granted.during) argand_set_recursion_limit(granted.before);
+    granted = outer;
+}
+
+static PyObject *recursion_left(PyObject *module, PyObject *ignored) {
+    return PyLong_FromLong(own_left());
+}
+
+// ---- signals ----
+
+// swap_handler(number, handler, set): set(number, handler), keeping the flags and the mask of the
+// system's side: signal.signal would turn the restarting of system calls off.
+static PyObject *swap_handler(PyObject *module, PyObject *args) {
+    int number;
+    PyObject *handler, *set;
+    if (!PyArg_ParseTuple(args, "iOO", &number, &handler, &set)) return NULL;
+    struct sigaction action;
+    int kept = sigaction(number, NULL, &action) == 0;
+    PyObject *before = PyObject_CallFunction(set, "iO", number, handler);
+    if (before != NULL && kept) sigaction(number, &action, NULL);
+    return before;
+}
+
+static PyMethodDef functions[] = {
+    {"stack_left", stack_left, METH_NOARGS, "bytes of C stack this thread has left; 0: unknown"},
+    {"recursion_left", recursion_left, METH_NOARGS, "calls of Python the program may make in this thread"},
+    {"swap_handler", swap_handler, METH_VARARGS,
+     "swap_handler(number, handler, signal.signal): sets a handler, keeps the system's flags"},
+    {NULL}};
+
+int argand_add_process(PyObject *module) { return PyModule_AddFunctions(module, functions); }
