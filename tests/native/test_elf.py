@@ -4,9 +4,10 @@ import ctypes
 
 import pytest
 
-from argand.native.codegen.elf import load, load_object
+from argand.native.codegen.elf import load, load_object, outside_symbols
 from argand.native.codegen.llvm.engine import Loaded, compile_object
 from argand.native.codegen.target import host_target
+from argand.support.errors import InternalError
 
 CONSTANTS = """
 define void @scale(ptr %values, i64 %count) {
@@ -61,6 +62,24 @@ def test_a_symbol_from_outside_is_left_to_llvm():
     loaded = load(code)
     function = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(loaded.address("root"))
     assert function(27.0) == pytest.approx(3.0)
+
+
+NOWHERE = """
+declare double @argand_is_nowhere(double)
+define double @lost(double %x) {
+  %y = call double @argand_is_nowhere(double %x)
+  ret double %y
+}
+"""
+
+
+def test_a_symbol_that_nobody_has_is_refused_before_anything_runs():
+    with pytest.raises(InternalError, match="kernels call argand_is_nowhere, which nobody"):
+        compile_object(NOWHERE, host_target(), 1)
+    code = compile_object(OUTSIDE, host_target(), 1)
+    assert outside_symbols(code) == {"cbrt"}
+    with pytest.raises(InternalError, match="the object calls abra, which nobody"):
+        Loaded(code.replace(b"cbrt", b"abra"))
 
 
 def test_what_is_no_object_is_refused():

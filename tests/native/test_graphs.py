@@ -1,12 +1,15 @@
 """Small graphs through the whole code generator, against eager."""
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import argand
+from argand.native.compile import compile_graph
 from argand.support.options import Options
-from tests.native.tracing import check
+from tests.native.tracing import aten_graph, check
 
 R = torch.randn
 
@@ -134,8 +137,6 @@ def test_grad_of_mlp():
 
 
 def test_random_ops():
-    from argand.native.compile import compile_graph
-    from tests.native.tracing import aten_graph
 
     def program(x):
         dropped = torch.ops.aten.native_dropout(x, 0.25, True)
@@ -156,8 +157,6 @@ def test_random_ops():
 
 
 def test_same_bits_for_any_number_of_threads():
-    from argand.native.compile import compile_graph
-    from tests.native.tracing import aten_graph
 
     def program(x):
         return x.sum(), x.mean(0), torch.softmax(x, -1), (x * 2).exp(), x.var(1)
@@ -177,8 +176,6 @@ def test_same_bits_for_any_number_of_threads():
 
 
 def test_results_share_memory_only_where_eager_does():
-    from argand.native.compile import compile_graph
-    from tests.native.tracing import aten_graph
 
     def program(x):
         return x.clone().view(-1)[:1], x + 1, x + 1, x.view(-1), x.clone()[::2]
@@ -195,9 +192,6 @@ def test_writes_to_inputs_come_last():
         z = x * 2
         x.copy_(y.exp())
         return z, y + 1
-
-    from argand.native.compile import compile_graph
-    from tests.native.tracing import aten_graph
 
     x, y = R(5, 6), R(5, 6)
     compiled = compile_graph(aten_graph(program, x.clone(), y), [x, y])
@@ -227,8 +221,6 @@ def test_heads_reach_the_product_without_copies():
 
 
 def test_index_out_of_range_is_an_error():
-    from argand.native.compile import compile_graph
-    from tests.native.tracing import aten_graph
 
     w, i = R(10, 6), torch.tensor([1, 2, 9])
     for program in (lambda w, i: F.embedding(i, w), lambda w, i: w[:, i % 6] + w[i].sum()):
@@ -237,6 +229,40 @@ def test_index_out_of_range_is_an_error():
         with pytest.raises(IndexError, match="out of range"):
             compiled([w, torch.tensor([1, 10, 3])])
         torch.testing.assert_close(compiled([w, i])[0], program(w, i))
+
+
+def test_threads_do_not_share_the_mark_of_a_bad_index():
+    w, good = R(50, 16), torch.arange(4000) % 50
+    bad = good.clone()
+    bad[-1] = 50
+    compiled = compile_graph(aten_graph(lambda w, i: (w[i] * 2).sum(-1), w, good), [w, good])
+    wrong = []
+
+    def call(index, raises):
+        for _ in range(100):
+            try:
+                compiled([w, index])
+                wrong.extend(["a bad call returned"] * raises)
+            except IndexError:
+                wrong.extend(["a good call raised"] * (not raises))
+
+    threads = [threading.Thread(target=call, args=(bad if k % 2 else good, k % 2)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_tensor_without_memory_is_refused_before_a_kernel_reads_it():
+    x = R(8)
+    for program in (lambda x: x.exp() + 1, lambda x: torch.mm(x.view(2, 4), x.view(4, 2))):
+        compiled = compile_graph(aten_graph(program, x), [x])
+        with pytest.raises(RuntimeError, match=r"buffer \d is a tensor without memory"):
+            compiled([torch._efficientzerotensor(8)])
+        torch.testing.assert_close(compiled([x])[0], program(x))
+    nothing = R(0, 3)
+    assert compile_graph(aten_graph(lambda x: x.exp() + 1, nothing), [nothing])([nothing])[0].shape == (0, 3)
 
 
 def test_transposes_in_strips():

@@ -119,3 +119,37 @@ def test_products_are_rounded_before_they_are_subtracted():
     x = torch.randn(1000)
     (got,) = compile_graph(aten_graph(lambda x, y: (x * x - y * y,), x, x.clone()), [x, x])([x, x.clone()])
     assert not got.any()
+
+
+ALL = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, *INTEGERS)
+
+
+@pytest.mark.parametrize("source", ALL)
+def test_every_cast_after_every_other_is_eagers(source):
+    """Also in the rest behind whole vectors, and between computations, where LLVM likes to make one cast of two."""
+
+    def casts(x):
+        wide = (x.double() * 1.37).erf() * 99.3 if source.is_floating_point else x
+        return tuple(wide.to(middle).to(last) for middle in ALL for last in ALL)
+
+    x = (torch.linspace(0, 3, COUNT, dtype=torch.float64) * (1 if source.is_floating_point else 41)).to(source)
+    compiled = compile_graph(aten_graph(casts, x), [x])
+    for position, (got, wanted) in enumerate(zip(compiled([x]), casts(x), strict=True)):
+        middle, last = ALL[position // len(ALL)], ALL[position % len(ALL)]
+        if not source.is_floating_point:
+            assert torch.equal(got, wanted), (source, middle, last)
+        elif last.is_floating_point:
+            torch.testing.assert_close(got, wanted, rtol=2e-3 if middle is torch.float16 else 1e-2, atol=1e-2)
+        assert got.dtype == last, (source, middle, last)
+
+
+def test_doubles_are_rounded_to_float_before_half():
+    """As eager does, which matters for what lies just above the middle between two halves."""
+    x = torch.tensor([1 + 2**-11 + 2**-40, -(1 + 2**-11 + 2**-40), 2048 + 1 + 2**-30] * 7, dtype=torch.float64)
+
+    def rounded(x):
+        return (x * 1.0).half(), (x * 1.0).half().float().tanh().half()
+
+    compiled = compile_graph(aten_graph(rounded, x), [x])
+    for got, wanted in zip(compiled([x]), rounded(x), strict=True):
+        assert torch.equal(got, wanted)

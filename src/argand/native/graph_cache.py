@@ -30,7 +30,7 @@ from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.stage import Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
-from argand.runtime.plans import Detached, Rows, check_flag, link
+from argand.runtime.plans import Detached, Rows, link
 from argand.support import events
 from argand.support.options import Options
 
@@ -42,7 +42,7 @@ class Named(NamedTuple):
     tensor: torch.Tensor
 
 
-_KNOWN: Final = (Named, Rows, Detached, check_flag, PackedConvolution)
+_KNOWN: Final = (Named, Rows, Detached, PackedConvolution)
 
 
 @final

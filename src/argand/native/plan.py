@@ -20,7 +20,7 @@ from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
 from argand.native.schedule.strides import Strided, same_layout, strided
 from argand.runtime import launch
-from argand.runtime.plans import Detached, Rows, check_flag
+from argand.runtime.plans import Detached, Rows
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
 
@@ -59,7 +59,6 @@ class _Planner:
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
-    flag: int = -1  # buffer kernels mark when an index is out of range
     seeds: int = -1  # buffer of the seeds of this call
     drawn: dict[Node, int] = field(default_factory=dict)  # random op's seed -> its place there
     returned: set[Node] = field(default_factory=set)
@@ -86,8 +85,7 @@ class _Planner:
         self._free(steps, inputs)
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
-        last = [launch.Call(check_flag, (launch.Ref(self.flag),))] if self.flag >= 0 else []
-        flat = (*first, *(step for group in steps for step in group), *last)
+        flat = (*first, *(step for group in steps for step in group))
         numbers = Numbers(demand.graph.inputs)
         if not numbers.sources:
             return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
@@ -119,7 +117,7 @@ class _Planner:
         if node.op == "input":
             number = int(node.attribute)  # type: ignore[arg-type]
         elif node.op == "flag":
-            number = self.flag = self._new(launch.Constant(torch.zeros(1, dtype=torch.int64)))
+            number = self._new(launch.Marks())
         elif node.op == "seed":
             number = self._new(launch.View(self.seeds, (1,), (1,), self.drawn[node]))
         elif node.op == "tensor":

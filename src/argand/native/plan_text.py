@@ -58,6 +58,8 @@ def _buffer(buffer: launch.Buffer) -> str:
             return f"view b{base} {_sizes(sizes)} strides {_sizes(strides)} offset {_size(offset)}"
         case launch.Integer(number):
             return f"integer {_size(number)}"
+        case launch.Marks():
+            return "marks"
         case launch.Value(value):
             return f"value {value!r}"
         case _:

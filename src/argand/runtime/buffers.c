@@ -133,6 +133,24 @@ PyObject *argand_object_of(Run *run, int id) {
     return failed ? NULL : run->objects[id];
 }
 
+int argand_refuse_missing_memory(Run *run, int id) {
+    PyObject *object = run->objects[id];
+    int64_t *sizes, ndim, elements = 1;
+    if (!PyObject_TypeCheck(object, run->torch->tensor_type)) {
+        PyErr_Format(PyExc_TypeError, "argand: buffer %d is no tensor but %R", id, (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    if (run->torch->get_dim(argand_handle(object), &ndim)
+        || run->torch->get_sizes(argand_handle(object), &sizes))
+        return torch_failed("read a shape");
+    for (int64_t i = 0; i < ndim; i++)
+        elements *= sizes[i];
+    if (!elements)
+        return 0;
+    PyErr_Format(PyExc_RuntimeError, "argand: buffer %d is a tensor without memory that a kernel can read", id);
+    return -1;
+}
+
 static int64_t floor_divide(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }

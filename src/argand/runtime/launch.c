@@ -15,11 +15,16 @@ enum { STACK_WORDS = 512 };
 
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
 
-// Make sure that the pointers of a step's buffers exist.
+// Make sure that the pointers of a step's buffers exist. Only tensors without elements have none.
 static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (!run->pointers[ids[i]] && !run->objects[ids[i]] && !argand_object_of(run, ids[i]))
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (run->pointers[ids[i]])
+            continue;
+        if (!run->objects[ids[i]] && !argand_object_of(run, ids[i]))
             return -1;
+        if (!run->pointers[ids[i]] && argand_refuse_missing_memory(run, ids[i]))
+            return -1;
+    }
     return 0;
 }
 
@@ -184,6 +189,20 @@ static int run_steps(Run *run) {
     return 0;
 }
 
+// What kernels noted becomes an error of this call.
+static int check_marks(const Run *run) {
+    const int64_t *marks = run->marks;
+    if (marks[MARK_BUFFER])
+        PyErr_Format(PyExc_RuntimeError, "argand: kernel%lld leaves its buffer b%lld: element %lld",
+                     (long long)marks[MARK_KERNEL], (long long)marks[MARK_BUFFER] - 1,
+                     (long long)marks[MARK_ELEMENT]);
+    else if (marks[MARK_INDEX])
+        PyErr_SetString(PyExc_IndexError, "index out of range in self");
+    else
+        return 0;
+    return -1;
+}
+
 static PyObject *collect_returns(Run *run) {
     PyObject *results = PyTuple_New(run->plan->n_returns);
     for (Py_ssize_t i = 0; results && i < run->plan->n_returns; i++) {
@@ -217,6 +236,8 @@ static int start_run(Run *run, PyObject *inputs) {
         } else if (buffer->kind == BUFFER_OBJECT) {
             run->pointers[id] = buffer->pointer;
             run->objects[id] = Py_NewRef(buffer->object);
+        } else if (buffer->kind == BUFFER_MARKS) {
+            run->pointers[id] = run->marks;
         }
     }
     return 0;
@@ -241,7 +262,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times) {
     _Bool grad_mode = torch->grad_mode();
     if (grad_mode)
         torch->set_grad_mode(0);
-    if (!start_run(&run, inputs) && !run_steps(&run))
+    if (!start_run(&run, inputs) && !run_steps(&run) && !check_marks(&run))
         results = collect_returns(&run);
     if (grad_mode)
         torch->set_grad_mode(1);

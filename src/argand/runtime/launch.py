@@ -134,7 +134,13 @@ class Value:
     value: object
 
 
-Buffer = Fresh | Slot | Constant | Made | View | Integer | Value
+@final
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Words of one call, 0 at its start, in which kernels note what is wrong; the call then raises (run.h)."""
+
+
+Buffer = Fresh | Slot | Constant | Made | View | Integer | Value | Marks
 
 
 @final
@@ -239,6 +245,8 @@ def _buffer_row(buffer: Buffer) -> Row:
             return (4, 0, base, _number(offset), _numbers(sizes), _numbers(strides), None)
         case Integer(number):
             return (5, 0, 0, _number(number), (), (), None)
+        case Marks():
+            return (6, 0, 0, 0, (), (), None)
         case _:
             assert_never(buffer)
 

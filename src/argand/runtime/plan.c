@@ -75,7 +75,7 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
                           &PyTuple_Type, &strides, &object))
         return -1;
     Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
-    if (kind < BUFFER_FRESH || kind > BUFFER_INTEGER || PyTuple_GET_SIZE(strides) != ndim
+    if (kind < BUFFER_FRESH || kind > BUFFER_MARKS || PyTuple_GET_SIZE(strides) != ndim
         || ndim > MOST_DIMENSIONS)
         return refuse("malformed buffer row");
     if (kind == BUFFER_VIEW && check_id(plan, base))

@@ -40,6 +40,7 @@ typedef enum {
     BUFFER_MADE,
     BUFFER_VIEW,
     BUFFER_INTEGER, /* a number of the call as a Python int */
+    BUFFER_MARKS,   /* words of this call, 0 at its start, in which kernels note what is wrong */
 } BufferKind;
 
 typedef struct {

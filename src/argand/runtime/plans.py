@@ -53,13 +53,6 @@ def _copied(value: Any) -> Any:
     return copy.expand(value.shape)
 
 
-def check_flag(flag: torch.Tensor) -> None:
-    """Raise as eager does when a kernel met an index out of range."""
-    if flag.item():
-        flag.zero_()
-        raise IndexError("index out of range in self")
-
-
 def _linked(row: Row, addresses: Mapping[str, int]) -> Row:
     match row:
         case (0, ids, str() as name, *rest):

@@ -3,6 +3,10 @@
 #define ARGAND_RUN_H
 #include "plan.h"
 
+// Words that kernels may write: 1 in the first when an index of the user's is out of range; checked kernels write
+// 1 + the buffer, the element and the number of the kernel into the others when they would leave a buffer.
+enum { MARK_INDEX, MARK_BUFFER, MARK_ELEMENT, MARK_KERNEL, MARKS };
+
 typedef struct {
     const Plan *plan;
     const TorchLink *torch;
@@ -13,6 +17,7 @@ typedef struct {
     int64_t *numbers; /* the plan's numbers, computed from the inputs */
     int64_t *sizes;   /* the symbolic sizes of the running kernel */
     int64_t *times;   /* nanoseconds per step, when the run is profiled */
+    int64_t marks[MARKS]; /* what kernels of this call found wrong, all 0 when nothing is */
 } Run;
 
 // Store a new reference and the data pointer of a tensor object under a buffer id.
@@ -20,6 +25,9 @@ int argand_set_object(Run *run, int id, PyObject *object);
 
 // The Python object of a buffer, made now if it does not exist yet (borrowed).
 PyObject *argand_object_of(Run *run, int id);
+
+// An error for a buffer whose tensor has elements and no memory (zero tensors, wrappers): a kernel would read NULL.
+int argand_refuse_missing_memory(Run *run, int id);
 
 // The plan's numbers, from the inputs.
 int argand_compute_numbers(Run *run);

@@ -73,11 +73,28 @@ def load_object(code: bytes) -> Memory | None:
         return None
 
 
-def _load(code: bytes) -> Memory | None:
+def outside_symbols(code: bytes) -> frozenset[str]:
+    """The names an object refers to and does not define; ValueError or struct.error when it is none of ours."""
+    table = _sections(code)
+    symbols = next(section for section in table if section.kind == _SYMBOLS)
+    names = code[table[symbols.link].offset :]
+    rows = _SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
+    return frozenset(_name(names, row[0]) for row in rows if row[0] and row[3] == 0)
+
+
+def _name(names: bytes, at: int) -> str:
+    return names[at : names.index(b"\0", at)].decode("ascii")
+
+
+def _sections(code: bytes) -> list[_Section]:
     magic, _, machine, _, _, _, at, _, _, _, _, size, count, _ = _FILE.unpack_from(code)
     if not magic.startswith(b"\x7fELF\x02\x01") or machine != _X86_64 or size != _SECTION.size:
-        return None
-    table = [_Section(*_SECTION.unpack_from(code, at + size * i)) for i in range(count)]
+        raise ValueError("no object for this machine")
+    return [_Section(*_SECTION.unpack_from(code, at + size * i)) for i in range(count)]
+
+
+def _load(code: bytes) -> Memory | None:
+    table = _sections(code)
     places: dict[int, int] = {}
     end = 0
     for i, section in enumerate(table):
@@ -98,8 +115,7 @@ def _load(code: bytes) -> Memory | None:
     names = code[table[symbols.link].offset :]
     for name, _, _, where, value, _ in rows:
         if name and where in places:
-            text = names[name : names.index(b"\0", name)].decode("ascii")
-            memory.functions[text] = memory.base + places[where] + value
+            memory.functions[_name(names, name)] = memory.base + places[where] + value
     return memory if memory.seal() else None
 
 

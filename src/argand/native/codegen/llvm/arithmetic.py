@@ -117,6 +117,9 @@ def cast(text: Text, value: str, source: DType, target: DType, lanes: int) -> st
         if old != new:
             verb = "fpext" if old.endswith(("float", "float>")) else "fptrunc"
             value = text.value(f"{verb} {old} {value} to {new}")
+            if target is DType.F16:
+                # Eager rounds to float first. LLVM would round once, by a function that no library here has.
+                value = text.intrinsic("arithmetic.fence", new, [value])
         return round_half(text, value, target, lanes) if target.is_half else value
     if source.is_float:
         return _float_to_integer(text, value, old, target, lanes)

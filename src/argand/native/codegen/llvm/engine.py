@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import os
+import struct
 from typing import Any, Final, final
 
 import llvmlite.binding as llvm
 
+from argand.native.codegen.elf import outside_symbols
 from argand.native.codegen.target import Target, host_target
 from argand.support import events
 from argand.support.errors import InternalError
@@ -104,7 +106,23 @@ def compile_object(text: str, target: Target, level: int) -> bytes:
     with events.stage("native.llvm.optimise"):
         _optimise(module, machine, level)
     with events.stage("native.llvm.code"):
-        return bytes(machine.emit_object(module))
+        code = bytes(machine.emit_object(module))
+    if lacking := unresolved(code):
+        raise InternalError("native.llvm", f"kernels call {', '.join(lacking)}, which nobody here defines", dump=text)
+    return code
+
+
+def unresolved(code: bytes) -> tuple[str, ...]:
+    """What an object calls and this process does not have: MCJIT would call address 0 in its place.
+
+    LLVM may turn any instruction into a call of its runtime library; those of libm and libc are here.
+    """
+    _set_up()
+    try:
+        outside = outside_symbols(code)
+    except (ValueError, struct.error):  # no ELF: LLVM's own loader reports what is missing
+        return ()
+    return tuple(name for name in sorted(outside) if llvm.address_of_symbol(name) is None)
 
 
 def _optimise(module: Any, machine: Any, level: int) -> None:
@@ -133,6 +151,8 @@ class Loaded:
     """Machine code in memory; it lives as long as this object."""
 
     def __init__(self, code: bytes) -> None:
+        if lacking := unresolved(code):
+            raise InternalError("native.llvm", f"the object calls {', '.join(lacking)}, which nobody here defines")
         machine = _machine(host_target(), 0)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))

@@ -21,7 +21,7 @@ from argand.runtime.disk.keys import about, hexdigest, make_key
 from argand.runtime.disk.stage import Sections, Stage, run_stage
 from argand.support.options import Options
 
-RECIPE: Final = 1  # raise it when the passes of engine.compile_object change
+RECIPE: Final = 2  # raise it when the passes of engine.compile_object change
 
 
 @functools.cache
