@@ -1,10 +1,11 @@
-"""Read a running frame's locals and value stack from CPython's own frame (3.11), for the resume tests.
+"""Read a running frame's locals and value stack from CPython's own frame, for the resume tests.
 
 `run_until(fn, args, stop)` runs `fn` natively under an opcode trace and calls `stop(state)` at every instruction. The
 frame's stack pointer is written back before the trace function runs, so the stack read here is CPython's own.
 """
 
 import ctypes
+import dis
 import sys
 from dataclasses import dataclass
 from types import CodeType
@@ -19,16 +20,22 @@ _LOCALSPLUS = 9 * _WORD
 NULL = object()
 
 
-def _slots(frame) -> list[object]:
+def _slots(frame, count: int) -> list[object]:
     interpreter = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value
     top = ctypes.c_int.from_address(interpreter + _STACKTOP).value
-    pointers = (ctypes.c_void_p * top).from_address(interpreter + _LOCALSPLUS)
+    # From 3.12 on the stack pointer of a running frame is in a register; the values are in the frame all the same.
+    assert top in (-1, count), (top, count)
+    pointers = (ctypes.c_void_p * count).from_address(interpreter + _LOCALSPLUS)
     return [ctypes.cast(p, ctypes.py_object).value if p else NULL for p in pointers]
 
 
 def place_of(frame) -> int:
-    """The instruction a traced frame is at; it stops at the EXTENDED_ARG."""
-    return next(i.index for i in decode(frame.f_code).instructions if i.offset >= frame.f_lasti)
+    """The instruction a traced frame is about to begin (it stops at the EXTENDED_ARG); -1 inside of one."""
+    code = frame.f_code.co_code
+    at = frame.f_lasti
+    while code[at] == dis.opmap["EXTENDED_ARG"]:
+        at += 2
+    return next((i.index for i in decode(frame.f_code).instructions if i.offset == at), -1)
 
 
 @dataclass
@@ -46,9 +53,9 @@ class State:
     def of(cls, frame) -> "State":
         code = frame.f_code
         index = place_of(frame)
-        slots = _slots(frame)
         own = [name for name in code.co_cellvars if name not in code.co_varnames]
         names = [*code.co_varnames, *own, *code.co_freevars]
+        slots = _slots(frame, len(names) + len(stack_before(code)[index]))
         variables, stack = slots[: len(names)], slots[len(names) :]
         cells, plain, values = {}, {}, {}
         for name, value in zip(names, variables, strict=True):
@@ -76,6 +83,7 @@ class State:
 
 def trace_opcodes(code: CodeType, visit) -> object:
     """A trace function for sys.settrace: `visit(frame)` before every instruction of frames of `code`."""
+    sys._getframe().f_trace_opcodes = True  # 3.12 looks for this when the trace function is set, and never again
 
     def trace(frame, event, _):
         if frame.f_code is not code:

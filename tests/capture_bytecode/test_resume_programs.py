@@ -8,7 +8,7 @@ import pytest
 from property.checker import GLOBALS, Picture, inputs, load
 from property.program_generator import generate
 
-from .frame_state import State, trace_opcodes
+from .frame_state import State, place_of, trace_opcodes
 from .test_resume import resume_function
 
 
@@ -31,14 +31,19 @@ def run_and_stop(program, stop_at):
 
     def visit(frame):
         nonlocal count
+        if place_of(frame) < 0:  # inside of an instruction of the normal form: nobody resumes there
+            return
         count += 1
         if count == stop_at:
             state = State.of(frame)
             function, values = resume_function(state, stack=state.stack_arguments())
             work = lambda: pictures.append(picture_after(lambda: function(*values), module, arguments))
+            trace = sys.gettrace()
+            sys.settrace(None)
             thread = threading.Thread(target=work)
             thread.start()
             thread.join()
+            sys.settrace(trace)
 
     function = module.program
     sys.settrace(trace_opcodes(function.__code__, visit))

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 from argand.capture import operate
 from argand.capture.attempts import BreakAt
-from argand.capture.bytecode import Instruction, handled_slots, live_locals, make_resume
+from argand.capture.bytecode import ROWS, Instruction, handled_slots, live_locals, make_resume
 from argand.capture.frame import Frame
 from argand.capture.markers import NULL
 from argand.capture.opcodes.calling import call_ex_operands, call_operands
@@ -36,14 +36,6 @@ class Operation:
     index: int
     pushes: tuple[str, ...] = ("result",)
     prepare: tuple[str, ...] = ()  # statements before it
-
-
-# Operands of instructions whose result is exactly what an inlined frame returned.
-_CHAINED: Final = {
-    "LOAD_ATTR": 1, "BINARY_SUBSCR": 2, "STORE_SUBSCR": 3, "STORE_ATTR": 2, "GET_ITER": 1, "WITH_EXCEPT_START": 0,
-}  # fmt: skip
-# `a and b`, `a or b`: when the first operand stays as the result
-_KEEPS_OR_POPS: Final = {"JUMP_IF_FALSE_OR_POP": "not result", "JUMP_IF_TRUE_OR_POP": "result"}
 
 
 def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool) -> None:
@@ -75,10 +67,8 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
 
 def _ways(inner: Frame, ins: Instruction, operation: Operation) -> list[tuple[str, list[Any], Any]]:
     """Where the program can go after the operation: condition, stack, instruction."""
-    if ins.op in _KEEPS_OR_POPS:
-        return [(_KEEPS_OR_POPS[ins.op], inner.stack, ins.target), ("", inner.stack[:-1], ins.index + 1)]
     on = ("", [*operation.stack, *map(_Text, operation.pushes)], operation.index)
-    return [("result is END", operation.stack[:-1], ins.target), on] if ins.op == "FOR_ITER" else [on]
+    return [("result is END", operation.stack[:-1], ins.target), on] if ins.op == "for_iter" else [on]
 
 
 def _wrap(
@@ -167,11 +157,11 @@ def _cell(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
 def _stack_below(frame: Frame) -> list[Any]:
     """The stack of a frame below the operands of its call."""
     ins = frame.program[frame.index][1]
-    if ins.op == "CALL":
+    if ins.op == "call":
         return frame.stack[: -(ins.arg or 0) - 2]
-    if ins.op == "CALL_FUNCTION_EX":
+    if ins.op == "call_function_ex":
         return frame.stack[: -4 if (ins.arg or 0) & 1 else -3]
-    count = _CHAINED.get(ins.op)
+    count = ROWS[ins.op].operands
     if count is None:
         raise Stop(BreakAt(frame.count, CaptureBreak(Break.B013, None, what=ins.op)))
     return frame.stack[: len(frame.stack) - count]
@@ -188,7 +178,7 @@ def _operation(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
 
 
 def _call(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    function, args, kwargs = (call_operands if ins.op == "CALL" else call_ex_operands)(frame, ins)
+    function, args, kwargs = (call_operands if ins.op == "call" else call_ex_operands)(frame, ins)
     parts = [rebuilder.value(item) for item in args]
     if kwargs:
         names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
@@ -218,7 +208,7 @@ def _replaced(function: Any) -> Callable[..., Operation]:
 
 
 def _operator(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    table = operate.BINARY if ins.op == "BINARY_OP" else operate.COMPARE
+    table = operate.BINARY if ins.op == "binary_op" else operate.COMPARE
     return _applied(table[str(ins.argval)][0], 2)(rebuilder, frame, ins)
 
 
@@ -230,10 +220,12 @@ def _contains(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation
 
 def _load_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     text = f"getattr({rebuilder.value(frame.stack[-1])}, {ins.argval!r})"
-    below = frame.stack[:-1]
-    if ins.op == "LOAD_METHOD":
-        below = [*below, NULL]
-    return Operation(text, below, ins.index + 1)
+    return Operation(text, frame.stack[:-1], ins.index + 1)
+
+
+def _load_super_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    kind, owner, instance = map(rebuilder.value, frame.stack[-3:])
+    return Operation(f"getattr({kind}({owner}, {instance}), {ins.argval!r})", frame.stack[:-3], ins.index + 1)
 
 
 def _statement(text: str, count: int) -> Callable[..., Operation]:
@@ -274,27 +266,34 @@ def _format(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     return Operation(text, frame.stack[:-take], ins.index + 1)
 
 
-_JUMPS: Final = ("POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT", *_KEEPS_OR_POPS)
+def _convert(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    convert = ("", "str", "repr", "ascii")[ins.arg or 0]
+    return Operation(f"{convert}({rebuilder.value(frame.stack[-1])})", frame.stack[:-1], ins.index + 1)
+
+
+_TESTS: Final = ("pop_jump_if_false", "pop_jump_if_true", "unary_not", "to_bool")
 _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
-    **dict.fromkeys(("CALL", "CALL_FUNCTION_EX"), _call),
-    **dict.fromkeys(("BINARY_OP", "COMPARE_OP"), _operator),
-    "CONTAINS_OP": _contains,
-    "BINARY_SUBSCR": _applied(operator.getitem, 2),
-    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _load_attr),
-    "STORE_ATTR": _statement("setattr({1}, {name}, {0})", 2),
-    "DELETE_ATTR": _statement("delattr({0}, {name})", 1),
-    "STORE_SUBSCR": _statement("{1}.__setitem__({2}, {0})", 3),
-    "DELETE_SUBSCR": _statement("{0}.__delitem__({1})", 2),
-    "GET_ITER": _applied(iter, 1),
-    "FOR_ITER": _for_iter,
-    "BEFORE_WITH": _before_with,
-    "WITH_EXCEPT_START": _with_except_start,
-    "FORMAT_VALUE": _format,
-    "UNARY_NEGATIVE": _applied(operator.neg, 1),
-    "UNARY_POSITIVE": _applied(operator.pos, 1),
-    "UNARY_INVERT": _applied(operator.invert, 1),
-    **dict.fromkeys(_JUMPS, _replaced(bool)),
-    **dict.fromkeys(("UNPACK_SEQUENCE", "UNPACK_EX"), _replaced(tuple)),
-    **dict.fromkeys(("LIST_EXTEND", "SET_UPDATE"), _replaced(list)),
-    **dict.fromkeys(("DICT_UPDATE", "DICT_MERGE"), _replaced(dict)),
+    **dict.fromkeys(("call", "call_function_ex"), _call),
+    **dict.fromkeys(("binary_op", "compare_op"), _operator),
+    "contains_op": _contains,
+    "binary_subscr": _applied(operator.getitem, 2),
+    "load_attr": _load_attr,
+    "load_super_attr": _load_super_attr,
+    "store_attr": _statement("setattr({1}, {name}, {0})", 2),
+    "delete_attr": _statement("delattr({0}, {name})", 1),
+    "store_subscr": _statement("{1}.__setitem__({2}, {0})", 3),
+    "delete_subscr": _statement("{0}.__delitem__({1})", 2),
+    "get_iter": _applied(iter, 1),
+    "for_iter": _for_iter,
+    "before_with": _before_with,
+    "with_except_start": _with_except_start,
+    "format_value": _format,
+    "convert_value": _convert,
+    "unary_negative": _applied(operator.neg, 1),
+    "unary_positive": _applied(operator.pos, 1),
+    "unary_invert": _applied(operator.invert, 1),
+    **dict.fromkeys(_TESTS, _replaced(bool)),
+    **dict.fromkeys(("unpack_sequence", "unpack_ex"), _replaced(tuple)),
+    **dict.fromkeys(("list_extend", "set_update"), _replaced(list)),
+    **dict.fromkeys(("dict_update", "dict_merge"), _replaced(dict)),
 }

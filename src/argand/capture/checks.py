@@ -43,9 +43,9 @@ def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
 def _raises(frame: Frame, index: int) -> bool:
     """Whether the program, once there, can only raise."""
     for _, ins in frame.program[index:]:
-        if ins.op == "RAISE_VARARGS":
+        if ins.op == "raise_varargs":
             return True
-        if ins.target is not None or ins.op in ("RETURN_VALUE", "YIELD_VALUE", "RERAISE"):
+        if ins.target is not None or ins.op in ("return_value", "yield_value", "reraise"):
             return False
     return False
 

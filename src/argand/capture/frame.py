@@ -161,7 +161,7 @@ class Frame:
             tracer.raised.add(id(error))
         trim(error)
         instruction = self.program[self.index][1]
-        if instruction.op != "RERAISE" and not is_ours(self.code.co_filename):
+        if instruction.op != "reraise" and not is_ours(self.code.co_filename):
             pass_through(error, self.code, self.index)
             if outside:
                 tracer.passed.append((error, self.code, self.index))

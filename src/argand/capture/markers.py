@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from types import CellType
+from typing import Final, final
 
 from typing_extensions import override
 
@@ -21,3 +22,13 @@ class Marker:
 NULL: Final = Marker("NULL")  # CPython's NULL on the stack
 MISSING: Final = Marker("MISSING")  # a lookup found nothing
 END: Final = Marker("END")  # an iterator is exhausted
+
+
+@final
+class SavedCell:
+    """On the stack while a comprehension runs: the cell of a variable that it shadows."""
+
+    __slots__ = ("cell",)
+
+    def __init__(self, cell: CellType) -> None:
+        self.cell = cell

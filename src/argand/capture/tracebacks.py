@@ -6,12 +6,11 @@ CPython had run the instruction there.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, TracebackType
 
-from argand.capture.bytecode import assemble, decode
+from argand.capture.bytecode import decode, relocated
 from argand.runtime.tracebacks import trim
 
 
@@ -24,8 +23,8 @@ def _frame(code: CodeType, index: int) -> FrameType:
     """A frame that stands at the user's place. It is a generator's: no caller, so it keeps nothing alive."""
     positions = decode(code).instructions[index].positions
     template = _template.__code__.replace(co_firstlineno=code.co_firstlineno)
-    moved = [dataclasses.replace(i, positions=positions) for i in decode(template).instructions]
-    made = assemble(moved, template, co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname)
+    named = {"co_filename": code.co_filename, "co_name": code.co_name, "co_qualname": code.co_qualname}
+    made = relocated(template, positions, **named)
     frame: FrameType = FunctionType(made, {})().gi_frame
     return frame
 

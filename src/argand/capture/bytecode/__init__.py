@@ -4,13 +4,14 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 `make_resume` (a function that goes on in the middle of another).
 """
 
-from argand.capture.bytecode.assemble import assemble
+from argand.capture.bytecode.assemble import assemble, relocated
 from argand.capture.bytecode.flow import Slot, append_only, live_locals, stack_before, used_names
 from argand.capture.bytecode.instruction import Decoded, Handler, Instruction, Positions
+from argand.capture.bytecode.normal import ROWS
 from argand.capture.bytecode.resume import handled_slots, is_resume, make_resume, original_code
-from argand.capture.bytecode.version import decode
+from argand.capture.bytecode.version import VERSION, decode
 
 __all__ = [
-    "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "decode", "handled_slots",
-    "is_resume", "live_locals", "make_resume", "original_code", "stack_before", "used_names",
+    "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "decode",
+    "handled_slots", "is_resume", "live_locals", "make_resume", "original_code", "relocated", "stack_before", "used_names",
 ]  # fmt: skip

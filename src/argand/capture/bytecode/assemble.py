@@ -1,75 +1,135 @@
 """capture.bytecode.assemble: instructions in normal form back to a code object.
 
-In: instructions, jumps and handlers by index, and the code object they stem from.  Out: a code object.
-Jumps get the shortest encoding that reaches (EXTENDED_ARG only where needed); caches, the location table and the
-exception table are written as CPython's own assembler writes them, so that decode then assemble is the identity.
+In: instructions, jumps and handlers by index, and the code object they stem from.  Out: a code object that runs as
+they say. Raw instructions that were split stay apart, so it need not be the code they were read from.
+Jumps get the shortest encoding that reaches (EXTENDED_ARG only where needed); the location table and the exception
+table are written as CPython's own assembler writes them.
 """
 
 from __future__ import annotations
 
+import dis
 import itertools
 from collections.abc import Sequence
 from types import CodeType
+from typing import Any, Final, NamedTuple
 
-from argand.capture.bytecode.flow import stack_size
+from argand.capture.bytecode.flow import falls_through, stack_size
 from argand.capture.bytecode.instruction import Handler, Instruction, Positions
-from argand.capture.bytecode.version import dialect
+from argand.capture.bytecode.version import DIALECT
+
+_EXTENDED: Final = dis.opmap["EXTENDED_ARG"]
 
 
-def assemble(instructions: Sequence[Instruction], code: CodeType, **changes: object) -> CodeType:
+class _Item(NamedTuple):
+    """A raw instruction to write."""
+
+    opcode: int
+    arg: int
+    cache: int  # code units after it
+    label: tuple[str, int] | None  # of the place a jump goes to
+    positions: Positions
+    handler: Handler | None
+
+
+def assemble(instructions: Sequence[Instruction], code: CodeType, **changes: Any) -> CodeType:
     """A copy of `code` with these instructions; `changes` go to `code.replace` (names, constants, ...)."""
-    opcodes = [_raw_opcode(instruction) for instruction in instructions]
-    starts, arguments = _lay_out(instructions, opcodes)
+    items, places = _expand(instructions, changes.get("co_consts", code.co_consts))
+    starts, arguments = _lay_out(items, places)
     return code.replace(
-        co_code=_emit(opcodes, starts, arguments),
-        co_linetable=_location_table(instructions, starts, code.co_firstlineno),
-        co_exceptiontable=_exception_table(instructions, starts),
+        co_code=_emit(items, starts, arguments),
+        co_linetable=_location_table(items, starts, code.co_firstlineno),
+        co_exceptiontable=_exception_table(items, starts, places),
         co_stacksize=stack_size(instructions),
-        **changes,  # type: ignore[arg-type]  # the caller names fields of a code object
+        **changes,
     )
 
 
-def _raw_opcode(instruction: Instruction) -> int:
-    backward = instruction.target is not None and instruction.target <= instruction.index
-    return dialect.CODES[dialect.raw_name(instruction.op, backward=backward)]
+def relocated(code: CodeType, positions: Positions, **changes: Any) -> CodeType:
+    """`code` as if all of it stood at one place of the source."""
+    units = len(code.co_code) // 2
+    table = bytearray()
+    line = changes.get("co_firstlineno", code.co_firstlineno)
+    while units > 0:
+        table += _location_entry(min(units, 8), positions, line)
+        line = positions.line if positions.line is not None else line
+        units -= 8
+    return code.replace(co_linetable=bytes(table), **changes)
+
+
+def _expand(
+    instructions: Sequence[Instruction], constants: Sequence[object]
+) -> tuple[list[_Item], dict[tuple[str, int], int]]:
+    """The raw instructions, and where each normal one (and the landing of each loop) begins among them."""
+    items: list[_Item] = []
+    places: dict[tuple[str, int], int] = {}
+    landings = {i.target for i in instructions if i.op == "for_iter"} if DIALECT.landing else set()
+    for instruction in instructions:
+        at = instruction.index
+        if at in landings:
+            # Running into the landing would pop what is not there; no compiler lets code fall out of a loop.
+            assert at == 0 or not falls_through(instructions[at - 1])
+            places["landing", at] = len(items)
+            items += [_item(name, 0, instruction, None) for name in DIALECT.landing]
+        places["", at] = len(items)
+        if DIALECT.looks_before and items and items[-1].handler != instruction.handler:
+            items.append(_item("NOP", 0, instruction, None))  # decoding drops it, so that indices stay the same
+        for name, arg in _raw(instruction, constants):
+            jumps = instruction.target is not None and name in DIALECT.jumps
+            kind = "landing" if DIALECT.landing and instruction.op == "for_iter" else ""
+            label = (kind, instruction.target) if jumps and instruction.target is not None else None
+            items.append(_item(name, arg, instruction, label))
+    places["", len(instructions)] = len(items)
+    return items, places
+
+
+def _raw(instruction: Instruction, constants: Sequence[object]) -> tuple[tuple[str, int], ...]:
+    op = instruction.op
+    writer = DIALECT.write.get(op)
+    if writer is not None:
+        return writer(instruction, constants)
+    is_back = instruction.target is not None and instruction.target <= instruction.index
+    name = (DIALECT.backward if is_back else DIALECT.forward).get(op) or op.upper()
+    return ((name, 0 if instruction.target is not None else instruction.arg or 0),)
+
+
+def _item(name: str, arg: int, instruction: Instruction, label: tuple[str, int] | None) -> _Item:
+    cache = DIALECT.caches.get(name, 0)
+    return _Item(dis.opmap[name], arg, cache, label, instruction.positions, instruction.handler)
 
 
 def _extensions(argument: int) -> int:
     return 0 if argument < 256 else (argument.bit_length() - 1) // 8
 
 
-def _lay_out(instructions: Sequence[Instruction], opcodes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Start of each instruction (and the end of the last one) in code units, and all arguments.
+def _lay_out(items: Sequence[_Item], places: dict[tuple[str, int], int]) -> tuple[list[int], list[int]]:
+    """Start of each raw instruction (and the end of the last one) in code units, and all arguments.
 
     Starts from the shortest jumps and lengthens those that do not reach until all do: sizes only grow, so it ends.
     """
-    arguments = [0 if i.target is not None else i.arg or 0 for i in instructions]
-    jumps = [(i.index, i.target) for i in instructions if i.target is not None]
-    sizes = [
-        1 + _extensions(argument) + dialect.CACHES[opcode] for argument, opcode in zip(arguments, opcodes, strict=True)
-    ]
+    arguments = [item.arg for item in items]
+    jumps = [(at, places[item.label]) for at, item in enumerate(items) if item.label is not None]
+    sizes = [1 + _extensions(item.arg) + item.cache for item in items]
     while True:
         starts = [0, *itertools.accumulate(sizes)]
         grown = False
-        for index, target in jumps:
-            arguments[index] = abs(starts[target] - starts[index + 1])
-            size = 1 + _extensions(arguments[index]) + dialect.CACHES[opcodes[index]]
-            if size > sizes[index]:
-                sizes[index] = size
+        for at, target in jumps:
+            arguments[at] = abs(starts[target] - starts[at + 1])
+            size = 1 + _extensions(arguments[at]) + items[at].cache
+            if size > sizes[at]:
+                sizes[at] = size
                 grown = True
         if not grown:
             return starts, arguments
 
 
-def _emit(opcodes: Sequence[int], starts: Sequence[int], arguments: Sequence[int]) -> bytes:
-    extended = dialect.CODES["EXTENDED_ARG"]
+def _emit(items: Sequence[_Item], starts: Sequence[int], arguments: Sequence[int]) -> bytes:
     out = bytearray()
-    for index, (opcode, argument) in enumerate(zip(opcodes, arguments, strict=True)):
-        cache = dialect.CACHES[opcode]
-        extensions = starts[index + 1] - starts[index] - 1 - cache
+    for at, (item, argument) in enumerate(zip(items, arguments, strict=True)):
+        extensions = starts[at + 1] - starts[at] - 1 - item.cache
         for shift in range(8 * extensions, 0, -8):
-            out += bytes((extended, argument >> shift & 0xFF))
-        out += bytes((opcode, argument & 0xFF)) + bytes(2 * cache)
+            out += bytes((_EXTENDED, argument >> shift & 0xFF))
+        out += bytes((item.opcode, argument & 0xFF)) + bytes(2 * item.cache)
     return bytes(out)
 
 
@@ -114,14 +174,14 @@ def _location_entry(length: int, positions: Positions, line: int) -> bytes:
     )
 
 
-def _location_table(instructions: Sequence[Instruction], starts: Sequence[int], line: int) -> bytes:
+def _location_table(items: Sequence[_Item], starts: Sequence[int], line: int) -> bytes:
     out = bytearray()
-    for instruction in instructions:
-        units = starts[instruction.index + 1] - starts[instruction.index]
+    for at, item in enumerate(items):
+        units = starts[at + 1] - starts[at]
         while units > 0:
-            out += _location_entry(min(units, 8), instruction.positions, line)
-            if instruction.line is not None:
-                line = instruction.line
+            out += _location_entry(min(units, 8), item.positions, line)
+            if item.positions.line is not None:
+                line = item.positions.line
             units -= 8
     return bytes(out)
 
@@ -138,18 +198,18 @@ def _table_number(value: int, *, first: bool) -> bytes:
     return bytes(digits)
 
 
-def _exception_table(instructions: Sequence[Instruction], starts: Sequence[int]) -> bytes:
+def _exception_table(items: Sequence[_Item], starts: Sequence[int], places: dict[tuple[str, int], int]) -> bytes:
     out = bytearray()
     begin = 0
     current: Handler | None = None
-    for index in range(len(instructions) + 1):
-        handler = instructions[index].handler if index < len(instructions) else None
-        if handler == current and index < len(instructions):
+    for at in range(len(items) + 1):
+        handler = items[at].handler if at < len(items) else None
+        if handler == current and at < len(items):
             continue
         if current is not None:
             out += _table_number(starts[begin], first=True)
-            out += _table_number(starts[index] - starts[begin], first=False)
-            out += _table_number(starts[current.target], first=False)
+            out += _table_number(starts[at] - starts[begin], first=False)
+            out += _table_number(starts[places["", current.target]], first=False)
             out += _table_number(current.depth << 1 | current.lasti, first=False)
-        begin, current = index, handler
+        begin, current = at, handler
     return bytes(out)

@@ -14,35 +14,35 @@ from types import CodeType
 from typing import Final
 
 from argand.capture.bytecode.instruction import Instruction, Origin
-from argand.capture.bytecode.version import decode, dialect
+from argand.capture.bytecode.normal import ROWS, effect
+from argand.capture.bytecode.version import decode
 
 
 class Slot(enum.Enum):
     """What a slot of the value stack may hold."""
 
     VALUE = "value"
-    NULL = "null"  # PUSH_NULL or LOAD_GLOBAL: always NULL
-    METHOD = "method"  # LOAD_METHOD: an unbound method, or NULL
-    PREVIOUS = "previous"  # PUSH_EXC_INFO: what was being handled before; the handler is active
+    NULL = "null"  # push_null: always NULL
+    SAVED = "saved"  # load_fast_and_clear: the variable a comprehension shadows; NULL when it was unset
+    PREVIOUS = "previous"  # push_exc_info: what was being handled before; the handler is active
     LASTI = "lasti"  # where the exception above came from
 
 
 Stack = tuple[Slot, ...]
 
-_READS: Final = frozenset({"LOAD_FAST", "DELETE_FAST", "MAKE_CELL", "LOAD_CLOSURE", "LOAD_DEREF"})
-
-_ENDS: Final = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE"})
-_UNCONDITIONAL: Final = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
+_READS: Final = frozenset(
+    {"load_fast", "load_fast_and_clear", "delete_fast", "make_cell", "load_closure", "load_deref"}
+)
 # These read every variable of the frame behind its back.
 _FRAME_READERS: Final = {
-    "LOAD_GLOBAL": frozenset({"locals", "vars", "dir", "eval", "exec"}),
-    "LOAD_METHOD": frozenset({"_getframe", "currentframe"}),
+    "load_global": frozenset({"locals", "vars", "dir", "eval", "exec"}),
+    "load_attr": frozenset({"_getframe", "currentframe"}),
 }
 
 
 def falls_through(instruction: Instruction) -> bool:
     """Whether the next instruction can follow."""
-    return instruction.op not in _ENDS and instruction.op not in _UNCONDITIONAL
+    return not ROWS[instruction.op].ends
 
 
 def successors(instruction: Instruction) -> Iterator[int]:
@@ -56,31 +56,29 @@ def successors(instruction: Instruction) -> Iterator[int]:
 def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
     arg = instruction.arg or 0
     match instruction.op:
-        case "SWAP":
+        case "swap":
             swapped = list(stack)
             swapped[-1], swapped[-arg] = swapped[-arg], swapped[-1]
             return tuple(swapped)
-        case "COPY":
-            # `COPY 3; POP_EXCEPT` leaves the handler through the copy: the copy is the active one.
+        case "copy":
+            # `copy 3; pop_except` leaves the handler through the copy: the copy is the active one.
             kind = stack[-arg]
             below = list(stack)
             if kind is Slot.PREVIOUS:
                 below[-arg] = Slot.VALUE
             return (*below, kind)
-        case "PUSH_EXC_INFO":
+        case "push_exc_info":
             return (*stack[:-1], Slot.PREVIOUS, Slot.VALUE)
-        case "PUSH_NULL":
+        case "push_null":
             return (*stack, Slot.NULL)
-        case "LOAD_METHOD":
-            return (*stack[:-1], Slot.METHOD, Slot.VALUE)
-        case "LOAD_GLOBAL" if instruction.pushes_null:
-            return (*stack, Slot.NULL, Slot.VALUE)
-        case "CHECK_EXC_MATCH" | "CHECK_EG_MATCH" | "WITH_EXCEPT_START":
-            popped, pushed = dialect.effect(instruction.op, arg, jumps=jumps)
+        case "load_fast_and_clear":
+            return (*stack, Slot.SAVED)
+        case "check_exc_match" | "check_eg_match" | "with_except_start":
+            popped, pushed = effect(instruction.op, arg, jumps=jumps)
             new = pushed - popped
             return stack if new == 0 else (*stack, Slot.VALUE)
         case _:
-            popped, pushed = dialect.effect(instruction.op, arg, jumps=jumps)
+            popped, pushed = effect(instruction.op, arg, jumps=jumps)
             return stack[: len(stack) - popped] + (Slot.VALUE,) * pushed
 
 
@@ -99,8 +97,8 @@ def compute_stacks(instructions: Sequence[Instruction], start: int = 0, stack: S
         if instruction.target is not None:
             todo.append((instruction.target, _after(stack, instruction, jumps=True)))
         handler = instruction.handler
-        # PUSH_EXC_INFO stands in the range of its own clean-up, but cannot raise.
-        if handler is not None and instruction.op != "PUSH_EXC_INFO":
+        # push_exc_info stands in the range of its own clean-up, but cannot raise.
+        if handler is not None and instruction.op != "push_exc_info":
             lasti = (Slot.LASTI,) if handler.lasti else ()
             todo.append((handler.target, (*stack[: handler.depth], *lasti, Slot.VALUE)))
     return found
@@ -112,10 +110,24 @@ def stack_before(code: CodeType) -> tuple[Stack | None, ...]:
     return tuple(compute_stacks(decode(code).instructions))
 
 
+# Raw instructions of one normal one may need a slot more between them: the names of keyword arguments.
+_SPARE: Final = 1
+
+
 def stack_size(instructions: Sequence[Instruction]) -> int:
     """The deepest the stack gets: what an instruction pushes is there before the next one or before a handler."""
     stacks = compute_stacks(instructions)
-    return max((len(stack) for stack in stacks if stack is not None), default=0)
+    return _SPARE + max((len(stack) for stack in stacks if stack is not None), default=0)
+
+
+def shares_slots(code: CodeType) -> bool:
+    """Whether a slot is a plain variable in one part of the code and a cell in another.
+
+    So it is where a comprehension that is part of its function has a variable that a function in it uses.
+    """
+    instructions = decode(code).instructions
+    begin = next((found.index for found in instructions if found.op == "resume"), 0)
+    return any(found.op == "make_cell" for found in instructions[begin:])
 
 
 def reads_own_frame(code: CodeType) -> bool:
@@ -139,9 +151,9 @@ def _live_masks(code: CodeType) -> tuple[int, ...]:
             for following in successors(instruction):
                 mask |= live[following]
             bit = 1 << (instruction.arg or 0)
-            if instruction.op == "STORE_FAST":
+            if instruction.op == "store_fast":
                 mask &= ~bit
-            elif instruction.op in ("LOAD_FAST", "DELETE_FAST"):
+            elif instruction.op in ("load_fast", "load_fast_and_clear", "delete_fast"):
                 mask |= bit
             if instruction.handler is not None:
                 mask |= live[instruction.handler.target]
@@ -179,11 +191,11 @@ def append_only(code: CodeType) -> frozenset[str]:
     instructions = decode(code).instructions
     read: set[object] = set()
     for instruction, following in itertools.pairwise(instructions):
-        if instruction.op == "LOAD_FAST":
+        if instruction.op == "load_fast":
             read.add(instruction.argval)
-            appends = following.op == "LOAD_METHOD" and following.argval == "append"
+            appends = following.op == "load_attr" and following.argval == "append"
             restored = in_comprehension and str(instruction.argval).endswith("stack_0")
-            if not (appends or restored or following.op == "RETURN_VALUE"):
+            if not (appends or restored or following.op == "return_value"):
                 found.discard(str(instruction.argval))
     return frozenset() if reads_own_frame(code) else frozenset(found & read)
 

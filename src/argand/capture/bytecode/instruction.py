@@ -3,14 +3,8 @@
 In: nothing.  Out: `Instruction`, `Handler` and `Decoded`, which the version modules make and the interpreter,
 the analyses and the assembler read.
 
-The normal form is CPython 3.11's instruction set, without what only the machine needs:
-
-- CACHE and EXTENDED_ARG are gone; a jump's `target` is an index into the instructions;
-- jumps have no direction: JUMP, JUMP_NO_INTERRUPT, POP_JUMP_IF_{FALSE,TRUE,NONE,NOT_NONE},
-  JUMP_IF_{FALSE,TRUE}_OR_POP, FOR_ITER, SEND;
-- CALL's `argval` is the tuple of its keyword names, so KW_NAMES and PRECALL have nothing to do;
-- LOAD_GLOBAL pushes a NULL below its value when `pushes_null`;
-- every instruction names the handler that an exception raised by it goes to.
+What the instructions mean is in `normal`, one row each. Every instruction names the handler that an exception
+raised by it goes to; a jump names its target by index.
 """
 
 from __future__ import annotations
@@ -46,9 +40,9 @@ class Instruction:
 
     index: int
     op: str  # name in the normal form
-    arg: int | None  # CPython's oparg, EXTENDED_ARG folded; meaningless for jumps
+    arg: int | None  # what the row of `normal` says; for names, constants and variables an index to write them back
     argval: object  # the constant, name, variable, operator or keyword names that `arg` stands for
-    offset: int  # of the instruction (not of its EXTENDED_ARG) in co_code; -1 when made by us
+    offset: int  # in co_code, of the raw instruction it is (a part of); -1 when made by us
     positions: Positions
     target: int | None = None  # index of the instruction a jump goes to
     handler: Handler | None = None
@@ -58,23 +52,17 @@ class Instruction:
         """Line in the user's file."""
         return self.positions.line
 
-    @property
-    def pushes_null(self) -> bool:
-        """LOAD_GLOBAL: a NULL goes below the value, for the CALL that follows."""
-        return self.op == "LOAD_GLOBAL" and bool((self.arg or 0) & 1)
-
     @override
     def __str__(self) -> str:
-        """One line of a listing: `12 LOAD_FAST x`."""
+        """One line of a listing: `12 load_fast x`."""
         text = f"{self.index:4d} {self.op}"
         if self.target is not None:
             text += f" -> {self.target}"
-        elif self.op == "CALL":
+        elif self.op == "call":
             names: Any = self.argval or ()
             text += f" {self.arg}" + "".join(f" {name}=" for name in names)
         elif self.arg is not None:
-            text += " NULL +" if self.pushes_null else ""
-            named = self.argval is not None or self.op == "LOAD_CONST"
+            named = self.argval is not None or self.op == "load_const"
             text += f" {self.argval!r}" if named else f" {self.arg}"
         return text if self.handler is None else f"{text}   [{self.handler.target}]"
 

@@ -17,7 +17,7 @@ locals and stack back and jumps to the place, followed by all code that can stil
 - `raises`: instruction `index` raised the first argument.
 
 Cells: the frame's cells (its own and those of its closure) are the closure of the resume function, so that functions
-made before the break share them. Exception state: inside a handler, the value taken for the slot of PUSH_EXC_INFO
+made before the break share them. Exception state: inside a handler, the value taken for the slot of push_exc_info
 (`handled_slots`) is the exception being handled there; the prologue makes it `sys.exc_info()` again.
 """
 
@@ -32,17 +32,16 @@ from typing import Final, final
 from argand.capture.bytecode import flow
 from argand.capture.bytecode.assemble import assemble
 from argand.capture.bytecode.instruction import Handler, Instruction, Origin
-from argand.capture.bytecode.version import decode, dialect
+from argand.capture.bytecode.normal import ROWS
+from argand.capture.bytecode.version import DIALECT, decode
 from argand.support.errors import Break, CaptureBreak, Location
 
-_LOCALS: Final = frozenset({"LOAD_FAST", "STORE_FAST", "DELETE_FAST"})
-_CELLS: Final = frozenset({"LOAD_CLOSURE", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF"})
-# Two ways out depend on what the operation gave: a thunk's value alone cannot choose.
-_NOT_BY_THUNK: Final = frozenset({"FOR_ITER", "SEND", "UNPACK_SEQUENCE", "UNPACK_EX"})
+_LOCALS: Final = frozenset({"load_fast", "load_fast_and_clear", "store_fast", "delete_fast"})
+_CELLS: Final = frozenset({"load_closure", "load_deref", "store_deref", "delete_deref"})
 
 
 def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
-    """Stack slots before `index` that PUSH_EXC_INFO made, outermost first.
+    """Stack slots before `index` that push_exc_info made, outermost first.
 
     CPython keeps there what was handled *before*; a resume function takes what is handled *there*.
     """
@@ -99,16 +98,14 @@ def _make(
     elif thunk:
         after = flow.stack_before(code)[index + 1] or ()
         builder.call_first(keep_result=len(after) > len(stack))
-    else:
-        builder.continue_call()
     return builder.finish(None if raises else entries[0], (index, stack, bound, thunk, raises))
 
 
 def _drops_top(code: CodeType, place: Instruction) -> bool:
     """Whether `place` throws the top of the stack away, or stores it in a variable nobody reads."""
-    if place.op == "STORE_FAST":
+    if place.op == "store_fast":
         return place.argval not in flow.live_locals(code, place.index + 1)
-    return place.op == "POP_TOP" and not flow.reads_own_frame(code)
+    return place.op == "pop_top" and not flow.reads_own_frame(code)
 
 
 def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool) -> flow.Stack:
@@ -122,9 +119,11 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
         raise refuse("it is a generator or coroutine")
     if not code.co_flags & inspect.CO_OPTIMIZED:
         raise refuse("it is the body of a class or module")
+    if flow.shares_slots(code):
+        raise refuse("a comprehension in it makes a cell of its variable")
     stacks, instructions = flow.stack_before(code), decode(code).instructions
     before = stacks[place.index]
-    begin = next(found.index for found in instructions if found.op == "RESUME")
+    begin = next(found.index for found in instructions if found.op == "resume")
     if before is None or place.index <= begin:
         raise refuse("the place is not inside its body")
     if raises:
@@ -132,7 +131,7 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
         if depth < needed:
             raise refuse(f"the handler wants {needed} stack slots, {depth} given")
     elif thunk:
-        if place.op in _NOT_BY_THUNK or not flow.falls_through(place):
+        if not ROWS[place.op].by_thunk or not flow.falls_through(place):
             raise refuse(f"{place.op} cannot be done by a call")
         after = len(stacks[place.index + 1] or ())
         if after - depth not in (0, 1):
@@ -161,8 +160,8 @@ class _Builder:
         self.parameters = 0
         self.prologue: list[Instruction] = []
         if self.cells:
-            self.emit("COPY_FREE_VARS", len(self.cells))
-        self.emit("RESUME", 0)
+            self.emit("copy_free_vars", len(self.cells))
+        self.emit("resume", 0)
 
     def emit(self, op: str, arg: int | None = None, handler: Handler | None = None) -> None:
         """Append to the prologue. A handler keeps its target in the old code until `finish`."""
@@ -172,8 +171,8 @@ class _Builder:
     def load_and_forget(self, name: str) -> None:
         """Push a parameter and drop it, so that the frame holds no more than the user's frame did."""
         slot = self.names.index(name)
-        self.emit("LOAD_FAST", slot)
-        self.emit("DELETE_FAST", slot)
+        self.emit("load_fast", slot)
+        self.emit("delete_fast", slot)
 
     def take_parameters(self, *, first: bool, stack: tuple[bool, ...]) -> None:
         """Lay out the local slots: parameters, then the other locals of the kept code."""
@@ -196,31 +195,31 @@ class _Builder:
             return
         self.names.append(self.names[0])
         self.names[0], self.names[at] = own, f"{self.prefix}self"
-        self.emit("LOAD_FAST", 0)
-        self.emit("STORE_FAST", len(self.names) - 1)
+        self.emit("load_fast", 0)
+        self.emit("store_fast", len(self.names) - 1)
         self.load_and_forget(f"{self.prefix}self")
-        self.emit("STORE_FAST", 0)
+        self.emit("store_fast", 0)
 
     def restore_stack(self, stack: tuple[bool, ...], kinds: flow.Stack, unread: int) -> None:
         """Push the slots, bottom first. Slot `unread` gets None: reading it would mean a guard on its value."""
         for slot, (given, kind) in enumerate(zip(stack, kinds, strict=True)):
             if not given:
-                self.emit("PUSH_NULL")
+                self.emit("push_null")
                 continue
             if slot == unread:
                 none = self._constant(None)
-                self.emit("LOAD_CONST", none)
-                self.emit("STORE_FAST", self.names.index(f"{self.prefix}stack_{slot}"))
-                self.emit("LOAD_CONST", none)
+                self.emit("load_const", none)
+                self.emit("store_fast", self.names.index(f"{self.prefix}stack_{slot}"))
+                self.emit("load_const", none)
                 continue
             self.load_and_forget(f"{self.prefix}stack_{slot}")
             if kind is flow.Slot.PREVIOUS:
-                self.emit("PUSH_EXC_INFO")
-                self.emit("POP_TOP")
+                self.emit("push_exc_info")
+                self.emit("pop_top")
             elif kind is flow.Slot.LASTI:
                 # RERAISE takes its line number from there; the unit of RESUME is a valid one.
-                self.emit("POP_TOP")
-                self.emit("LOAD_CONST", self._constant(int(bool(self.cells))))
+                self.emit("pop_top")
+                self.emit("load_const", self._constant(int(bool(self.cells))))
 
     def _constant(self, value: object) -> int:
         self.constants.append(value)
@@ -229,25 +228,25 @@ class _Builder:
     def raise_first(self) -> None:
         """Raise the first parameter where the operation stood."""
         self.load_and_forget(f"{self.prefix}first")
-        self.emit("RAISE_VARARGS", 1, self.place.handler)
+        self.emit("raise_varargs", 1, self.place.handler)
 
     def call_first(self, *, keep_result: bool) -> None:
         """Call the first parameter where the operation stood."""
-        for op, arg in dialect.call_of_local(self.names.index(f"{self.prefix}first")):
-            self.emit(op, arg, self.place.handler)
+        handler, slot = self.place.handler, self.names.index(f"{self.prefix}first")
+        if not DIALECT.null_last:
+            self.emit("push_null", None, handler)
+        self.emit("load_fast", slot, handler)
+        self.emit("delete_fast", slot, handler)  # forgotten before the call
+        if DIALECT.null_last:
+            self.emit("push_null", None, handler)
+        self.emit("call", 0, handler)
         if not keep_result:
-            self.emit("POP_TOP")
-
-    def continue_call(self) -> None:
-        """Between KW_NAMES and its CALL the names are hidden state of the frame: set them again."""
-        for earlier in self.old[max(0, self.place.index - 2) : self.place.index]:
-            if earlier.op == "KW_NAMES" and self.place.op in ("PRECALL", "CALL"):
-                self.emit("KW_NAMES", earlier.arg)
+            self.emit("pop_top")
 
     def finish(self, entry: int | None, request: tuple[object, ...]) -> CodeType:
         """Copy the kept code behind the prologue, which jumps to `entry`."""
         if entry is not None:
-            self.emit("JUMP")
+            self.emit("jump")
             self.prologue[-1].target = entry
         begin = len(self.prologue)
         moved = {old: begin + new for new, old in enumerate(self.kept)}
@@ -259,7 +258,7 @@ class _Builder:
             if instruction.handler is not None:
                 instruction.handler = instruction.handler._replace(target=moved[instruction.handler.target])
         # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
-        own = [self.place.index if i.op == "CALL" else -1 for i in self.prologue]
+        own = [self.place.index if i.op == "call" else -1 for i in self.prologue]
         self.constants.append(Origin(self.code, (*own, *self.kept), request))
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
         function = self.code.co_qualname.rpartition(".")[2]

@@ -6,16 +6,26 @@ In: a code object.  Out: its normal form, cached.
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from types import CodeType
+from typing import Final
 
-# A second version adds its module here and chooses by sys.version_info.
-from argand.capture.bytecode import py311 as dialect
+from argand.capture.bytecode.dialect import Dialect
 from argand.capture.bytecode.instruction import Decoded
+from argand.capture.bytecode.read import Reader
 
-__all__ = ["decode", "dialect"]
+SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
+# Only the module of the running version is loaded: the others' tables make no sense here.
+DIALECT: Final[Dialect] = importlib.import_module(
+    f"argand.capture.bytecode.py{sys.version_info[0]}{sys.version_info[1]}"
+).DIALECT
+VERSION: Final = ".".join(map(str, DIALECT.version))  # for messages
+
+_READER: Final = Reader(DIALECT)
 
 
 @functools.lru_cache(maxsize=4096)  # code objects compare by value, and hold no user data
 def decode(code: CodeType) -> Decoded:
     """The normal form of `code`. Never fails on code made by CPython's compiler."""
-    return Decoded(dialect.read(code))
+    return Decoded(_READER.read(code))

@@ -18,11 +18,12 @@ def call_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ...],
     """Function, arguments and keyword arguments of a CALL, left on the stack."""
     count = ins.arg or 0
     first, second, *args = frame.stack[-count - 2 :]
-    if first is not NULL:
-        function = first
-        args.insert(0, second)
-    else:
+    if first is NULL:
         function = second
+    else:
+        function = first
+        if second is not NULL:  # an unbound method and its object
+            args.insert(0, second)
     names: Any = ins.argval or ()
     if not names:
         return function, tuple(args), {}
@@ -43,7 +44,8 @@ def call_ex_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ..
     given = frame.stack[-2] if has_keywords else frame.stack[-1]
     keywords = frame.tracer.as_dict(frame.stack[-1]) if has_keywords else {}
     args = tuple(given) if type(given) is tuple or type(given) is list else tuple(operate.iterate(frame.tracer, given))
-    return frame.stack[-3 if has_keywords else -2], args, dict(keywords)
+    first, second = frame.stack[-4:-2] if has_keywords else frame.stack[-3:-1]
+    return second if first is NULL else first, args, dict(keywords)
 
 
 def call_function_ex(frame: Frame, ins: Instruction) -> None:
@@ -174,16 +176,39 @@ def send(frame: Frame, ins: Instruction) -> int | None:
             method = attributes.load(frame.tracer, receiver, "send")
             result = frame.tracer.call(method, (value,), {})
     except StopIteration as stop:
-        frame.stack[-2:] = (stop.value,)
+        frame.stack[-1] = stop.value
         return ins.target
     if result is END:
-        frame.stack[-2:] = (None,)
+        frame.stack[-1] = None
         return ins.target
     frame.stack[-1] = result
     return None
 
 
-# Asynchronous code and exception groups are left to Python.
+def end_send(frame: Frame, ins: Instruction) -> None:
+    """`yield from` has ended: drop the receiver below its value."""
+    del frame.stack[-2]
+
+
+def cleanup_throw(frame: Frame, ins: Instruction) -> None:
+    """The receiver of `yield from` raised: StopIteration is its value, anything else goes on."""
+    error = frame.stack[-1]
+    if not isinstance(error, StopIteration):
+        native.raise_(error)
+    frame.stack[-3:] = (None, error.value)
+
+
+def stop_iteration_error(frame: Frame, ins: Instruction) -> None:
+    """StopIteration out of a generator's body is a RuntimeError."""
+    error = frame.stack[-1]
+    if isinstance(error, StopIteration):
+        changed = RuntimeError("generator raised StopIteration")
+        changed.__cause__ = changed.__context__ = error
+        frame.stack[-1] = changed
+
+
+# Asynchronous code, exception groups and the making of type parameters are left to Python.
 REFUSED: Final = (
-    "CHECK_EG_MATCH PREP_RERAISE_STAR BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE ASYNC_GEN_WRAP"
+    "check_eg_match prep_reraise_star before_async_with end_async_for get_aiter get_anext get_awaitable "
+    "async_gen_wrap make_type_parameter make_bound_type_parameter"
 )

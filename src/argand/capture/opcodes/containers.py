@@ -216,10 +216,16 @@ def format_value(frame: Frame, ins: Instruction) -> None:
     frame.stack[-take:] = (value,)
 
 
+def convert_value(frame: Frame, ins: Instruction) -> None:
+    """The `!r` of an f-string, where it is an instruction of its own."""
+    convert = ("", "str", "repr", "ascii")[ins.arg or 0]
+    frame.stack[-1] = frame.tracer.format(frame.stack[-1], convert, None)
+
+
 TABLE: Final = {
-    "BINARY_OP": _binary(operate.BINARY),
-    "COMPARE_OP": _binary(operate.COMPARE),
-    "UNARY_NEGATIVE": _unary(operator.neg, "__neg__"),
-    "UNARY_POSITIVE": _unary(operator.pos, "__pos__"),
-    "UNARY_INVERT": _unary(operator.invert, "__invert__"),
+    "binary_op": _binary(operate.BINARY),
+    "compare_op": _binary(operate.COMPARE),
+    "unary_negative": _unary(operator.neg, "__neg__"),
+    "unary_positive": _unary(operator.pos, "__pos__"),
+    "unary_invert": _unary(operator.invert, "__invert__"),
 }

@@ -59,16 +59,9 @@ def _pop_jump_none(when: bool) -> Handler:
     return lambda frame, ins: ins.target if (frame.stack.pop() is None) == when else None
 
 
-def _jump_or_pop(when: bool) -> Handler:
-    """`a and b`, `a or b`: keep the first when it decides."""
-
-    def handler(frame: Frame, ins: Instruction) -> int | None:
-        if operate.truth(frame.tracer, frame.stack[-1]) == when:
-            return ins.target
-        frame.stack.pop()
-        return None
-
-    return handler
+def to_bool(frame: Frame, ins: Instruction) -> None:
+    """The truth of the top."""
+    frame.stack[-1] = operate.truth(frame.tracer, frame.stack[-1])
 
 
 def get_iter(frame: Frame, ins: Instruction) -> None:
@@ -143,14 +136,11 @@ def _matched(frame: Frame, subject: Any, kind: Any, names: Any, count: int) -> A
 
 
 TABLE: Final = {
-    **dict.fromkeys(("RESUME", "NOP", "CACHE", "PRECALL", "KW_NAMES", "EXTENDED_ARG"), nothing),
-    "COPY_FREE_VARS": nothing,
-    "JUMP_NO_INTERRUPT": jump,
-    "GET_YIELD_FROM_ITER": get_iter,
-    "POP_JUMP_IF_FALSE": _pop_jump(when=False),
-    "POP_JUMP_IF_TRUE": _pop_jump(when=True),
-    "POP_JUMP_IF_NONE": _pop_jump_none(when=True),
-    "POP_JUMP_IF_NOT_NONE": _pop_jump_none(when=False),
-    "JUMP_IF_FALSE_OR_POP": _jump_or_pop(when=False),
-    "JUMP_IF_TRUE_OR_POP": _jump_or_pop(when=True),
+    **dict.fromkeys(("resume", "nop", "copy_free_vars"), nothing),
+    "jump_no_interrupt": jump,
+    "get_yield_from_iter": get_iter,
+    "pop_jump_if_false": _pop_jump(when=False),
+    "pop_jump_if_true": _pop_jump(when=True),
+    "pop_jump_if_none": _pop_jump_none(when=True),
+    "pop_jump_if_not_none": _pop_jump_none(when=False),
 }

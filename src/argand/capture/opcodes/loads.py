@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from argand.capture import attributes, native
 from argand.capture.bytecode import Instruction
 from argand.capture.journal import DELETED
-from argand.capture.markers import MISSING, NULL
+from argand.capture.markers import MISSING, NULL, SavedCell
 from argand.runtime.guards import Builtin, Global, GuardKind, Item
 
 if TYPE_CHECKING:
@@ -23,17 +24,44 @@ def load_const(frame: Frame, ins: Instruction) -> None:
 
 
 def load_fast(frame: Frame, ins: Instruction) -> None:
-    """Push a local variable."""
-    value = frame.locals.get(ins.argval, MISSING)  # type: ignore[call-overload]
+    """Push a local variable; in a comprehension that made a cell of it, the cell."""
+    name: Any = ins.argval
+    value = frame.locals.get(name, MISSING)
+    if value is MISSING and name in frame.cells:
+        value = frame.cells[name]
     if value is MISSING:
         message = f"cannot access local variable '{ins.argval}' where it is not associated with a value"
         native.raise_(UnboundLocalError(message))
     frame.stack.append(value)
 
 
+def load_fast_and_clear(frame: Frame, ins: Instruction) -> None:
+    """A comprehension begins: push the variable it shadows, its cell, or NULL, and unset it."""
+    name: Any = ins.argval
+    if name in frame.cells:
+        frame.stack.append(SavedCell(frame.cells.pop(name)))
+    else:
+        frame.stack.append(frame.locals.pop(name, NULL))
+
+
 def store_fast(frame: Frame, ins: Instruction) -> None:
-    """Pop into a local variable."""
-    frame.locals[ins.argval] = frame.stack.pop()  # type: ignore[index]
+    """Pop into a local variable; at the end of a comprehension, what it shadowed comes back."""
+    name: Any = ins.argval
+    value = frame.stack.pop()
+    if value is NULL or isinstance(value, SavedCell):
+        frame.locals.pop(name, None)
+        frame.cells.pop(name, None)
+        if isinstance(value, SavedCell):
+            frame.cells[name] = value.cell
+    else:
+        frame.locals[name] = value
+        if name in frame.cells and name not in frame.cell_sources:
+            del frame.cells[name]
+
+
+def store_name(frame: Frame, ins: Instruction) -> None:
+    """In the body of a class: pop into its namespace."""
+    frame.locals[str(ins.argval)] = frame.stack.pop()
 
 
 def delete_fast(frame: Frame, ins: Instruction) -> None:
@@ -107,11 +135,8 @@ def _write_cell(frame: Frame, name: Any, value: Any) -> None:
 
 
 def load_global(frame: Frame, ins: Instruction) -> None:
-    """Push a global or builtin, below it a NULL when a call follows."""
-    value = read_global(frame, str(ins.argval))
-    if ins.pushes_null:
-        frame.stack.append(NULL)
-    frame.stack.append(value)
+    """Push a global or builtin."""
+    frame.stack.append(read_global(frame, str(ins.argval)))
 
 
 def read_global(frame: Frame, name: str) -> Any:
@@ -155,6 +180,26 @@ def load_classderef(frame: Frame, ins: Instruction) -> None:
     frame.stack.append(frame.locals[name] if name in frame.locals else read_cell(frame, name))
 
 
+def load_locals(frame: Frame, ins: Instruction) -> None:
+    """In the body of a class: what it has set so far."""
+    frame.stack.append(frame.locals)
+
+
+def load_from_dict_or_deref(frame: Frame, ins: Instruction) -> None:
+    """A name that the dictionary on top has, or a variable of the function around."""
+    frame.stack[-1] = _from_dict(frame, str(ins.argval), read_cell)
+
+
+def load_from_dict_or_global(frame: Frame, ins: Instruction) -> None:
+    """A name that the dictionary on top has, or a global."""
+    frame.stack[-1] = _from_dict(frame, str(ins.argval), read_global)
+
+
+def _from_dict(frame: Frame, name: str, otherwise: Callable[[Frame, str], Any]) -> Any:
+    found = frame.stack[-1]
+    return found[name] if name in found else otherwise(frame, name)
+
+
 def setup_annotations(frame: Frame, ins: Instruction) -> None:
     """In the body of a class: it has annotations."""
     frame.locals.setdefault("__annotations__", {})
@@ -176,10 +221,11 @@ def load_attr(frame: Frame, ins: Instruction) -> None:
     frame.stack[-1] = attributes.load(frame.tracer, frame.stack[-1], str(ins.argval))
 
 
-def load_method(frame: Frame, ins: Instruction) -> None:
-    """Like LOAD_ATTR, with the NULL that CALL expects below a bound method."""
-    value = attributes.load(frame.tracer, frame.stack[-1], str(ins.argval))
-    frame.stack[-1:] = (NULL, value)
+def load_super_attr(frame: Frame, ins: Instruction) -> None:
+    """`super().name`; the stack holds `super`, the class and the object."""
+    kind, *args = frame.stack[-3:]
+    made = frame.tracer.call(kind, tuple(args), {})
+    frame.stack[-3:] = (attributes.load(frame.tracer, made, str(ins.argval)),)
 
 
 def store_attr(frame: Frame, ins: Instruction) -> None:
@@ -214,6 +260,6 @@ def import_from(frame: Frame, ins: Instruction) -> None:
     frame.stack.append(value)
 
 
-TABLE: Final = {"STORE_NAME": store_fast, "DELETE_NAME": delete_fast}  # others have their instruction's name
+TABLE: Final = {"delete_name": delete_fast}  # others have their instruction's name
 # Only modules and the interactive prompt use these; such code is never a captured frame.
-REFUSED: Final = "IMPORT_STAR PRINT_EXPR"
+REFUSED: Final = "import_star print_expr"

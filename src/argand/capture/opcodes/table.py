@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from argand.capture.bytecode import Instruction
-from argand.capture.bytecode.version import dialect
+from argand.capture.bytecode import ROWS, VERSION, Instruction
 from argand.capture.opcodes import calling, containers, control, loads
 from argand.support.errors import Break, CaptureBreak
 
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 
 def refuse(frame: Frame, ins: Instruction) -> None:
     """Leave the instruction to Python."""
-    raise CaptureBreak(Break.B001, None, opname=ins.op, version="3.11")
+    raise CaptureBreak(Break.B001, None, opname=ins.op, version=VERSION)
 
 
 def _named(family: ModuleType) -> dict[str, FunctionType]:
     """The functions of a family that have the name of an instruction."""
-    own = {name.upper(): value for name, value in vars(family).items() if isinstance(value, FunctionType)}
-    return {name: handler for name, handler in own.items() if name in dialect.NORMAL}
+    own = {name: value for name, value in vars(family).items() if isinstance(value, FunctionType)}
+    return {name: handler for name, handler in own.items() if name in ROWS}
 
 
 HANDLED: Final[dict[str, Any]] = {
