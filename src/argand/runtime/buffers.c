@@ -1,7 +1,7 @@
 // argand.runtime._native, buffers of a running plan: their tensors, pointers and sizes.
 #include "run.h"
 
-enum { DEVICE_CPU = 0 };
+enum { DEVICE_CPU = 0, LARGE = 4 << 20, MANY = LARGE / 16 };
 
 static const Buffer *buffer_of(const Run *run, int id) {
     return id < run->plan->n_inputs ? NULL : &run->plan->buffers[id - run->plan->n_inputs];
@@ -82,12 +82,26 @@ static int set_handle(Run *run, int id, Handle handle) {
     return object ? argand_set_object(run, id, object) : -1;
 }
 
+// Whether a tensor may be worth asking how large it is.
+static int has_many_elements(const Buffer *buffer) {
+    int64_t elements = 1;
+    for (int64_t i = 0; i < buffer->ndim && elements < MANY; i++)
+        elements *= buffer->sizes[i] < MANY ? buffer->sizes[i] : MANY;
+    return elements >= MANY;
+}
+
 static int make_fresh(Run *run, int id, const Buffer *buffer) {
     Handle handle;
     if (run->torch->empty_strided(buffer->ndim, buffer->sizes, buffer->strides, buffer->dtype,
                                   DEVICE_CPU, 0, &handle))
         return torch_failed("allocate a tensor");
-    return set_handle(run, id, handle);
+    if (set_handle(run, id, handle))
+        return -1;
+    int64_t bytes = 0;
+    if (has_many_elements(buffer)
+        && !run->torch->get_storage_size(argand_handle(run->objects[id]), &bytes) && bytes >= LARGE)
+        argand_advise(run->pointers[id], (size_t)bytes);
+    return 0;
 }
 
 // A tensor over arena memory: valid for this call only.

@@ -27,6 +27,7 @@ typedef struct {
     int (*get_strides)(Handle tensor, int64_t **result);
     int (*get_dim)(Handle tensor, int64_t *result);
     int (*get_dtype)(Handle tensor, int32_t *result);
+    int (*get_storage_size)(Handle tensor, int64_t *bytes);
     int (*parallel_for)(int64_t begin, int64_t end, int64_t grain, RangeFunction function,
                         void *context);
     int (*get_num_threads)(void);
@@ -61,7 +62,7 @@ static inline Handle argand_handle(PyObject *tensor) {
 typedef struct Arena Arena;
 Arena *argand_arena_take(size_t bytes); /* NULL with MemoryError */
 void argand_arena_give(Arena *arena);
-void argand_keep_freed_memory(void);
+void argand_advise(void *memory, size_t bytes); /* a large tensor, new */
 char *argand_arena_base(Arena *arena);
 PyObject *argand_arena_release(PyObject *self, PyObject *ignored);
 PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored);

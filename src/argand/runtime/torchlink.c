@@ -64,6 +64,7 @@ const TorchLink *argand_torch_link(void) {
         {cpu, "aoti_torch_get_strides", &found.get_strides},
         {cpu, "aoti_torch_get_dim", &found.get_dim},
         {cpu, "aoti_torch_get_dtype", &found.get_dtype},
+        {cpu, "aoti_torch_get_storage_size", &found.get_storage_size},
         {cpu, "torch_parallel_for", &found.parallel_for},
         {cpu, "_ZN2at15get_num_threadsEv", &found.get_num_threads},
         {cpu, "sgemm_", &found.sgemm},
@@ -80,7 +81,6 @@ const TorchLink *argand_torch_link(void) {
             return NULL;
     if (verify_layout(&found))
         return NULL;
-    argand_keep_freed_memory();
     link_table = found;
     link_ready = 1;
     return &link_table;
