@@ -240,11 +240,7 @@ class Recorder:
             if sizes.active:
                 explain_failure(sizes, run, args, kwargs, error)
             raise
-        mutated = False
-        for tensor, version in zip(tensors, versions, strict=True):
-            if self._version(tensor) != version:
-                mutated = True
-                self.mutated_inputs |= id(tensor) in self.world.inputs
+        mutated = self._note_writes(tensors, versions)
         if floats and not mutated:
             sizes.keep_apart(floats, tensors, result)
         if sizes.fresh:
@@ -258,6 +254,14 @@ class Recorder:
                 sizes.fix_all(tensors, str(target))
             return sizes.wrap(result)
         return result
+
+    def _note_writes(self, tensors: list[torch.Tensor], versions: list[tuple[int, bool]]) -> bool:
+        """Whether a call has written to one of its tensors."""
+        written = [
+            tensor for tensor, version in zip(tensors, versions, strict=True) if self._version(tensor) != version
+        ]
+        self.mutated_inputs |= any(id(tensor) in self.world.inputs for tensor in written)
+        return bool(written)
 
     def _guard_offset(self, tensor: torch.Tensor) -> None:
         """What comes now depends on where a tensor, or what it is a view of, lies in its storage."""
