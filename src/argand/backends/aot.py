@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from argand.autograd.aot import compile_with_autograd
+from argand.backends.foreign import checked
+from argand.protocol import CompiledGraph
 from argand.support.options import Options
 
 
@@ -42,8 +44,8 @@ def aot_autograd(
 ) -> Callable[..., Any]:
     """A backend that differentiates a graph, then hands aten graphs to the given compilers."""
 
-    def compiler_fn(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Any:
-        return compile_with_autograd(
+    def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        run = compile_with_autograd(
             gm,
             list(example_inputs),
             fw_compiler=fw_compiler,
@@ -54,6 +56,10 @@ def aot_autograd(
             keep_inference_input_mutations=keep_inference_input_mutations,
             options=options or Options(),
         )
+        return CompiledGraph(run)
+
+    def compiler_fn(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+        return checked(gm, example_inputs, compile_graph)
 
     return compiler_fn
 

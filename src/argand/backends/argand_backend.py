@@ -42,7 +42,6 @@ class Custom:
 
     compiler: PlainCompiler | None = None  # of aten graphs
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
-    before: GraphPass | None = None  # on the graph as given
     joint: GraphPass | None = None  # on forward and backward in one aten graph
     after: GraphPass | None = None  # on each aten graph before its compiler
     joint_id: str = ""  # a text that changes when the joint pass does; empty: programs are not cached
@@ -63,7 +62,7 @@ def argand(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Callable[..., Any]:
-    """Compile a torch-level graph to machine code, training included."""
+    """Compile a torch-level graph to machine code, training included. The callable takes inputs of any kind."""
     return compile_fx(gm, example_inputs, mode=mode, options=options)
 
 
@@ -84,34 +83,37 @@ def compile_fx(
     ``pre_grad_pass`` sees the graph as given, ``joint_pass`` forward and backward in one aten graph,
     ``post_partition_pass`` each aten graph before ``inner_compile`` (the native compiler). A joint
     pass with a ``cache_id``, a text that changes when the pass does, keeps the disk cache of programs.
+    The callable takes inputs of any kind: for another than that of the examples the graph is compiled again.
     """
     custom = Custom(
         compiler=inner_compile,
         decompositions=decompositions,
-        before=pre_grad_pass,
         joint=joint_pass,
         after=post_partition_pass,
         joint_id=joint_pass.cache_id if isinstance(joint_pass, NamedPass) else "",
     )
-    return compile_graph(gm, example_inputs, make_options(mode, options), custom).takes_inputs
+    from argand.backends.foreign import checked  # noqa: PLC0415  # graphs of our own captures need no checks
+
+    graph = pre_grad_pass(gm) if pre_grad_pass else gm
+    compiler = functools.partial(compile_graph, options=make_options(mode, options), custom=custom)
+    return checked(graph, example_inputs, compiler)
 
 
 def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom = OURS
 ) -> CompiledGraph:
     """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
-    graph = custom.before(gm) if custom.before else gm
-    table = graph.meta.get("sizes")
+    table = gm.meta.get("sizes")
     known = 0 if table is None else len(table.facts)
     make = functools.partial(make_compilers, options, custom)
-    program, key = run_stage(ProgramStage(graph, example_inputs, options, make, _joint_pass(custom)), options)
+    program, key = run_stage(ProgramStage(gm, example_inputs, options, make, _joint_pass(custom)), options)
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
     compiled = CompiledGraph(program.call, key=key)
     if table is not None:
         compiled = dataclasses.replace(compiled, facts=tuple(table.facts[known:]))
-    if custom.is_empty and can_try(graph, example_inputs, options):
-        return never_slower(graph, compiled, functools.partial(forget, compiled.key, options))
+    if custom.is_empty and can_try(gm, example_inputs, options):
+        return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
     return compiled
 
 
