@@ -29,6 +29,7 @@ from argand.sizes.plan import Plan
 from argand.sizes.refusals import Stop, as_refusal
 from argand.support import events
 from argand.support.errors import ArgandError
+from argand.support.locks import Turns
 
 MOST_VARIANTS: Final = 8  # kinds of inputs code is compiled for, as in ``Options.recompile_limit``
 _MOST_SIZES: Final = 4096  # combinations of sizes whose answer is remembered
@@ -115,7 +116,7 @@ class CheckedGraph:
         self._symbolic = _symbolic_places(gm, examples)
         # tensors inside of the graph that may be written to: it cannot be tried on fakes
         self._has_state = self._writes and any(node.op == "get_attr" for node in gm.graph.nodes)
-        self._turns = quiet.Turns()
+        self._turns = Turns()
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the graph."""
