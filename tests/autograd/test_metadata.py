@@ -160,3 +160,76 @@ def test_storage_offsets_are_seen_and_guarded():
     for start in range(4):
         assert torch.equal(compiled(table[start : start + 4]), table[start : start + 4] * 2)
     assert len(calls) == 1
+
+
+def negative():
+    return torch.complex(torch.zeros(4), torch.arange(4.0)).conj().imag
+
+
+def conjugate():
+    return torch.complex(torch.arange(4.0), torch.arange(4.0) + 1).conj()
+
+
+def both():
+    """A real view with the negative bit and strides of its own."""
+    return torch.randn(6, 3, dtype=torch.complex64).conj().imag.t()[1:, ::2]
+
+
+def complexes():
+    return torch.randn(6, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize("made", [negative, conjugate, both], ids=["negative", "conjugate", "strided"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a: a + 1,
+        lambda a: a,
+        lambda a: a[1:],
+        lambda a: a.detach(),
+        lambda a: (a[1:] * 2, a.reshape(-1)[1:], a.is_neg(), a.is_conj()),
+        lambda a: a.mul_(2),
+        lambda a: (a[:1].mul_(2), a + 1),
+        lambda a: (a.resolve_neg(), a.resolve_conj(), a.clone()),
+        lambda a: torch._neg_view(a),
+        lambda a: (a * 2).conj(),
+        lambda a: (a.sin().sum(), a.add_(a)),
+    ],
+)
+def test_arguments_with_bits(program, made):
+    check(program, made, second=[made])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda a: a.conj(),
+        lambda a: a.conj() + 1,
+        lambda a: (a * 2).conj(),
+        lambda a: (a * 2).conj().detach(),
+        lambda a: a.conj().imag,
+        lambda a: a.conj().imag + 1,
+        lambda a: a.conj().imag[::2] * 3,
+        lambda a: (a.conj().imag, a.conj().real, a.imag),
+        lambda a: a.conj().imag.mul_(2),
+        lambda a: (a.conj().mul_(2j), a + 1),
+        lambda a: a.view(2, 3).mH @ a.view(2, 3),
+        lambda a: (a.clone().conj()[1:].add_(1), a.conj().conj()),
+        lambda a: torch.view_as_real(a.conj().resolve_conj()),
+    ],
+)
+def test_bits_made_inside(program):
+    check(program, complexes)
+
+
+def test_gradients_through_bits():
+    for made in (negative, conjugate, both):
+        grads = []
+        for run in (torch.sin, argand.compile(lambda a: a.sin())):
+            torch.manual_seed(0)
+            x = made().detach().requires_grad_()
+            (first,) = torch.autograd.grad(run(x).abs().pow(2).sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.abs().sum(), x)
+            grads.append((first, second))
+        for one, two in zip(*grads, strict=True):
+            assert torch.allclose(one, two, atol=1e-5)

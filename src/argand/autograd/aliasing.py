@@ -15,9 +15,22 @@ from typing import Any, Final, final
 import torch
 from torch.fx import Node
 
-from argand.autograd.geometry import Geometry, Step, aten, can_undo, dense_order, geometry_of, same_layout, undo_step
+from argand.autograd.geometry import (
+    Geometry,
+    Step,
+    aten,
+    bare,
+    can_undo,
+    dense_order,
+    geometry_of,
+    same_layout,
+    undo_step,
+)
 from argand.autograd.outputs import Untraceable
 from argand.ops.layout import extent
+
+# No value of a graph has a conjugate or negative bit: kernels read memory as it is.
+_PHYSICAL: Final = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
 
 
 def _same(value: Node) -> Node:
@@ -130,9 +143,13 @@ class Aliasing:
         if node is not None and region.version == region.memory.version:
             return node
         assert region.parent is not None and region.step is not None
-        step = region.step
+        step, like = region.step, bare(region.fake)
         base = self.read(region.parent)
-        node = self.emit(step.func, (base, *step.tail), step.kwargs, region.fake)
+        physical = _PHYSICAL.get(step.func)
+        if physical is None:
+            node = self.emit(step.func, (base, *step.tail), step.kwargs, like)
+        else:
+            node = self.fit(self.emit(physical, (base,)), like)
         region.node, region.version = node, region.memory.version
         return node
 

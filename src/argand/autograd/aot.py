@@ -191,7 +191,7 @@ def _origin(forward: CompiledGraph, traced: Traced, backward: GraphModule | None
     """What the disk cache needs to keep a program."""
     if isinstance(forward.key, Bypass):
         return forward.key
-    if traced.absolute:
+    if traced.absolute or traced.bits:
         return Bypass("offsets in storages of the caller")
     return Recorded(traced, forward.key, backward)
 
@@ -211,12 +211,15 @@ def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: 
 
 
 def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram:
-    in_graph = compilers.keep_mutations and bool(traced.effects.mutations)
+    in_graph = compilers.keep_mutations and bool(traced.effects.mutations) and not traced.bits
     if in_graph:
         keep_writes(traced)
     module = make_module(traced.graph, traced.constants, "Inference", compilers.sizes)
     if not in_graph:
-        module.meta["writes"] = tuple(-1 if m.differentiable else m.index for m in traced.effects.mutations)
+        odd = traced.bits  # what is written to them is not what comes to lie in their memory
+        module.meta["writes"] = tuple(
+            -1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations
+        )
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs)
     run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)

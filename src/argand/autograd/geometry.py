@@ -36,6 +36,28 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
     return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
+def bits_of(tensor: torch.Tensor) -> tuple[bool, bool]:
+    """(conjugate bit, negative bit): what a reader of the memory of a tensor must do to its numbers."""
+    return tensor.is_conj(), tensor.is_neg()
+
+
+def bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A fake without its bits: the memory as it is."""
+    conjugate, negative = bits_of(tensor)
+    if not conjugate and not negative:
+        return tensor
+    with torch._C._DisableTorchDispatch():
+        tensor = torch._conj(tensor.detach()) if conjugate else tensor.detach()
+        return torch._neg_view(tensor) if negative else tensor
+
+
+def bit_steps(tensor: torch.Tensor) -> list[Step]:
+    """From the memory as it is to the tensor."""
+    conjugate, negative = bits_of(tensor)
+    steps = [Step(aten._conj.default, (), {})] if conjugate else []
+    return [*steps, Step(aten._neg_view.default, (), {})] if negative else steps
+
+
 def same_layout(shape: tuple[int, ...], one: tuple[int, ...], two: tuple[int, ...]) -> bool:
     """Whether two stride tuples address alike; strides of dimensions of size one say nothing."""
     if one == two or 0 in shape:

@@ -60,7 +60,14 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
 
 def _is_plain(traced: Traced) -> bool:
     """Whether the results are new tensors, whatever the inputs are, and nothing else happens."""
-    odd = (traced.copied_inputs, traced.flipped_inputs, traced.view_results, traced.random, traced.autocast)
+    odd = (
+        traced.copied_inputs,
+        traced.flipped_inputs,
+        traced.view_results,
+        traced.random,
+        traced.autocast,
+        traced.bits,
+    )
     fresh = all(
         row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(traced.effects.rows)
     )

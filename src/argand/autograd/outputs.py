@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from torch.fx import Graph
 
-from argand.autograd.geometry import Step
+from argand.autograd.geometry import Step, bare
 from argand.ops.layout import extent
 
 
@@ -86,6 +86,7 @@ class Traced:
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
+    bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # inputs with a conjugate or a negative bit
     absolute: bool = False  # it holds for the storage offsets of these inputs alone, which no key of a cache tells
     sizes: Any = None  # OpenSizes when sizes are known only at run time
 
@@ -161,7 +162,7 @@ def _storage(tensor: torch.Tensor) -> int:
 def _base_of(storage: int, outputs: Sequence[Any]) -> torch.Tensor:
     """The tensor all outputs on one storage are views of."""
     group = [o for o in outputs if isinstance(o, torch.Tensor) and _storage(o) == storage]
-    base = _find_base(group)
+    base = bare(_find_base(group))
     if base.storage_offset() or any(_end(o) > _end(base) for o in group):  # by as_strided_ or set_
         raise Untraceable("a tensor was moved in its memory: others lie beyond it")
     return base

@@ -19,7 +19,7 @@ from typing_extensions import override
 from argand.autograd import functional
 from argand.autograd.aliasing import Aliasing, Region
 from argand.autograd.functional import Action, Copied, Recipe
-from argand.autograd.geometry import Step, aten, dense_order, geometry_of, steps_of
+from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, geometry_of, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
@@ -246,8 +246,11 @@ class Recorder(FakeMode):
         if not isinstance(fake, torch.Tensor):
             return self.placeholder(fake, name)
         self.given.append(fake)
-        node = self.placeholder(fake.detach(), name)
-        self.aliasing.add(node.meta["val"], node, "input")
+        node = self.placeholder(bare(fake.detach()), name)
+        region = self.aliasing.add(node.meta["val"], node, "input")
+        for step in bit_steps(fake):
+            with torch._C._DisableTorchDispatch():
+                region = self.aliasing.view(region, step, step.replay(region.fake))
         return node
 
     def placeholder(self, fake: Any, name: str) -> Node:

@@ -8,7 +8,7 @@ mutated inputs are written back and views are replayed outside it, where autogra
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -64,6 +64,22 @@ def without_views(call: Boxed, places: Sequence[int]) -> Boxed:
     return run
 
 
+def without_bits(call: Boxed, bits: Mapping[int, tuple[bool, bool]]) -> Boxed:
+    """Inputs with a conjugate or negative bit as graphs want them: the memory as it is."""
+
+    def run(values: list[Any]) -> Any:
+        for place, (conjugate, negative) in bits.items():
+            value = values[place]
+            if conjugate:
+                value = torch._conj(value) if value.is_conj() else value.conj_physical()
+            if negative:
+                value = torch._neg_view(value) if value.is_neg() else value.neg()
+            values[place] = value
+        return call(values)
+
+    return run
+
+
 @contextlib.contextmanager
 def _grad_mode(enabled: bool) -> Iterator[None]:
     previous = torch.is_grad_enabled()
@@ -77,8 +93,10 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 # -- after the graph -------------------------------------------------------------------------
 
 
-def _write_back(mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor]) -> None:
-    """Give inputs their new values and the versions eager would have left."""
+def _write_back(
+    mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor], odd: Container[int]
+) -> None:
+    """Give inputs their new values and the versions eager would have left; ``odd`` ones have bits."""
     targets, news, counted, versions = [], [], [], []
     for mutation, value in zip(mutations, values, strict=False):
         target = inputs[mutation.index]
@@ -87,6 +105,9 @@ def _write_back(mutations: Sequence[Mutation], inputs: Sequence[Any], values: Se
             versions.append(target._version + mutation.bump)
         if mutation.differentiable:
             target.copy_(value)
+        elif mutation.index in odd:
+            with _grad_mode(False):
+                target.copy_(value)
         elif value is not target:  # else a kernel has written it there
             targets.append(target)
             news.append(value)
@@ -126,7 +147,7 @@ class Epilogue:
         effects = traced.effects
         self.mutations = effects.mutations
         self.rows = effects.rows
-        self.sizes = traced.sizes
+        self.sizes, self.bits = traced.sizes, traced.bits
         self.count = traced.results
         self.written_in_graph = written_in_graph
         self.trivial = not self.mutations and all(
@@ -139,7 +160,7 @@ class Epilogue:
         if not self.written_in_graph:
             skip = len(self.mutations)
             if skip:
-                _write_back(self.mutations, inputs, results)
+                _write_back(self.mutations, inputs, results, self.bits)
         outputs: list[Any] = []
         rows: list[Row] = self.rows
         if self.sizes is not None:
@@ -160,6 +181,8 @@ class Epilogue:
 def _dressed(traced: Traced, call: Boxed) -> Boxed:
     if traced.autocast is not None:
         call = without_autocast(call)
+    if traced.bits:
+        call = without_bits(call, traced.bits)
     return without_views(call, traced.view_results) if traced.view_results else call
 
 

@@ -18,10 +18,11 @@ from torch.fx import Graph, GraphModule, Node
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.geometry import Step, aten, dense_order, geometry_of, retyped_view, same_layout, shifted_view
+from argand.autograd.geometry import aten, bare, bits_of, dense_order, same_layout
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
+from argand.autograd.paths import path_between
 from argand.autograd.recorder import Recorder
 from argand.autograd.sizes import OpenSizes
 from argand.ops.fakes import DataDependent, check_reads, fake_of
@@ -153,7 +154,7 @@ def _make_fakes(
             leaf = fake_of(given)
             shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
             recorder.input(shown, name).meta["parameter"] = isinstance(real, torch.nn.Parameter)
-            plain.append(shown.detach())
+            plain.append(bare(shown.detach()))
         leaves.append(leaf)
         seen.append(shown)
     return leaves, seen, plain
@@ -277,7 +278,7 @@ def _trace(
         with recorder, opaque, _NoPeeking():
             outputs = list(program(recorder, inputs))
         written = functools.partial(_was_written, recorder)
-        effects = read_effects(inputs, before, outputs, written, functools.partial(_path, recorder))
+        effects = read_effects(inputs, before, outputs, written, functools.partial(path_between, recorder))
         shared = _overlaps(examples)
         if any(mutation.index in shared for mutation in effects.mutations):
             raise Untraceable("an input that shares memory with another input is written to")
@@ -310,6 +311,7 @@ def _trace(
         grad_mode=grad_mode,
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
         view_results=[k for k, node in enumerate(values) if is_view(node)],
+        bits={k: bits_of(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and any(bits_of(x))},
         absolute=recorder.absolute,
     )
 
@@ -364,36 +366,6 @@ def leaf_indices(leaves: Sequence[Any]) -> list[int]:
             known.add(id(leaf))
             indices.append(index)
     return indices
-
-
-def _path(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
-    """View steps from one tensor to another on the same storage."""
-    if geometry_of(base) == geometry_of(view):
-        return ()
-    if base.is_contiguous() and base.numel() == view.numel() and base.dtype == view.dtype:
-        whole = Step(aten.view.default, (list(view.shape),), {})
-        if geometry_of(whole.replay(base.detach())) == geometry_of(view):
-            return (whole,)
-    start, region = recorder.region_of(base), recorder.region_of(view)
-    steps: list[Step] = []
-    while region is not start:
-        parent, step = region.made_by()
-        if parent is None or step is None:
-            return _strided_path(base, view)
-        steps.append(step)
-        region = parent
-    return tuple(reversed(steps))
-
-
-def _strided_path(base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
-    """The same by strides and offsets alone."""
-    if base.is_conj() != view.is_conj() or base.is_neg() != view.is_neg():
-        raise Untraceable("two outputs share memory, and not their conjugate or negative bits")
-    place = (list(view.shape), list(view.stride()))
-    if base.dtype == view.dtype:
-        return (Step(shifted_view, (*place, view.storage_offset() - base.storage_offset()), {}),)
-    start, own = view.storage_offset() * view.itemsize, base.storage_offset() * base.itemsize
-    return (Step(retyped_view, (*place, start - own, view.dtype), {}),)
 
 
 def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:
