@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo test setup lint types layers sizes pytest bench zoo ops ext clean
+.PHONY: demo test setup lint types layers sizes pytest cases bench zoo ops ext clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -32,6 +32,10 @@ sizes: $(STAMP)
 	$(BIN)/python tools/check_sizes.py
 pytest: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term:skip-covered
+
+# Text cases: what stages make of small programs. `make cases ARGS=--update` rewrites the answers and shows the diff.
+cases: $(STAMP)
+	$(BIN)/python -m tests.cases $(ARGS)
 
 # Rebuild only the C extension, in place.
 # Built aside and moved into place, so that a running process never meets half a file.

@@ -1,8 +1,5 @@
 """Text of both IRs, verifiers, and passes as text in, text out."""
 
-import pathlib
-import re
-
 import pytest
 import torch
 
@@ -18,23 +15,6 @@ from argand.support.options import Options
 from tests.native.tracing import run
 
 VERIFIED = Setting(Options(verify=True), host_target())
-CASES = pathlib.Path(__file__).parent / "cases" / "passes.txt"
-
-
-def cases():
-    for block in re.split(r"^\[case ", CASES.read_text(), flags=re.M)[1:]:
-        name, _, rest = block.partition("]\n")
-        before, _, after = rest.partition("\n---\n")
-        head, _, before = before.partition("\n")
-        yield pytest.param(head.removeprefix("pass: "), before.strip(), after.strip(), id=name)
-
-
-@pytest.mark.parametrize("name, before, after", cases())
-def test_pass(name, before, after):
-    graph = parse_graph(before)
-    assert verify_graph(graph) is None
-    result = run_pass({p.name: p for p in PASSES}[name], graph, VERIFIED)
-    assert print_graph(result) == (print_graph(graph) if after == "(unchanged)" else after)
 
 
 def test_passes_follow_their_reasons():

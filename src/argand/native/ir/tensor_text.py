@@ -5,13 +5,15 @@
     %1 = view[d1, d0](%0) : f32[3,2]
     return %1
 
-Calls of torch's kernels print their operator; the parser gives them tensor arguments only.
+Calls of torch's kernels print their operator; the parser gives them tensor arguments only. It also takes strides
+behind inputs and results (``f32[2,3] strides [1,2]``, ``return %1 strides [1,2]``) and whose memory a result has
+in eager (``return %1 memory -1``: that of input 0), which are not printed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -21,6 +23,9 @@ from argand.native.ir.tensor import Attribute, Baked, ExternCall, Graph, Node, O
 from argand.native.ir.types import DType, Shape, contiguous_strides
 from argand.support.errors import InternalError
 
+_INPUT: Final = re.compile(r"none|(\w+\[[\d,]*\])(?: strides \[([\d,]*)\])?")
+_RESULT: Final = re.compile(r"%(\w+)(?: into (\d+))?(?: memory (-?\d+))?(?: strides \[([\d,]*)\])?")
+_ITEM: Final = re.compile(r"%\w+ = item\[(\d+)\]\(%(\w+)\) : (\S+)$")
 _LINE: Final = re.compile(r"%(\w+) = (\w+)(?:\[(.*?)\])?\((.*?)\) : (\S+)$")
 
 
@@ -66,32 +71,45 @@ def print_attribute(node: Node) -> str:
 
 def parse_graph(text: str) -> Graph:
     """The graph of a text; InternalError names the line that cannot be read."""
+    lines = [line for line in (raw.strip() for raw in text.splitlines()) if line]
     nodes: dict[str, Node] = {}
     inputs: tuple[TensorSpec | None, ...] = ()
     outputs: list[Output | object] = []
-    for line in filter(None, (raw.strip() for raw in text.splitlines())):
+    made = _call_outputs(lines)
+    for line in lines:
         if line.startswith("graph("):
-            kinds = re.findall(r"none|\w+\[[\d,]*\]", line[6:-1])
-            inputs = tuple(None if k == "none" else _spec(*_parse_type(k)) for k in kinds)
+            inputs = tuple(None if found[0] == "none" else _spec_of(found) for found in _INPUT.finditer(line[6:-1]))
         elif line.startswith("return"):
-            for name in filter(None, line[6:].replace(" ", "").split(",")):
-                name, _, into = name.partition("into")
-                node = nodes[name.lstrip("%")]
-                outputs.append(Output(node, _spec(node.shape, node.dtype), into=int(into or -1)))
+            for name, into, memory, strides in _RESULT.findall(line[6:]):
+                spec = _spec(nodes[name].shape, nodes[name].dtype, strides)
+                outputs.append(Output(nodes[name], spec, memory=int(memory or 0), into=int(into or -1)))
         else:
-            name, node = _parse_line(line, nodes)
+            name, node = _parse_line(line, nodes, made)
             nodes[name] = node
     return Graph.of(inputs, tuple(outputs))
 
 
-def _parse_line(line: str, nodes: dict[str, Node]) -> tuple[str, Node]:
+def _call_outputs(lines: Sequence[str]) -> dict[str, tuple[TensorSpec | None, ...]]:
+    """What calls of torch give, by their names: read from the lines that take it."""
+    found: dict[str, dict[int, TensorSpec]] = {}
+    for line in lines:
+        if item := _ITEM.match(line):
+            found.setdefault(item[2], {})[int(item[1])] = _spec(*_parse_type(item[3]))
+    return {name: tuple(specs.get(k) for k in range(1 + max(specs))) for name, specs in found.items()}
+
+
+def _parse_line(
+    line: str, nodes: dict[str, Node], made: Mapping[str, tuple[TensorSpec | None, ...]]
+) -> tuple[str, Node]:
     found = _LINE.match(line)
     if found is None:
         raise InternalError("native.ir", f"cannot read {line!r}")
     name, op, attribute, arguments, kind = found.groups()
     shape, dtype = _parse_type(kind)
     given = tuple(nodes[a.strip()[1:]] for a in arguments.split(",") if a.strip())
-    value = None if attribute is None else _parse_attribute(op, attribute, given, shape, dtype)
+    if op == "extern":
+        return name, Node(op, given, shape, dtype, _extern(attribute, given, made.get(name, ())))
+    value = None if attribute is None else _parse_attribute(op, attribute, dtype)
     return name, Node(op, given, shape, dtype, value)
 
 
@@ -101,9 +119,14 @@ def _parse_type(text: str) -> tuple[Shape, DType | None]:
     return shape, None if name == "torch" else DType(name)
 
 
-def _spec(shape: Shape, dtype: DType | None) -> TensorSpec:
+def _spec(shape: Shape, dtype: DType | None, strides: str = "") -> TensorSpec:
     kind = torch.complex64 if dtype is None else dtype.row.torch_dtype
-    return TensorSpec(shape, contiguous_strides(shape), kind, dtype)
+    found = tuple(int(s) for s in strides.split(",")) if strides else contiguous_strides(shape)
+    return TensorSpec(shape, found, kind, dtype)
+
+
+def _spec_of(found: re.Match[str]) -> TensorSpec:
+    return _spec(*_parse_type(found[1]), found[2] or "")
 
 
 def parse_affine(text: str) -> Affine:
@@ -118,7 +141,7 @@ def parse_affine(text: str) -> Affine:
     return result
 
 
-def _parse_attribute(op: str, text: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None) -> Attribute:
+def _parse_attribute(op: str, text: str, dtype: DType | None) -> Attribute:
     items = [item.strip() for item in text.split(",") if item.strip()]
     simple: dict[str, Callable[[], Any]] = {
         "input": lambda: int(text),
@@ -128,7 +151,6 @@ def _parse_attribute(op: str, text: str, inputs: tuple[Node, ...], shape: Shape,
         "update": lambda: tuple(parse_affine(i) for i in items),
         "gather": lambda: tuple(int(i[1:]) if i[0] == "#" else parse_affine(i) for i in items),
         "constant": lambda: _number(text, dtype),
-        "extern": lambda: _extern(text, inputs),
     }
     return simple[op]() if op in simple else tuple(int(i) for i in items)
 
@@ -139,10 +161,10 @@ def _number(text: str, dtype: DType | None) -> bool | int | float:
     return float(text) if dtype is not None and dtype.is_float else int(text)
 
 
-def _extern(text: str, inputs: tuple[Node, ...]) -> ExternCall:
+def _extern(text: str, inputs: tuple[Node, ...], outputs: tuple[TensorSpec | None, ...]) -> ExternCall:
     target: Any = torch.ops
     for part in text.split("."):
         target = getattr(target, part)
     slots = tuple(Slot(k) for k in range(len(inputs)))
     layouts = tuple(contiguous_strides(i.shape) for i in inputs)
-    return ExternCall(target, slots, {}, layouts, (), True)
+    return ExternCall(target, slots, {}, layouts, outputs, len(outputs) <= 1)
