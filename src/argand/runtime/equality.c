@@ -2,7 +2,7 @@
 //
 // Same type and same value all the way down: True is not 1, -0.0 is not 0.0, nan is nan, dicts have
 // the same order. Never raises; a comparison that raises says "different".
-#include "native.h"
+#include "cpython.h"
 
 #include <string.h>
 
@@ -32,8 +32,7 @@ static int same_dict(PyObject *a, PyObject *b) {
 static int set_has(PyObject *set, PyObject *wanted) {
     Py_ssize_t i = 0;
     PyObject *item;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(set, &i, &item, &hash))
+    while (argand_set_next(set, &i, &item))
         if (argand_equals(item, wanted)) return 1;
     return 0;
 }
@@ -49,8 +48,7 @@ static int same_set(PyObject *a, PyObject *b) {
     if (PySet_GET_SIZE(a) > SMALL_SET) return rich_equal(a, b);
     Py_ssize_t i = 0;
     PyObject *item;
-    Py_hash_t hash;
-    while (_PySet_NextEntry(a, &i, &item, &hash))
+    while (argand_set_next(a, &i, &item))
         if (!set_has(b, item)) return 0;
     return 1;
 }

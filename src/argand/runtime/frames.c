@@ -242,8 +242,9 @@ static PyObject *run_in_region(ArgandRegion *region, PyThreadState *thread, Arga
         else if (status == 2) result = run_off(thread, frame, 0);
     }
     Py_DECREF(region);
-    if (status < 0) return NULL;
-    return status > 0 ? result : hand_on(thread, frame, 0);
+    if (status == 0) return hand_on(thread, frame, 0);
+    if (status != 2) argand_frame_drop(thread, frame); /* an entry answered, or an error did */
+    return status < 0 ? NULL : result;
 }
 
 static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing) {

@@ -17,21 +17,16 @@
 //
 // Values are borrowed: no other code runs while a program does. A program with sources that may
 // run Python code ("owning") holds references during the run instead.
-#define Py_BUILD_CORE 1
+#include "cpython.h"
 #include "guards.h"
 #include "versions.h"
-
-#include <internal/pycore_object.h>
 
 // ---- values ----
 
 static PyObject *instance_dict(PyObject *object) {
-    PyObject **slot;
-    if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
-        slot = _PyObject_ManagedDictPointer(object);
-        if (*slot != NULL) return *slot;
-    }
-    slot = _PyObject_GetDictPtr(object); /* makes the dict of an object that has none yet */
+    PyObject *managed = argand_managed_dict(object);
+    if (managed != NULL) return managed;
+    PyObject **slot = _PyObject_GetDictPtr(object); /* makes the dict of an object that has none yet */
     if (slot == NULL) PyErr_Clear();
     else if (*slot == NULL && Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
         PyObject *made = PyObject_GenericGetDict(object, NULL);
@@ -148,7 +143,7 @@ static int contains(PyObject *container, PyObject *key) {
 
 static int has_attribute(PyObject *value, PyObject *name) {
     PyObject *found;
-    int answer = _PyObject_LookupAttr(value, name, &found);
+    int answer = argand_lookup_attribute(value, name, &found);
     if (answer < 0) PyErr_Clear();
     Py_XDECREF(found);
     return answer;

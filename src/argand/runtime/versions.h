@@ -1,8 +1,8 @@
 // Versions of dicts and classes: the one place that knows where CPython keeps them.
 //
 // A version is a number that no other state of any dict (class) ever had; 0: there is none, ask the
-// contents. Python 3.12 takes dict versions away: there these functions are to answer from watchers
-// (PyDict_Watch, PyType_Watch), or 0, which is right and slower.
+// contents. Up to 3.13 dicts have versions (3.14 takes them away: there this is to answer from
+// watchers, PyDict_Watch, or 0, which is right and slower).
 #ifndef ARGAND_VERSIONS_H
 #define ARGAND_VERSIONS_H
 
@@ -11,13 +11,22 @@
 #include <stdint.h>
 
 static inline uint64_t argand_dict_version(PyObject *dict) {
-    return ((PyDictObject *)dict)->ma_version_tag;
+    PyDictObject *held = (PyDictObject *)dict;
+#if PY_VERSION_HEX >= 0x030D0000
+    // Values that lie in the object itself can be written without a new version of the dict over them.
+    if (held->ma_values != NULL) return 0;
+#endif
+    return held->ma_version_tag;
 }
 
 // Changes with the class and with each of its bases.
 static inline uint64_t argand_type_version(PyObject *type) {
     PyTypeObject *kind = (PyTypeObject *)type;
+#if PY_VERSION_HEX < 0x030C0000
     return kind->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? kind->tp_version_tag : 0;
+#else
+    return kind->tp_version_tag; /* 0 as long as it is not valid */
+#endif
 }
 
 #endif
