@@ -10,7 +10,8 @@ import types
 from typing import Any
 
 from argand.capture import native
-from argand.capture.world import World, is_constant
+from argand.capture.kinds import is_constant
+from argand.capture.world import World
 from argand.runtime.guards import Defaults, KwDefaults
 
 _VARARGS, _VARKEYWORDS = 4, 8  # co_flags

@@ -6,26 +6,26 @@ Python are interpreted; writes to outside objects go to the journal and are seen
 
 from __future__ import annotations
 
+import enum
 import functools
-import sys
+import threading
 import types
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import native
+from argand.capture import holders, native
+from argand.capture.found import class_value, is_data_descriptor, outside_source, rely_on, written
 from argand.capture.journal import DELETED
 from argand.capture.markers import MISSING
-from argand.capture.operate import PLAIN, lookup
-from argand.capture.world import World
-from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item, Source, TypeAttr
+from argand.capture.methods import PLAIN, lookup
+from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
 _MODULE_DICTS: Final = {"_parameters": torch.nn.Parameter, "_buffers": torch.Tensor, "_modules": torch.nn.Module}
-_STABLE: Final = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
 # Attributes of a tensor that the fake answers rightly.
 _METADATA: Final = frozenset(
     {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "names"}
@@ -34,26 +34,8 @@ _METADATA: Final = frozenset(
     | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
 )
 _TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
-_UNTOLD: Final = frozenset({"__dict__", "__annotations__", "__doc__"})  # no token of a class or function holds these
-_IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _MODULE_SETTER: Final = torch.nn.Module.__setattr__
 _STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
-
-
-@functools.cache
-def is_trusted_module(name: str | None) -> bool:
-    """Modules whose functions and classes nobody replaces: the standard library, torch, ourselves."""
-    top = (name or "").partition(".")[0]
-    return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names
-
-
-def is_trusted(world: World, value: Any, module: str | None) -> bool:
-    """Whether a value found in a module needs no guard."""
-    if not isinstance(value, _STABLE) or not is_trusted_module(module) or module == "__main__":
-        return False
-    if isinstance(value, types.BuiltinFunctionType) and id(value) not in world.known:
-        world.register(world.const(value), value, value)  # may be bound: random.random
-    return True
 
 
 def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
@@ -72,13 +54,15 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
     if isinstance(owner, torch.Tensor):
         return _tensor_attribute(tracer, owner, name)
     if kind is types.ModuleType or isinstance(owner, types.ModuleType):
-        return _module_attribute(tracer, owner, name)
+        return holders.module_attribute(tracer, owner, name)
     if isinstance(owner, type):
-        return _class_attribute(tracer, owner, name)
+        return holders.class_attribute(tracer, owner, name)
     if kind is super:
-        return _super_attribute(tracer, owner, name)
+        return holders.super_attribute(tracer, owner, name)
     if kind is types.FunctionType:
-        return _function_attribute(tracer, owner, name)
+        return holders.function_attribute(tracer, owner, name)
+    if kind is types.CellType and name == "cell_contents":
+        return holders.cell_contents(tracer, owner)
     if kind is types.MethodType and name not in {"__self__", "__func__"}:
         return load(tracer, owner.__func__, name)
     return _object_attribute(tracer, owner, kind, name)
@@ -94,7 +78,9 @@ def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
 def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True) -> Any:
     """`object.__getattribute__(owner, name)`, then `__getattr__`."""
     found = lookup(tracer, kind, name)
-    if found is not MISSING and _is_data_descriptor(tracer, found):
+    if isinstance(owner, threading.local) and type(found) not in (types.FunctionType, property):
+        return _of_thread(tracer, owner, name)
+    if found is not MISSING and is_data_descriptor(tracer, found):
         return _from_descriptor(tracer, owner, kind, name, found)
     value = _instance_value(tracer, owner, name, absent=True)
     if value is not MISSING:
@@ -112,57 +98,40 @@ def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True
     return native.attribute(owner, name)
 
 
-def _is_data_descriptor(tracer: Tracer, found: Any) -> bool:
-    kind = type(found)
-    if kind is property or kind is types.MemberDescriptorType:
-        return True
-    if kind is types.GetSetDescriptorType:
-        return True
-    if kind is types.FunctionType or kind in PLAIN:
-        return False
-    return (
-        lookup(tracer, kind, "__set__") is not MISSING or lookup(tracer, kind, "__delete__") is not MISSING
-    ) and lookup(tracer, kind, "__get__") is not MISSING
-
-
 def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
-    _rely_on(tracer, kind, name, found)
+    rely_on(tracer, kind, name, found)
+    if isinstance(owner, enum.Enum) and found is enum.Enum.__dict__.get(name):  # `name` and `value`
+        return _instance_value(tracer, owner, f"_{name}_")
     if type(found) is property:
         if found.fget is None:
             return native.attribute(owner, name)
         return tracer.call(found.fget, (owner,), {})
     get = lookup(tracer, type(found), "__get__")
     if type(get) is types.FunctionType:
-        return tracer.call(get, (found, owner, kind), {})
+        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
     if name == "__dict__":
         return _dict_of(tracer, owner)
     if name == "__class__":
         return native.attribute(owner, name)
-    source = _outside_source(tracer, owner)
+    source = outside_source(tracer, owner)
     if source is None:
         return native.attribute(owner, name)
-    written = _written(tracer, owner, name)
-    if written is not MISSING:
-        return written
+    value = written(tracer, owner, name)
+    if value is not MISSING:
+        return value
     raw = native.attribute(owner, name)
     return tracer.world.attribute(source, name, raw)
 
 
-def _outside_source(tracer: Tracer, owner: Any) -> Source | None:
-    known = tracer.world.known.get(id(owner))
-    return known.source if known is not None and known.raw is owner else None
-
-
-def _written(tracer: Tracer, owner: Any, name: str) -> Any:
-    """A value the trace gave to an attribute; MISSING if none, AttributeError if deleted."""
-    entry = tracer.journal.attributes.get(id(owner))
-    if entry is None:
-        return MISSING
-    value = entry.values.get(name, MISSING)
-    if value is DELETED:
-        text = f"'{type(owner).__name__}' object has no attribute '{name}'"
-        native.raise_(AttributeError(text))
-    return value
+def _of_thread(tracer: Tracer, owner: threading.local, name: str) -> Any:
+    """An attribute that each thread has its own of: asked for in the calling thread."""
+    source = outside_source(tracer, owner)
+    value = written(tracer, owner, name)
+    if value is not MISSING or source is None:
+        return native.attribute(owner, name) if value is MISSING else value
+    if not hasattr(owner, name):
+        tracer.world.guard(GuardKind.NO_ATTR, source, name)
+    return tracer.world.attribute(source, name, native.attribute(owner, name))
 
 
 def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = False) -> Any:
@@ -177,7 +146,7 @@ def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = Fal
         return MISSING
     if type(values) is not dict:
         return MISSING
-    source = _outside_source(tracer, owner)
+    source = outside_source(tracer, owner)
     if source is None:
         return values.get(name, MISSING)
     shadow = tracer.world.known.get(id(values))
@@ -193,7 +162,7 @@ def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = Fal
 
 def _dict_of(tracer: Tracer, owner: Any) -> Any:
     """`owner.__dict__`: for an outside object a shadow, from now on the home of its attributes."""
-    source = _outside_source(tracer, owner)
+    source = outside_source(tracer, owner)
     raw = object.__getattribute__(owner, "__dict__")
     if source is None:
         return raw
@@ -212,8 +181,8 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
     """A class attribute, seen through an instance."""
     which = type(found)
     if which is types.FunctionType:
-        return types.MethodType(_class_value(tracer, kind, name, found), owner)
-    _rely_on(tracer, kind, name, found)
+        return types.MethodType(class_value(tracer, kind, name, found), owner)
+    rely_on(tracer, kind, name, found)
     if which is staticmethod:
         return found.__func__
     if which is classmethod:
@@ -224,31 +193,15 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
         return value
     get = lookup(tracer, which, "__get__")
     if type(get) is types.FunctionType:
-        return tracer.call(get, (found, owner, kind), {})
+        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
     if get is not MISSING:
         return native.apply(found.__get__, owner, kind)
-    return _class_value(tracer, kind, name, found)
-
-
-def _class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
-    """What a class holds; methods of users' classes are guarded too, for they may be patched."""
-    if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
-        return found
-    base = tracer.world.source_of(kind) or tracer.world.const(kind)
-    return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
-
-
-def _rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
-    """A descriptor of a user's class may be replaced."""
-    world = tracer.world
-    if id(kind) not in world.made and not is_trusted(tracer.world, found, kind.__module__):
-        base = world.source_of(kind) or world.const(kind)
-        world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)
+    return class_value(tracer, kind, name, found)
 
 
 def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
     """A parameter, buffer or submodule of an nn.Module."""
-    source = _outside_source(tracer, owner)
+    source = outside_source(tracer, owner)
     values = object.__getattribute__(owner, "__dict__")
     world = tracer.world
     for table in _MODULE_DICTS:
@@ -272,92 +225,10 @@ def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
     return native.raise_(AttributeError(text, name=name, obj=owner))
 
 
-def _module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any:
-    entry = tracer.journal.globals.get(id(owner.__dict__))
-    if entry is not None and name in entry.values:
-        return entry.values[name]
-    raw = native.attribute(owner, name)
-    if is_trusted(tracer.world, raw, owner.__name__) or name.startswith("__"):
-        if owner.__dict__.get(name) is raw:
-            tracer.world.note(owner.__dict__, name, raw)
-        return raw
-    if name not in owner.__dict__:  # a module-level __getattr__ made it
-        tracer.world.keep_off_disk(f"{owner.__name__} makes {name} when it is asked for")
-        return raw
-    base = tracer.world.source_of(owner) or tracer.world.const(owner)
-    return tracer.world.dict_attribute(base, name, raw)
-
-
-def _class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
-    written = _written(tracer, owner, name)
-    if written is not MISSING:
-        return written
-    meta = lookup(tracer, type(owner), name)
-    if meta is not MISSING and (type(owner) is type or _is_data_descriptor(tracer, meta)):
-        if type(meta) is property:
-            return tracer.call(meta.fget, (owner,), {})
-        if name not in owner.__dict__ or name in type.__dict__:
-            if name in _UNTOLD and not owner.__flags__ & _IMMUTABLE:
-                tracer.world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
-            return native.attribute(owner, name)
-    found = lookup(tracer, owner, name)
-    which = type(found)
-    if which is types.FunctionType:
-        return _class_value(tracer, owner, name, found)
-    if which in (staticmethod, classmethod):
-        _rely_on(tracer, owner, name, found)
-    if which is staticmethod:
-        return found.__func__
-    if which is classmethod:
-        return types.MethodType(found.__func__, owner)
-    if found is MISSING or lookup(tracer, which, "__get__") is not MISSING:
-        get = lookup(tracer, which, "__get__") if found is not MISSING else MISSING
-        if type(get) is types.FunctionType and not is_trusted_module(which.__module__):
-            return tracer.call(get, (found, None, owner), {})
-        return native.attribute(owner, name)
-    return _class_value(tracer, owner, name, found)
-
-
-def _super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
-    if name in {"__self__", "__thisclass__", "__self_class__"}:
-        return native.attribute(owner, name)
-    after, target, kind = owner.__thisclass__, owner.__self__, owner.__self_class__
-    bases = kind.__mro__
-    for base in bases[bases.index(after) + 1 :]:
-        found = tracer.own_lookups[base, name] = base.__dict__.get(name, MISSING)
-        if found is not MISSING:
-            break
-    else:
-        return native.attribute(owner, name)
-    which = type(found)
-    if which is types.FunctionType:
-        return found if target is kind else types.MethodType(found, target)
-    if which is staticmethod:
-        return found.__func__
-    if which is classmethod:
-        return types.MethodType(found.__func__, kind)
-    if which is property:
-        return tracer.call(found.fget, (target,), {})
-    return native.attribute(owner, name)
-
-
-def _function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) -> Any:
-    written = _written(tracer, owner, name)
-    if written is not MISSING:
-        return written
-    raw = native.attribute(owner, name)
-    source = tracer.world.source_of(owner)
-    if source is not None and name in _UNTOLD:
-        tracer.world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
-    if source is None or (name.startswith("__") and name != "__wrapped__"):
-        return raw
-    return tracer.world.attribute(source, name, raw)
-
-
 def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    written = _written(tracer, owner, name)
-    if written is not MISSING:
-        return written
+    value = written(tracer, owner, name)
+    if value is not MISSING:
+        return value
     if name in _METADATA:
         value = native.attribute(owner, name)
         if name in {"shape", "nbytes"} and tracer.world.sizes.active:
@@ -411,7 +282,13 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
             tracer.call(descriptor, (found, owner, value), {})
             return
     if tracer.is_outside(owner):
-        if id(owner) in tracer.world.opaque or type(found) is property:
+        if type(owner) is types.CellType and name == "cell_contents":
+            place = holders.cell_source(tracer, owner)
+            if place is not None:
+                tracer.journal.write_cell(owner, place, value)
+                return
+        of_c = id(owner) in tracer.world.opaque and not isinstance(owner, threading.local)
+        if of_c or type(found) is property:
             raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
         shadow = _shadow_dict(tracer, owner)
         members = _members(tracer, owner, name, value)
@@ -431,7 +308,7 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
 
 def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
     """The table (its shadow) in which an outside nn.Module has, or will have, a member."""
-    source = _outside_source(tracer, owner)
+    source = outside_source(tracer, owner)
     if not isinstance(owner, torch.nn.Module) or source is None:
         return None
     tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}

@@ -7,30 +7,28 @@ harmless and get no tensor and no outside object they would look into unnoticed.
 from __future__ import annotations
 
 import abc
-import collections
 import copy
 import copyreg
 import functools
-import itertools
-import math
 import operator
 import sys
 import types
-import typing
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, native, operate, pending, pure
-from argand.capture.generators import Callback, Inference
+from argand.capture import attributes, callbacks, native, operate, pending
+from argand.capture.generators import Inference
+from argand.capture.harmless import call_harmless, iterable
+from argand.capture.kinds import is_trusted_module
 from argand.capture.markers import END, MISSING
-from argand.capture.operate import PLAIN, lookup
+from argand.capture.methods import PLAIN, lookup, python_method
 from argand.capture.pending import Pending
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, Size
-from argand.runtime.guards import Const
+from argand.runtime.guards import Attr
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -38,139 +36,6 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-
-# Reads nothing of its arguments but their identity or type, or only stores them.
-_HOLDERS: Final = (*(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),)
-_KEEPS_TENSORS: Final = frozenset(
-    {isinstance, issubclass, type, id, callable, zip, enumerate, list, tuple, set, dict, frozenset}
-    | {range, slice, functools.partial, itertools.chain, itertools.islice, itertools.cycle, repr}
-    | {itertools.repeat, itertools.product, itertools.zip_longest, itertools.tee, operator.is_}
-    | {operator.is_not, hash, itertools.count, itertools.combinations, itertools.permutations}
-    | {collections.OrderedDict, collections.deque, collections.defaultdict, any, all, super}
-    | {itertools.pairwise, reversed, iter, next, property, staticmethod, classmethod, types.MethodType}
-    | {itertools.accumulate, itertools.groupby, object.__new__, types.SimpleNamespace, typing.cast}
-)
-_ITERATING: Final = frozenset(
-    {list, tuple, set, frozenset, enumerate, zip, any, all, sorted, min, max, reversed, map, filter}
-    | {itertools.chain, itertools.islice, itertools.cycle, itertools.product, itertools.zip_longest}
-    | {itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.accumulate, sum}
-    | {itertools.groupby, itertools.filterfalse, itertools.pairwise, itertools.combinations}
-    | {itertools.permutations, collections.deque, itertools.compress, itertools.tee, dict.fromkeys}
-    | {math.prod, math.fsum}
-)
-_ITERATING_METHODS: Final = frozenset({"extend", "join", "update", "extendleft", "from_iterable"})
-_CALLING: Final = frozenset(
-    {map, filter, sorted, min, max, itertools.starmap, itertools.takewhile, itertools.dropwhile}
-    | {itertools.accumulate, itertools.groupby, itertools.filterfalse, collections.defaultdict, iter}
-)
-_PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
-
-
-def _name_of(function: Any) -> str:
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", repr(function))
-    return f"{module}.{name}" if module and module != "builtins" else str(name)
-
-
-def _is_exception(function: Any) -> bool:
-    return isinstance(function, type) and issubclass(function, BaseException)
-
-
-def _may_hold(function: Any) -> bool:
-    """Whether a function only stores what it gets."""
-    try:
-        if function in _KEEPS_TENSORS or _is_exception(function):
-            return True
-    except TypeError:
-        return False
-    owner = getattr(function, "__self__", None)
-    kind = getattr(function, "__objclass__", None)
-    return isinstance(owner, _HOLDERS) or (isinstance(kind, type) and issubclass(kind, _HOLDERS))
-
-
-def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False) -> Any:
-    """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
-    caller = str(tracer.frames[-1].globals.get("__name__"))
-    if not trusted and not pure.may_run(function, caller) and not only_numbers(function, args, kwargs):
-        pure.refuse(function, args, kwargs)
-    owner = getattr(function, "__self__", None)
-    tracer.world.pin(function)
-    if owner is not None:
-        operate.check_readable(tracer, owner)
-    if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
-        tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
-    holds = _may_hold(function)
-    known, opaque = tracer.world.known, tracer.world.opaque
-    for value in (*args, *kwargs.values()):
-        if id(value) in opaque:
-            raise CaptureBreak(Break.B011, None, type=type(value).__name__)
-        if holds:
-            continue
-        if isinstance(value, torch.Tensor):
-            raise CaptureBreak(Break.B002, None, function=_name_of(function))
-        found = known.get(id(value))
-        if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
-            raise CaptureBreak(Break.B002, None, function=_name_of(function))
-        tracer.world.pin(value)
-    return native.call(function, *_prepared(tracer, function, args, kwargs))
-
-
-def only_numbers(function: Any, args: Args, kwargs: Kwargs) -> bool:
-    """numpy used as a calculator: numbers in, and so a number out."""
-    if not str(getattr(type(function), "__module__", "")).startswith("numpy"):
-        return False
-    return all(isinstance(value, int | float) for value in (*args, *kwargs.values()))
-
-
-def _is_plain_object(value: Any) -> bool:
-    return not isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType)
-
-
-def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    """Arguments that native code can call and iterate."""
-    try:
-        iterating = function in _ITERATING
-        calling = function in _CALLING
-    except TypeError:
-        return args, kwargs
-    name = getattr(function, "__name__", "")
-    if name == "sort" or calling:
-        args = tuple([_callable(tracer, value) for value in args])
-        if "key" in kwargs:
-            kwargs = {**kwargs, "key": _callable(tracer, kwargs["key"])}
-    if iterating or name in _ITERATING_METHODS:
-        args = tuple([iterable(tracer, value) for value in args])
-    return args, kwargs
-
-
-def _callable(tracer: Tracer, value: Any) -> Any:
-    if isinstance(value, _PYTHON_CALLABLES) or (
-        not isinstance(value, type | Callback)
-        and callable(value)
-        and type(lookup(tracer, type(value), "__call__")) is types.FunctionType
-    ):
-        return Callback(tracer, value)
-    if isinstance(value, type) and type(lookup(tracer, value, "__init__")) is types.FunctionType:
-        return Callback(tracer, value)
-    if isinstance(value, types.BuiltinFunctionType) and str(value.__module__).startswith("torch"):
-        return Callback(tracer, value)
-    return value
-
-
-def iterable(tracer: Tracer, value: Any) -> Any:
-    """A value that native code can iterate: Python iterators become generators of the trace."""
-    kind = type(value)
-    if kind in PLAIN:
-        return value
-    if isinstance(value, torch.Tensor):
-        return operate.get_iter(tracer, value)
-    found = lookup(tracer, kind, "__iter__")
-    if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
-        value = operate.get_iter(tracer, value)
-        if operate.python_method(tracer, value, "__next__") and not getattr(type(value), "_argand_native", False):
-            return tracer.call(tracer.polyfill("drain"), (value,), {})
-    return value
-
 
 # -- rules -------------------------------------------------------------------------------------
 
@@ -195,7 +60,7 @@ def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     value, kind = args
     if isinstance(kind, type):
         check = lookup(tracer, type(kind), "__instancecheck__")
-        if type(check) is types.FunctionType and not attributes.is_trusted_module(check.__module__):
+        if type(check) is types.FunctionType and not is_trusted_module(check.__module__):
             return operate.truth(tracer, tracer.call(check, (kind, value), {}))
     _note_registries(tracer, type(value), kind)
     return native.apply(isinstance, value, kind)
@@ -210,7 +75,7 @@ def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
     """What users register with abstract classes is in nobody's code, so another process may have other answers."""
 
     def is_ours(kind: type) -> bool:
-        return attributes.is_trusted_module(kind.__module__)
+        return is_trusted_module(kind.__module__)
 
     for abstract in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
@@ -240,19 +105,82 @@ def _sum(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(tracer.polyfill("add_up"), (items, start), {})
 
 
+def _extreme(function: Callable[..., Any], polyfill: str, of_tensors: str) -> Callable[..., Any]:
+    """`min` and `max`: of tensors a node, of objects that compare themselves a loop."""
+
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        items = list(operate.iterate(tracer, args[0])) if len(args) == 1 else list(args)
+        if len(items) == 2 and not kwargs and _are_alike(*items):
+            return tracer.call(tracer.polyfill(of_tensors), tuple(items), {})
+        if callbacks.runs_python(tracer, items, callbacks.ORDER):
+            default = [kwargs["default"]] if "default" in kwargs else []
+            return tracer.call(tracer.polyfill(polyfill), (items, kwargs.get("key"), default), {})
+        return call_harmless(tracer, function, (items,), kwargs)
+
+    return rule
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    """Whether it makes no difference which of two tensors is taken, but for the value."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return a.dim() == b.dim() == 0 and (a.dtype, a.requires_grad) == (b.dtype, b.requires_grad) and not a.is_complex()
+
+
+def _sorted(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    items = list(operate.iterate(tracer, args[0]))
+    if callbacks.runs_python(tracer, items, callbacks.ORDER):
+        return tracer.call(tracer.polyfill("in_order"), (items, kwargs.get("key"), kwargs.get("reverse", False)), {})
+    return call_harmless(tracer, sorted, (items,), kwargs)
+
+
 def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    found = operate.python_method(tracer, args[0], "__hash__")
+    found = python_method(tracer, args[0], "__hash__")
     if found is not None and not isinstance(args[0], torch.Tensor):
         return tracer.call(found, args, {})
     tracer.world.keep_off_disk("hash() differs between processes")
+    callbacks.refuse(tracer, args[0], callbacks.EQUALITY, "hash() of a tuple of objects")
+    if lookup(tracer, type(args[0]), "__hash__") is object.__hash__:
+        tracer.world.identify(args[0])
     return native.apply(hash, *args)
+
+
+def _object_str(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.format(args[0], "repr", None)
+
+
+def _object_format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or args[1]:
+        return native.call(object.__format__, args, kwargs)  # raises
+    return tracer.format(args[0], "str", None)
+
+
+def _object_eq(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return operate.identical(tracer, *args) or NotImplemented
+
+
+def _object_ne(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    answer = tracer.sealed(lookup(tracer, type(args[0]), "__eq__"), args, {})
+    return answer if answer is NotImplemented else not operate.truth(tracer, answer)
+
+
+def _object_hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    tracer.world.identify(args[0])
+    tracer.world.keep_off_disk("hash() differs between processes")
+    return native.call(object.__hash__, args, kwargs)
+
+
+def _object_repr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    tracer.world.identify(args[0])
+    tracer.world.keep_off_disk("the text of an object differs between processes")
+    return native.call(object.__repr__, args, kwargs)
 
 
 def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if args and isinstance(args[0], torch.Tensor):
             return tracer.recorder.call_function(function, args, kwargs)
-        found = operate.python_method(tracer, args[0], method)
+        found = python_method(tracer, args[0], method)
         if found is not None:
             return tracer.call(found, args, kwargs)
         return call_harmless(tracer, function, args, kwargs)
@@ -263,8 +191,12 @@ def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., 
 def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     known = tracer.world.known.get(id(args[0]))
     memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
-    if known is not None and not isinstance(known.source, Const) and not memo:
-        raise CaptureBreak(Break.B013, None, what="id() of an object from outside")
+    if isinstance(args[0], torch.Tensor) and not memo:  # a fake has another
+        raise CaptureBreak(Break.B013, None, what="id() of a tensor")
+    if known is not None and known.raw is not args[0] and not memo:
+        raise CaptureBreak(Break.B013, None, what="id() of a container from outside")
+    if not memo:
+        tracer.world.identify(args[0])
     tracer.world.keep_off_disk("id() differs between processes")
     return native.apply(id, *args)
 
@@ -297,11 +229,28 @@ def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return attributes.load(tracer, args[0], "__dict__")
 
 
+def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    frame, world = tracer.frames[-1], tracer.world
+    source = frame.globals_source or world.child(Attr, tracer.frame_function, "__globals__")
+    return world.namespace(source, frame.globals)
+
+
+def _dir(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return call_harmless(tracer, dir, args, kwargs) if args else sorted(tracer.frames[-1].locals)
+
+
 def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     error = tracer.handled
     if error is None:  # a caller may handle one
         raise CaptureBreak(Break.B002, None, function="sys.exc_info")
     return type(error), error, tracer.traceback_of(error)
+
+
+def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        operate.check_readable(tracer, args[0])
+        callbacks.settle_key(tracer, args[0], args[1])
+    return native.call(dict.get, args, kwargs)
 
 
 def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -313,8 +262,8 @@ def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     tracer.world.keep_off_disk("a class is made in the trace")
     namespace = tracer.class_body(body)
     for value in namespace.values():
-        found = operate.python_method(tracer, value, "__set_name__")
-        if found is not None and not attributes.is_trusted_module(found.__module__):
+        found = python_method(tracer, value, "__set_name__")
+        if found is not None and not is_trusted_module(found.__module__):
             broken = CaptureBreak(Break.B013, None, what=f"class {name} with __set_name__")
             broken.native = True  # the body has been run
             raise broken
@@ -326,7 +275,7 @@ def _makes_quietly(tracer: Tracer, base: type) -> bool:
     if type(lookup(tracer, type(base), "__prepare__")) is not types.ClassMethodDescriptorType:
         return False
     start = lookup(tracer, base, "__init_subclass__")
-    return all(attributes.is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
+    return all(is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
 
 
 def _str(kind: str) -> Callable[..., Any]:
@@ -352,6 +301,9 @@ RULES: Final[dict[Any, Any]] = {
     sum: _sum,
     functools.reduce: polyfilled("reduce"),
     hash: _hash,
+    max: _extreme(max, "greatest", "greater_of"),
+    min: _extreme(min, "least", "lesser_of"),
+    sorted: _sorted,
     abs: _math_sqrt_like(abs, "__abs__"),
     round: _math_sqrt_like(round, "__round__"),
     repr: _str("repr"),
@@ -359,13 +311,20 @@ RULES: Final[dict[Any, Any]] = {
     id: _id,
     torch._C._nn.one_hot: _one_hot,
     object.__reduce_ex__: _reduce_ex,
+    object.__str__: _object_str,
+    object.__format__: _object_format,
+    object.__eq__: _object_eq,
+    object.__ne__: _object_ne,
+    object.__hash__: _object_hash,
+    object.__repr__: _object_repr,
     vars: _vars,
     locals: _vars,
-    globals: _breaks(Break.B013, what="globals()"),
+    globals: _globals,
+    dir: _dir,
     sys.exc_info: _exc_info,
     sys.exception: lambda tracer, args, kwargs: _exc_info(tracer, args, kwargs)[1],
     __build_class__: _build_class,
-    dict.get: lambda tracer, args, kwargs: native.call(dict.get, args, kwargs),
+    dict.get: _dict_get,
     warnings.warn: lambda tracer, args, kwargs: tracer.defer(warnings.warn, args, kwargs),
     operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
     operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),
@@ -392,7 +351,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
             return args[0]
         if kind is int and args and (type(args[0]) is Size or (type(args[0]) is Pending and args[0].kind is int)):
             return args[0]
-        found = operate.python_method(tracer, args[0], method) if args else None
+        found = python_method(tracer, args[0], method) if args else None
         if found is not None:
             return tracer.call(found, args, kwargs)
         return call_harmless(tracer, kind, args, kwargs)
@@ -419,7 +378,7 @@ def _super(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if args and not isinstance(args[0], dict):
         value = args[0]
-        if operate.python_method(tracer, value, "keys"):
+        if python_method(tracer, value, "keys"):
             return {**tracer.as_dict(value), **kwargs}
         return native.call(dict, (iterable(tracer, value),), kwargs)
     if args:

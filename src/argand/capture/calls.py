@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import attributes, autograd_functions, marks, native, polyfills, pure, torch_rules
-from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, call_harmless, polyfilled
+from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.generators import Callback, Generator
+from argand.capture.harmless import call_harmless
 from argand.capture.markers import MISSING
-from argand.capture.operate import lookup
+from argand.capture.methods import lookup, unbound
 from argand.capture.sizes.values import Claim
 from argand.customops.definition import CustomOp
 from argand.runtime._native import Switch
@@ -170,17 +171,16 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return _ruled(tracer, function, rule, args, kwargs)
     owner = getattr(function, "__self__", None)
     if isinstance(function, types.MethodWrapperType) and not isinstance(owner, torch.Tensor):
-        unbound = function.__objclass__.__dict__[function.__name__]
-        return call_descriptor(tracer, unbound, (owner, *args), kwargs)
+        return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_rules.call_method(tracer, function.__name__, (owner, *args), kwargs)
     if torch_rules.is_torch(function):
         return torch_rules.call_native(tracer, function, args, kwargs)
     if owner is not None and type(owner) is not types.ModuleType:
-        found = lookup(tracer, type(owner), function.__name__)
-        unbound = RULES.get(found) if type(found) is types.MethodDescriptorType else None
-        if unbound is not None:
-            return _ruled(tracer, found, unbound, (owner, *args), kwargs)
+        found = unbound(function)
+        bound_rule = RULES.get(found) if found is not MISSING else None
+        if bound_rule is not None:
+            return _ruled(tracer, found, bound_rule, (owner, *args), kwargs)
         if function.__name__ == "__new__":
             if args and isinstance(args[0], type) and not pure.is_own(args[0]):
                 raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)

@@ -7,6 +7,7 @@ differs from the state at the start is written.
 from __future__ import annotations
 
 import collections
+import threading
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
 
 def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
     owner = rebuilder.value(entry.owner)
-    plain = isinstance(entry.owner, torch.nn.Module | torch.Tensor | type)
+    plain = isinstance(entry.owner, torch.nn.Module | torch.Tensor | type | threading.local)
     store = "setattr" if plain else rebuilder.constant(object.__setattr__)
     for name, value in entry.values.items():
         if value is DELETED:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import native, pending, pure
+from argand.capture import callbacks, native, pending, pure
 from argand.capture.markers import END, MISSING
+from argand.capture.methods import PLAIN, lookup, python_method
 from argand.capture.pending import Pending
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Size
@@ -25,11 +26,6 @@ from argand.support.errors import Break, CaptureBreak
 if TYPE_CHECKING:
     from argand.capture.tracer import Tracer
 
-# Types whose operators never call Python code for themselves.
-PLAIN: Final = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), tuple, list, dict, range, slice, torch.Size}
-    | {torch.dtype, torch.device, type(...)}  # sets and deques of objects may be opaque
-)
 _SYMBOLS: Final = {
     "+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod",
     "**": "pow", "<<": "lshift", ">>": "rshift", "&": "and", "|": "or", "^": "xor",
@@ -56,30 +52,9 @@ COMPARE: Final[dict[str, Row]] = {
 }
 
 
+_NESTED: Final = frozenset({list, tuple, dict})
+_INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call nothing
 _CLAIMED: Final = {name: symbol for symbol, (name, _) in _COMPARE.items()}
-
-
-def lookup(tracer: Tracer, kind: type, name: str) -> Any:
-    """What a class or its bases hold under a name, not bound; MISSING if nothing."""
-    key = (kind, name)
-    found = tracer.lookups.get(key, END)
-    if found is END:
-        found = MISSING
-        for base in kind.__mro__:
-            if name in base.__dict__:
-                found = base.__dict__[name]
-                break
-        tracer.lookups[key] = found
-    return found
-
-
-def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
-    """The Python function that implements a special method of a value, if it is one."""
-    kind = type(value)
-    if kind in PLAIN:
-        return None
-    found = lookup(tracer, kind, name)
-    return found if type(found) is types.FunctionType else None
 
 
 def check_readable(tracer: Tracer, value: Any) -> None:
@@ -93,7 +68,7 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
     """`a op b`, by a row of BINARY or COMPARE."""
     function, method, reflected, inplace = row
     if type(a) in PLAIN and type(b) in PLAIN:
-        return native.apply(function, a, b)
+        return _nested(tracer, function, a, b) if type(b) in _NESTED else native.apply(function, a, b)
     if type(a) is Pending or type(b) is Pending:
         numbers = tracer.recorder.number((a, b))
         changed = numbers[0] is not a or numbers[1] is not b
@@ -125,6 +100,20 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
             if result is not NotImplemented:
                 return result
     return native.apply(function, a, b)  # raises TypeError, or compares by identity
+
+
+def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """An operator on plain containers: comparisons, and texts made of them, call methods of what is in them."""
+    if function is operator.mod:
+        callbacks.refuse(tracer, b, callbacks.TEXT, "a text of objects")
+    elif function.__name__ in _CLAIMED and type(a) is type(b):
+        names = callbacks.EQUALITY if function in (operator.eq, operator.ne) else callbacks.ORDER
+        if callbacks.runs_python(tracer, (a, b), names):
+            if names is callbacks.ORDER:
+                raise CaptureBreak(Break.B002, None, function="a comparison of containers of objects")
+            same = tracer.sealed(tracer.polyfill("same_dict" if type(a) is dict else "same_items"), (a, b), {})
+            return same if function is operator.eq else not same
+    return native.apply(function, a, b)
 
 
 def _sizes(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
@@ -179,10 +168,13 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
         return tracer.recorder.call_function(operator.getitem, (container, key), {})
     kind = type(container)
     if kind in PLAIN:
+        if type(key) not in _INDICES:
+            key = callbacks.settle_key(tracer, container, key)
         return native.apply(operator.getitem, container, key)
     found = python_method(tracer, container, "__getitem__")
     if found is not None:
         return tracer.call(found, (container, key), {})
+    key = callbacks.settle_key(tracer, container, key)
     if isinstance(container, dict) and not dict.__contains__(container, key):
         missing = python_method(tracer, container, "__missing__")
         if missing is not None:
@@ -206,6 +198,7 @@ def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> Non
         tracer.call(found, (container, key, value), {})
         return
     check_readable(tracer, container)
+    key = callbacks.settle_key(tracer, container, key)
     native.apply(operator.setitem, container, key, value)
 
 
@@ -216,6 +209,7 @@ def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
         tracer.call(found, (container, key), {})
         return
     check_readable(tracer, container)
+    key = callbacks.settle_key(tracer, container, key)
     native.apply(operator.delitem, container, key)
 
 
@@ -242,6 +236,10 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
     check_readable(tracer, container)
     if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):
         return _contains_tensor(key, container)
+    if isinstance(container, dict | set | frozenset):
+        callbacks.settle_key(tracer, container, key)
+    elif callbacks.runs_python(tracer, (key, container), callbacks.EQUALITY):
+        return bool(tracer.sealed(tracer.polyfill("holds_item"), (container, key), {}))
     return bool(native.apply(operator.contains, container, key))
 
 

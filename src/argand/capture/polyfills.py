@@ -48,6 +48,79 @@ def drain(iterator: Any) -> Iterator[Any]:
     yield from iterator
 
 
+def is_equal(a: Any, b: Any) -> Any:
+    """`a == b`."""
+    return a == b
+
+
+def same_items(a: Any, b: Any) -> bool:
+    """`a == b` of two lists or tuples with objects that have `__eq__`."""
+    if len(a) != len(b):
+        return False
+    return all(a[i] is b[i] or a[i] == b[i] for i in range(len(a)))
+
+
+def same_dict(a: Any, b: Any) -> bool:
+    """`a == b` of two dicts with objects that have `__eq__`."""
+    if len(a) != len(b):
+        return False
+    return all(key in b and (a[key] is b[key] or a[key] == b[key]) for key in a)
+
+
+def holds_item(items: Any, wanted: Any) -> bool:
+    """`wanted in items`."""
+    return any(item is wanted or item == wanted for item in items)
+
+
+def greatest(items: Any, key: Any, default: Any) -> Any:
+    """`max(items)` of objects that compare themselves; `default` is a list of one or none."""
+    best: list[Any] = []
+    for item in items:
+        mark = item if key is None else key(item)
+        if not best or mark > best[1]:
+            best = [item, mark]
+    if not best and not default:
+        raise ValueError("max() arg is an empty sequence")
+    return best[0] if best else default[0]
+
+
+def least(items: Any, key: Any, default: Any) -> Any:
+    """`min(items)` of objects that compare themselves."""
+    best: list[Any] = []
+    for item in items:
+        mark = item if key is None else key(item)
+        if not best or mark < best[1]:
+            best = [item, mark]
+    if not best and not default:
+        raise ValueError("min() arg is an empty sequence")
+    return best[0] if best else default[0]
+
+
+def in_order(items: Any, key: Any, reverse: Any) -> list[Any]:
+    """`sorted(items)` of objects that compare themselves."""
+    rows = [(item if key is None else key(item), item) for item in items]
+    if reverse:
+        rows = rows[::-1]
+    done: list[Any] = []
+    for row in rows:
+        at = len(done)
+        while at > 0 and row[0] < done[at - 1][0]:
+            at -= 1
+        done.insert(at, row)
+    found = [row[1] for row in done]
+    return found[::-1] if reverse else found
+
+
+def greater_of(a: Any, b: Any) -> Any:
+    """`max(a, b)` of two tensors of one element; a NaN is greater than nothing."""
+    return torch.where(b > a, b, a)
+
+
+def lesser_of(a: Any, b: Any) -> Any:
+    """`min(a, b)` of the same."""
+    return torch.where(b < a, b, a)
+
+
 def add_up(items: Any, start: Any) -> Any:
     """`sum(items, start)` with tensors among the items."""
     for item in items:

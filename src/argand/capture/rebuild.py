@@ -21,11 +21,13 @@ import torch
 
 from argand.capture import pure
 from argand.capture.generators import Callback, Generator
+from argand.capture.kinds import HEAP_TYPE, PINNED, is_constant
+from argand.capture.markers import MISSING
+from argand.capture.methods import unbound
 from argand.capture.pending import Pending
 from argand.capture.sizes.floats import Computed, Float
 from argand.capture.sizes.values import Claim, Shape, Size
 from argand.capture.tracer import Tracer
-from argand.capture.world import HEAP_TYPE, PINNED, is_constant
 from argand.runtime.guards import Const, Source
 from argand.sizes.expressions import Expr, Symbol
 from argand.support.errors import Break, CaptureBreak
@@ -263,6 +265,11 @@ class Rebuilder:
         pinned = known is not None and isinstance(known.source, Const)
         if pinned or isinstance(value.__self__, types.ModuleType | type | None):
             return self.constant(value)
+        found = unbound(value)
+        bases = type(value.__self__).__mro__
+        first = next((vars(base)[value.__name__] for base in bases if value.__name__ in vars(base)), found)
+        if first is not found and found is not MISSING:  # a subclass has another: it came from super()
+            return self.fresh(f"{self.constant(found)}.__get__({self.value(value.__self__)})")
         return self.fresh(f"{self.value(value.__self__)}.{value.__name__}")
 
     def _partial(self, value: functools.partial[Any]) -> str:

@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from argand.capture import native
+from argand.capture.kinds import is_numpy_number, scalar_in
 from argand.capture.pending import Pending
 from argand.capture.sizes.fitting import explain_failure
 from argand.capture.sizes.floats import Float
@@ -127,9 +128,11 @@ class Recorder:
     def _plain(self, value: Any) -> Any:
         if type(value) is Pending:
             raise CaptureBreak(Break.B004, None, method="item")
-        for plain in (bool, int, float, str):  # enums, numpy's numbers and other subclasses
-            if isinstance(value, plain):
-                return plain(getattr(value, "value", value))
+        if is_numpy_number(value):
+            return value.item()
+        scalar = scalar_in(value)
+        if isinstance(scalar, int | float | complex | str):  # of an enumeration, or another subclass
+            return scalar
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
 
     def _float(self, value: Float) -> torch.fx.Node:

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture import attributes, calls, native, operate, polyfills
+from argand.capture import attributes, callbacks, calls, native, operate, polyfills
 from argand.capture.arguments import bind
 from argand.capture.attempts import ReadLists
 from argand.capture.frame import Frame, TooDeep
 from argand.capture.generators import Generator
 from argand.capture.journal import Deferred, Journal
+from argand.capture.kinds import is_trusted_module
+from argand.capture.methods import PLAIN, lookup, python_method
 from argand.capture.recorder import Recorder
 from argand.capture.world import World
 from argand.runtime import _native
@@ -44,6 +46,7 @@ class Tracer:
         self.recorder = Recorder(self.world, self._trace_text)
         self.root: Frame | None = None
         self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left
+        self.frame_function = FRAME_FUNCTION
         self.count = 0
         self._forced = forced
         self._pending = sorted(forced)
@@ -79,7 +82,8 @@ class Tracer:
 
     def place(self) -> Location | None:
         """The user's line being traced."""
-        return self.frames[-1].location() if self.frames else None
+        ours = vars(polyfills)
+        return next((frame.location() for frame in reversed(self.frames) if frame.globals is not ours), None)
 
     def locations(self) -> tuple[Location, ...]:
         """The user's stack, outermost first."""
@@ -195,9 +199,10 @@ class Tracer:
     def as_dict(self, value: Any) -> dict[Any, Any]:
         """`dict(value)` of a mapping."""
         if isinstance(value, dict):
-            if type(value) is dict or operate.python_method(self, value, "keys") is None:
+            operate.check_readable(self, value)
+            if type(value) is dict or python_method(self, value, "keys") is None:
                 return value
-        elif operate.python_method(self, value, "keys") is None:
+        elif python_method(self, value, "keys") is None:
             result: dict[Any, Any] = native.apply(dict, value)
             return result
         converted: dict[Any, Any] = self.sealed(self.polyfill("mapping_to_dict"), (value,), {})
@@ -209,20 +214,21 @@ class Tracer:
             raise CaptureBreak(Break.B004, None, method="formatting")
         function: Callable[..., Any] = {"repr": repr, "ascii": ascii}.get(conversion, str)
         if conversion:
-            found = operate.python_method(self, value, f"__{conversion}__")
-            plain = operate.lookup(self, type(value), "__str__") is object.__str__
+            found = python_method(self, value, f"__{conversion}__")
+            plain = lookup(self, type(value), "__str__") is object.__str__
             if found is None and conversion == "str" and plain and not isinstance(value, type):
-                found = operate.python_method(self, value, "__repr__")
-            if found is not None and not attributes.is_trusted_module(found.__module__):
+                found = python_method(self, value, "__repr__")
+            if found is not None and not is_trusted_module(found.__module__):
                 value = self.sealed(found, (value,), {})
             else:
                 operate.check_readable(self, value)
+                callbacks.refuse(self, value, callbacks.TEXT, "a text of objects")
                 value = native.apply(function, value)
-        elif type(value) not in operate.PLAIN:
-            found = operate.python_method(self, value, "__format__")
+        elif type(value) not in PLAIN:
+            found = python_method(self, value, "__format__")
             if found is None and not spec:
                 return self.format(value, "str", None)
-            if found is not None and not attributes.is_trusted_module(found.__module__):
+            if found is not None and not is_trusted_module(found.__module__):
                 return self.sealed(found, (value, spec), {})
         return value if spec is None else native.apply(format, value, spec)
 

@@ -11,11 +11,9 @@ by identity: one fake per tensor, one shadow per container, whatever the number 
 from __future__ import annotations
 
 import collections
-import enum
 import functools
 import sys
 import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -25,6 +23,19 @@ import torch
 from argand.capture import pure
 from argand.capture.attempts import ReadLists
 from argand.capture.bytecode import append_only, is_resume, used_names
+from argand.capture.kinds import (
+    EQUAL_TYPES,
+    HARMLESS,
+    HEAP_TYPE,
+    PINNED,
+    PLAIN_TENSORS,
+    SCALARS,
+    SINGLETONS,
+    SINGLETONS_EXACT,
+    is_constant,
+    is_settled,
+    scalar_in,
+)
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
@@ -34,48 +45,15 @@ from argand.sizes.plan import Place, Plan
 from argand.sizes.refusals import Stop
 from argand.support.errors import Location
 
-SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
-SINGLETONS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, enum.Enum)
-_SINGLETONS_EXACT: Final = frozenset({type(...), type(NotImplemented)})
-EQUAL_TYPES: Final = frozenset({torch.device, torch.Size, range, slice, frozenset})
-PINNED: Final = (
-    type,
-    types.ModuleType,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.GetSetDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
-    weakref.ref,
-    functools._lru_cache_wrapper,
-)
 _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method
 _FEW: Final = 8  # items of a container that are guarded one by one: better messages
 _SAID_ONCE: Final = frozenset(
-    {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS}
+    {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS} | {GuardKind.HOLDS}
 )
 CONTAINERS: Final = (list, dict, set, collections.deque)
-PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 SENTINEL: Final = object()
-HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
-_HARMLESS: Final = frozenset(
-    {property, staticmethod, classmethod, types.CodeType, types.GenericAlias, types.UnionType}
-    | {types.CellType, object}
-)
-
-
-def is_constant(value: Any) -> bool:
-    """Whether a value is immutable all the way down, so that EQUALS says everything about it."""
-    kind = type(value)
-    if kind in SCALARS or kind in _SINGLETONS_EXACT:
-        return True
-    if kind is tuple or kind is frozenset:
-        return all(map(is_constant, value))
-    if kind is slice:
-        return is_constant((value.start, value.stop, value.step))
-    return kind in EQUAL_TYPES or isinstance(value, SINGLETONS)
+_WITHOUT_KEY: Final = (guards.DictOf, guards.TypeOf)
 
 
 def _contents(container: Any) -> tuple[Any, ...]:
@@ -106,6 +84,11 @@ class Shadow:
     known: Known
     before: Any  # the contents at first access, as the trace sees them; None: only appended to
     attributes: dict[str, Any] | None  # of an instance of a container's subclass
+
+
+@final
+class Namespace(dict[str, Any]):
+    """Stands for the dict of a module in a trace; holds nothing."""
 
 
 def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
@@ -167,7 +150,7 @@ class World:
         full = (road, id(base), type(key), key)
         found = self._children.get(full)
         if found is None:
-            roots = (key,) if base is None else (base,) if key is None else (base, key)
+            roots = (key,) if base is None else (base,) if road in _WITHOUT_KEY else (base, key)
             found = road(*roots)
             self._children[full] = found
         return found
@@ -238,6 +221,16 @@ class World:
         """`base.__dict__[name]`."""
         return self.read(self.child(guards.DictAttr, base, name), raw)
 
+    def namespace(self, source: Source, raw: dict[str, Any]) -> Any:
+        """The dict of a module: handed around, not looked into, for nobody reads all of it."""
+        known = self.known.get(id(raw))
+        if known is not None:
+            return self._meet_again(source, known)
+        self.guard(GuardKind.TYPE_IS, source, dict)
+        value = Namespace()
+        self.opaque.add(id(value))
+        return self.register(source, raw, value)
+
     def register(self, source: Source, raw: Any, value: Any) -> Any:
         """Know `raw` under `source`, seen by the trace as `value`."""
         known = Known(raw, value, source)
@@ -254,10 +247,10 @@ class World:
         if kind in SCALARS:
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
-        if isinstance(raw, SINGLETONS) or kind in _SINGLETONS_EXACT:
+        if isinstance(raw, SINGLETONS) or kind in SINGLETONS_EXACT:
             self.guard(GuardKind.ID_IS, source, raw)
             return raw
-        if kind in EQUAL_TYPES and is_constant(raw):
+        if kind in EQUAL_TYPES and (is_constant(raw) or (kind is frozenset and all(map(is_settled, raw)))):
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
         known = self.known.get(id(raw))
@@ -275,7 +268,13 @@ class World:
         if isinstance(raw, tuple):
             return self._tuple(source, raw)
         self.guard(GuardKind.TYPE_IS, source, kind)
-        if isinstance(raw, set | collections.deque) and not all(map(is_constant, raw)):
+        scalar = scalar_in(raw)
+        if scalar is not None:
+            self.guard(GuardKind.HOLDS, source, scalar)
+            return self.register(source, raw, raw)
+        if isinstance(raw, set | collections.deque) and not all(
+            map(is_settled if isinstance(raw, set) else is_constant, raw)
+        ):
             return self._opaque(source, raw)
         if isinstance(raw, CONTAINERS):
             return self._shadow(source, raw)
@@ -349,8 +348,17 @@ class World:
         known, kind = self.known.get(id(value)), type(value)
         if known is None or known.raw is not value or id(value) in self.pinned or isinstance(value, PINNED):
             return
-        of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind not in _HARMLESS
+        of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind not in HARMLESS
         if kind is types.FunctionType or of_python:
+            self.guard(GuardKind.ID_IS, known.source, value)
+            self.pinned.add(id(value))
+
+    def identify(self, value: Any) -> None:
+        """The trace asked which object it is: by `id`, or by a hash or text made of it."""
+        known = self.known.get(id(value))
+        if known is None or known.raw is not value or isinstance(known.source, guards.Const):
+            return
+        if id(value) not in self.pinned and not isinstance(value, PINNED):
             self.guard(GuardKind.ID_IS, known.source, value)
             self.pinned.add(id(value))
 
@@ -393,14 +401,14 @@ class World:
             (value.extend if kind is list else value.update)(raw)
             before = kind(raw)
         elif isinstance(raw, dict):
-            self.guard(GuardKind.DICT_KEYS, source, tuple(dict.keys(raw)))
+            ordered = isinstance(raw, collections.OrderedDict)  # has an order of its own
+            keys = tuple((collections.OrderedDict if ordered else dict).keys(raw))
+            self.guard(GuardKind.DICT_KEYS, source, keys)
             if isinstance(raw, collections.defaultdict):
                 value.default_factory = self.attribute(source, "default_factory", raw.default_factory)
-            store = (
-                collections.OrderedDict.__setitem__ if isinstance(raw, collections.OrderedDict) else dict.__setitem__
-            )
-            for key, item in list(dict.items(raw)):
-                store(value, key, self.item(source, key, item))
+            store = collections.OrderedDict.__setitem__ if ordered else dict.__setitem__
+            for key in keys:
+                store(value, key, self.item(source, key, dict.__getitem__(raw, key)))
             before = dict(dict.items(value))
         elif isinstance(raw, set):
             self.guard(GuardKind.EQUALS, source, set(raw))
@@ -409,7 +417,7 @@ class World:
         else:
             self.guard(GuardKind.LENGTH, source, len(raw))
             if isinstance(raw, collections.deque):
-                value = collections.deque(maxlen=raw.maxlen)
+                value = collections.deque(maxlen=self.attribute(source, "maxlen", raw.maxlen))
                 known.value = value
                 self.known[id(value)] = known
                 self.guard(GuardKind.EQUALS, source, collections.deque(raw, raw.maxlen))
@@ -452,6 +460,6 @@ class World:
             value: Any = functools.partial(lambda: None)  # a partial of a partial would be flattened
             value.__setstate__((function, tuple(args), dict(keywords), {}))
             return self.register(source, raw, value)
-        if kind not in _HARMLESS and not (kind.__flags__ & HEAP_TYPE and pure.is_value(kind)):
+        if kind not in HARMLESS and not (kind.__flags__ & HEAP_TYPE and pure.is_value(kind)):
             self.opaque.add(id(raw))
         return self.register(source, raw, raw)

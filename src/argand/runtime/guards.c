@@ -167,6 +167,7 @@ static int holds(const Check *check, PyObject *value, int owning) {
         return answer == 1;
     }
     case WEAK_ALIVE: return 1;
+    case HOLDS: return argand_holds(check->expected, value);
     case COMPARED: { /* no identity shortcut: nan is not equal to itself */
         if (!PyFloat_CheckExact(value)) return 0;
         long comparison = PyLong_AsLong(PyTuple_GET_ITEM(check->expected, 0));

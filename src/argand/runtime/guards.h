@@ -24,7 +24,7 @@ enum Op {
 enum Kind {
     TYPE_IS, ID_IS, EQUALS, LENGTH, DICT_KEYS, HAS_ATTR, NO_ATTR, DICT_CONTAINS, DICT_MISSING,
     TENSOR, NOT_ALIASED, SAME_OBJECT, GLOBAL_STATE, WEAK_ALIVE, RELATION, NO_OVERLAP, MISSING,
-    COMPARED, TABLES, KIND_COUNT
+    COMPARED, TABLES, HOLDS, KIND_COUNT
 };
 
 // Small on purpose: a big model has thousands of them, and they are read at every call.

@@ -308,6 +308,9 @@ class GuardKind(enum.IntEnum):
     MISSING = 16  # [None] the source leads nowhere: an unset local, an absent global or dict key
     COMPARED = 17  # [Comparison] how a float compares with a number
     TABLES = 18  # [_native.Tables] what modules, classes and functions hold; asked before all others
+    HOLDS = (
+        19  # [int, float, complex, str or bytes] the number or text in an object of a subclass; bytes: in any buffer
+    )
 
 
 @final

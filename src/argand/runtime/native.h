@@ -21,4 +21,7 @@ int argand_add_process(PyObject *module);
 // Same type and value, deep; never raises (equality.c).
 int argand_equals(PyObject *a, PyObject *b);
 
+// Whether an object of a subclass of the class of a number or text, or a buffer for bytes, has its value.
+int argand_holds(PyObject *scalar, PyObject *value);
+
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ import torch
 
 from argand.capture import attributes, native
 from argand.capture.bytecode import Instruction
+from argand.capture.found import is_trusted
 from argand.capture.journal import DELETED
 from argand.capture.markers import MISSING, NULL, SavedCell
 from argand.runtime.guards import Builtin, Global, GuardKind, Item
@@ -148,7 +150,7 @@ def read_global(frame: Frame, name: str) -> Any:
             return written.values[name]
     elif name in namespace:
         raw = namespace[name]
-        if attributes.is_trusted(tracer.world, raw, namespace.get("__name__")):
+        if is_trusted(tracer.world, raw, namespace.get("__name__")):
             tracer.world.note(namespace, name, raw)
             return raw
         world = tracer.world
@@ -246,7 +248,11 @@ def import_name(frame: Frame, ins: Instruction) -> None:
     load = frame.builtins["__import__"]
     args = (str(ins.argval), frame.globals, None, names, level)
     with torch._C._DisableTorchDispatch():  # tensors a module makes stay: they must not be fakes
-        frame.stack[-2:] = (native.call(load, args, {}),)
+        module = native.call(load, args, {})
+    for name in {str(ins.argval), getattr(module, "__name__", "")}:
+        if name in sys.modules:
+            frame.tracer.world.note(sys.modules, name, sys.modules[name])
+    frame.stack[-2:] = (module,)
 
 
 def import_from(frame: Frame, ins: Instruction) -> None:

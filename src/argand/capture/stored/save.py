@@ -9,6 +9,7 @@ Code objects are found by their function, or as constants of one that is found; 
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
@@ -220,6 +221,8 @@ class Saver:
     def _names(self, facts: Facts) -> list[Any]:
         tables: dict[int, list[Any]] = {}
         for (_, name), (namespace, found) in facts.names.items():
+            if namespace is sys.modules:  # another process imports its own
+                continue
             if id(namespace) not in tables:
                 tables[id(namespace)] = [name_of(namespace)[1]]
             tables[id(namespace)].append(self._found(name, found, facts))
