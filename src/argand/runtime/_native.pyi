@@ -96,6 +96,7 @@ class Plan:
         arena_bytes: int,
         keep: object,
         numbers: Sequence[Any],
+        labels: Sequence[str | None] = (),
         /,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -14,6 +14,7 @@
 // otherwise. So the hook steps aside when a thread has used its share: recursion that Python can
 // do is not to end in a crash because of us (process.c measures).
 #include "cpython.h"
+#include "launch.h"
 #include "process.h"
 #include "regions.h"
 
@@ -162,6 +163,17 @@ static void trim_error(void) {
     PyErr_Restore(type, value, trace);
 }
 
+// For torch.profiler: a compiled call of a function, and where that is written.
+static Handle record_frame(const TorchLink *torch, const ArgandFrame *frame) {
+    PyCodeObject *code = argand_frame_code(frame);
+    PyObject *name = PyUnicode_FromFormat("argand: %U (%U:%d)", code->co_qualname, code->co_filename,
+                                          code->co_firstlineno);
+    Handle record = name == NULL ? NULL : argand_record_start(torch, PyUnicode_AsUTF8(name));
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return record;
+}
+
 // Calls the entry whose guards hold; 0 when there is none. Not inlined: frames without entries are
 // not to pay for its array with C stack.
 __attribute__((noinline)) static int call_entry(ArgandRegion *region, ArgandFrame *frame,
@@ -182,7 +194,10 @@ __attribute__((noinline)) static int call_entry(ArgandRegion *region, ArgandFram
     size_t flag = is_small ? PY_VECTORCALL_ARGUMENTS_OFFSET : 0;
     if (Py_EnterRecursiveCall(" in compiled code")) *result = NULL;
     else {
+        const TorchLink *torch = argand_linked_torch();
+        void *record = torch != NULL && torch->has_callbacks() ? record_frame(torch, frame) : NULL;
         *result = PyObject_Vectorcall(target, collected, (size_t)count | flag, NULL);
+        if (record != NULL) argand_record_end(torch, record);
         Py_LeaveRecursiveCall();
     }
     if (*result == NULL) trim_error();

@@ -167,20 +167,25 @@ static int64_t nanoseconds(void) {
 
 static int run_steps(Run *run) {
     const Plan *plan = run->plan;
+    int single = run->times || run->recorded; /* one step at a time */
     for (Py_ssize_t i = 0, last; i < plan->n_steps; i = last) {
         const Step *step = &plan->steps[i];
         int64_t start = run->times ? nanoseconds() : 0;
         int failed = 0;
         last = i + 1;
+        Handle record = NULL;
+        if (run->recorded && step->label)
+            record = argand_record_start(run->torch, PyUnicode_AsUTF8(step->label));
         if (step->kind == STEP_CALL) {
             failed = run_call(run, step);
         } else if (step->kind == STEP_FREE) {
             run_free(run, step);
         } else {
-            while (!run->times && last < plan->n_steps && !needs_python(&plan->steps[last]))
+            while (!single && last < plan->n_steps && !needs_python(&plan->steps[last]))
                 last++;
             failed = run_stretch(run, i, last);
         }
+        argand_record_end(run->torch, record);
         if (failed)
             return -1;
         if (run->times)
@@ -255,8 +260,15 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times) {
         return PyErr_NoMemory();
     memset(memory, 0, 2 * count * sizeof *memory);
     int64_t *numbers = (int64_t *)(memory + 2 * count + plan->most_ids);
-    Run run = {plan, torch, memory, (PyObject **)memory + count, memory + 2 * count, NULL, numbers,
-               numbers + plan->n_numbers, times};
+    Run run = {.plan = plan,
+               .torch = torch,
+               .pointers = memory,
+               .objects = (PyObject **)memory + count,
+               .table = memory + 2 * count,
+               .numbers = numbers,
+               .sizes = numbers + plan->n_numbers,
+               .recorded = torch->has_callbacks(),
+               .times = times};
     PyObject *results = NULL;
     // Differentiation happened ahead of time; parameters among the inputs must not start it again.
     _Bool grad_mode = torch->grad_mode();

@@ -45,6 +45,10 @@ typedef struct {
                         const double *, double **, const int *, const int *, const int *);
     _Bool (*grad_mode)(void);
     void (*set_grad_mode)(_Bool enabled);
+    _Bool (*has_callbacks)(void); /* whether somebody records what this thread runs */
+    int (*record_start)(const char *name, void *keywords, const void *inputs, uint64_t n_inputs,
+                        Handle *record);
+    int (*record_end)(Handle record);
     int (*copy)(Handle self, Handle source, int32_t non_blocking);
     PyObject *(*wrap)(Handle tensor); /* a new Python tensor sharing the at::Tensor */
     PyTypeObject *tensor_type;
@@ -52,6 +56,13 @@ typedef struct {
 
 // The link, or NULL with a Python exception: torch is not loaded or is not a version we know.
 const TorchLink *argand_torch_link(void);
+
+// The link if there is one by now, never an exception.
+const TorchLink *argand_linked_torch(void);
+
+// A piece of work for torch.profiler; NULL when nobody records, and then it costs a call of C.
+Handle argand_record_start(const TorchLink *torch, const char *name);
+void argand_record_end(const TorchLink *torch, Handle record);
 
 // The at::Tensor inside a Python tensor (borrowed). The caller has checked the type.
 static inline Handle argand_handle(PyObject *tensor) {

@@ -242,12 +242,12 @@ static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Numbe
 }
 
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs) {
-    PyObject *buffers, *steps, *returns, *keep, *numbers;
+    PyObject *buffers, *steps, *returns, *keep, *numbers, *labels = NULL;
     long long arena_bytes;
     if ((kwargs && PyDict_GET_SIZE(kwargs))
-        || !PyArg_ParseTuple(args, "nO!O!O!LOO!", &plan->n_inputs, &PyTuple_Type, &buffers,
+        || !PyArg_ParseTuple(args, "nO!O!O!LOO!|O!", &plan->n_inputs, &PyTuple_Type, &buffers,
                              &PyTuple_Type, &steps, &PyTuple_Type, &returns, &arena_bytes, &keep,
-                             &PyTuple_Type, &numbers)) {
+                             &PyTuple_Type, &numbers, &PyTuple_Type, &labels)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "Plan takes no keywords");
         return -1;
@@ -279,6 +279,9 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     for (Py_ssize_t i = 0; i < n_steps; i++)
         if (parse_step(plan, PyTuple_GET_ITEM(steps, i), &plan->steps[i]))
             return -1;
+    for (Py_ssize_t i = 0; labels && i < n_steps && i < PyTuple_GET_SIZE(labels); i++)
+        if (PyUnicode_Check(PyTuple_GET_ITEM(labels, i)))
+            plan->steps[i].label = Py_NewRef(PyTuple_GET_ITEM(labels, i));
     plan->n_returns = PyTuple_GET_SIZE(returns);
     plan->returns = parse_ids(plan, returns, 0);
     return plan->returns ? 0 : -1;
@@ -304,6 +307,7 @@ int argand_plan_clear(PyObject *self) {
         Step *step = &plan->steps[i];
         Py_CLEAR(step->function);
         Py_CLEAR(step->names);
+        Py_CLEAR(step->label);
         clear_arguments(step->arguments, step->n_arguments);
         PyMem_Free(step->ids);
         PyMem_Free(step->sizes);

@@ -92,6 +92,7 @@ typedef struct {
     PyObject *function, *names; /* owned */
     Py_ssize_t n_arguments;
     Argument *arguments; /* owned */
+    PyObject *label;     /* owned; what a profile shows, or NULL */
 } Step;
 
 typedef struct {

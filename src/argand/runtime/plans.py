@@ -63,6 +63,20 @@ def _linked(row: Row, addresses: Mapping[str, int]) -> Row:
             return row
 
 
+def _label(row: Row) -> str | None:
+    """What torch.profiler shows of a step; calls of torch's operators show themselves."""
+    match row:
+        case (0, _, str() as name, *_):
+            return f"argand::{name}"
+        case (1, operands, _, _, table, *_):
+            batched = tuple(table[:2]) != (1, 1)
+            return (
+                f"argand::{('baddbmm' if batched else 'addmm') if len(operands) == 4 else 'bmm' if batched else 'mm'}"
+            )
+        case _:
+            return None
+
+
 def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan:
     """The plan that runs; ``keep`` is whatever owns the machine code. ValueError on a bad id."""
     names = [row[2] for row in rows.steps if row[0] == 0 and isinstance(row[2], str)]
@@ -70,4 +84,5 @@ def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan
     known = {**addresses, **{name: function.address for name, function in custom.items()}}
     steps = tuple([_linked(row, known) for row in rows.steps])
     keep = (keep, *custom.values()) if custom else keep
-    return _native.Plan(*(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers))
+    labels = tuple([_label(row) for row in rows.steps])
+    return _native.Plan(*(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels))

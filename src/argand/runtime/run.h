@@ -16,6 +16,7 @@ typedef struct {
     Arena *arena;
     int64_t *numbers; /* the plan's numbers, computed from the inputs */
     int64_t *sizes;   /* the symbolic sizes of the running kernel */
+    int recorded;     /* torch.profiler wants to see each step */
     int64_t *times;   /* nanoseconds per step, when the run is profiled */
     int64_t marks[MARKS]; /* what kernels of this call found wrong, all 0 when nothing is */
 } Run;

@@ -73,6 +73,9 @@ const TorchLink *argand_torch_link(void) {
         {cpu, "dgemm_batch_", &found.dgemm_batch},
         {cpu, "aoti_torch_grad_mode_is_enabled", &found.grad_mode},
         {cpu, "aoti_torch_grad_mode_set_enabled", &found.set_grad_mode},
+        {cpu, "_ZN2at12hasCallbacksEv", &found.has_callbacks},
+        {cpu, "aoti_record_function_start", &found.record_start},
+        {cpu, "aoti_record_function_end", &found.record_end},
         {cpu, "aoti_torch_copy_", &found.copy},
         {python, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &found.wrap},
     };
@@ -84,4 +87,21 @@ const TorchLink *argand_torch_link(void) {
     link_table = found;
     link_ready = 1;
     return &link_table;
+}
+
+const TorchLink *argand_linked_torch(void) {
+    return link_ready ? &link_table : NULL;
+}
+
+Handle argand_record_start(const TorchLink *torch, const char *name) {
+    Handle record = NULL;
+    if (name && !torch->record_start(name, NULL, NULL, 0, &record))
+        return record;
+    PyErr_Clear();
+    return NULL;
+}
+
+void argand_record_end(const TorchLink *torch, Handle record) {
+    if (record)
+        torch->record_end(record);
 }

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, final
 
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
-from argand.native.ir.loops import Constant, Kernel, walk
+from argand.native.ir.loops import Accumulate, Compute, Constant, Kernel, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import Node
 from argand.native.schedule.nest import LoopNest, LoopNests
@@ -20,6 +20,7 @@ from argand.support import events
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
 GRAIN: Final = 30_000
+SHOWN: Final = 6  # operations in the name of a kernel
 
 
 @final
@@ -59,7 +60,7 @@ def emit_module(nests: LoopNests, target: Target) -> KernelModule:
             continue
         key = _key(item.kernel)
         if key not in functions:
-            name = f"kernel{len(functions)}"
+            name = _name(len(functions), item.kernel)
             events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
             functions[key] = (name, emit_kernel(name, item.kernel, target, declarations))
         name, emitted = functions[key]
@@ -67,6 +68,13 @@ def emit_module(nests: LoopNests, target: Target) -> KernelModule:
         work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
     text = "\n".join([*declarations, *(e.text for _, e in functions.values())])
     return KernelModule(nests.schedule, text, tuple(name for name, _ in functions.values()), tuple(work))
+
+
+def _name(number: int, kernel: Kernel) -> str:
+    """What a profile shows of a kernel: the first of its operations, in order."""
+    ops = dict.fromkeys(s.op for s in walk(kernel.body) if isinstance(s, Compute | Accumulate) and s.op != "cast")
+    shown = [op for op in ops if op.isidentifier()][:SHOWN]
+    return "_".join((f"kernel{number}", *shown))
 
 
 def _key(kernel: Kernel) -> object:
