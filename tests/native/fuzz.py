@@ -1,8 +1,8 @@
-"""Random aten programs against eager: ``python -m tests.native.fuzz [count] [first seed] [double]``.
+"""Random aten programs against eager: ``python -m tests.native.fuzz [count] [first seed] [double] [checked]``.
 
 Programs are chains of pointwise ops, reductions, views, concatenations, lookups and products on a few
 tensors of random shape. The programs here (``double``) are compared with eager in double precision,
-those of ``fuzz_typed`` run over all element types.
+those of ``fuzz_typed`` run over all element types. With ``checked`` every load and store of a kernel is checked.
 """
 
 import random
@@ -162,14 +162,18 @@ class Program:
         return torch.mm(x, x.t()) * 0.1 if rng.random() < 0.5 else torch.mm(x.t(), x) * 0.1
 
 
-def check(seed):
+VERIFIED = Options(verify=True)
+CHECKED = Options(verify=True, checked_kernels=True)
+
+
+def check(seed, options=VERIFIED):
     """None when equal to eager, else what happened."""
     program = Program(seed)
     inputs = program.inputs(torch.float64)
     expected = program(*inputs)
     graph = aten_graph(program, *inputs)
     try:
-        got = compile_graph(graph, inputs, Options(verify=True))(list(inputs))
+        got = compile_graph(graph, inputs, options)(list(inputs))
         for e, g in zip(expected, got, strict=True):
             torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-9, equal_nan=True)
             if e.numel() > 1 and strides(g) != strides(e):
@@ -179,7 +183,7 @@ def check(seed):
     return None
 
 
-def check_typed(seed, options=Options(verify=True)):  # noqa: B008
+def check_typed(seed, options=VERIFIED):
     """The same for a program over all element types."""
     program = TypedProgram(seed)
     inputs = program.inputs()
@@ -197,12 +201,13 @@ def check_typed(seed, options=Options(verify=True)):  # noqa: B008
 
 
 def main():
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    chosen = check if len(sys.argv) > 3 and sys.argv[3] == "double" else check_typed
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    count, first = (*numbers, *(200, 0)[len(numbers) :])
+    chosen = check if "double" in sys.argv else check_typed
+    options = CHECKED if "checked" in sys.argv else VERIFIED
     bad = []
     for seed in range(first, first + count):
-        reason = chosen(seed)
+        reason = chosen(seed, options)
         if reason is not None:
             bad.append(seed)
             print(f"--- seed {seed}: {reason}", flush=True)

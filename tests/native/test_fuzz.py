@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.native.fuzz import check, check_typed
+from tests.native.fuzz import CHECKED, check, check_typed
 
 
 @pytest.mark.parametrize("kind", [check, check_typed])
@@ -11,6 +11,13 @@ def test_random_programs(seed, kind):
     for offset in range(10):
         reason = kind(seed + offset)
         assert reason is None, f"seed {seed + offset}: {reason}"
+
+
+@pytest.mark.parametrize("kind", [check, check_typed])
+def test_random_programs_with_checked_kernels(kind):
+    for seed in range(200, 210):
+        reason = kind(seed, CHECKED)
+        assert reason is None, f"seed {seed}: {reason}"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ class Options:
     recompile_limit: int = 8  # entries per code object; the peer's number, users know it
     strict: bool = False  # raise internal failures instead of falling back to eager
     verify: bool = False  # run every IR verifier after every pass; CI turns it on
+    checked_kernels: bool = False  # every load and store looks for its bounds; for fuzzers and the hunt for a bad index
     fusion: bool = True  # off: one kernel per op, to find a guilty fusion
     max_fusion: int = 64  # ops per kernel; more only adds register pressure
     opt_level: int = 2  # LLVM -O level of kernels; fast-compile uses 1

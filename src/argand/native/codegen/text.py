@@ -37,6 +37,13 @@ class Text:
         self.entry.append(f"  {name} = alloca {kind}, i64 {count}, align 64")
         return name
 
+    def once(self, name: str, kind: str, count: int) -> str:
+        """A stack slot of this name, made at the first question for it."""
+        line = f"  %{name} = alloca {kind}, i64 {count}, align 64"
+        if line not in self.entry:
+            self.entry.append(line)
+        return f"%{name}"
+
     def label(self, stem: str) -> str:
         """A fresh block label."""
         self._next += 1

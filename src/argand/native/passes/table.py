@@ -59,7 +59,7 @@ def _fuse(demand: Demand, setting: Setting) -> Fusion:
 
 
 def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
-    return emit_module(nests, setting.target)
+    return emit_module(nests, setting.target, setting.options.checked_kernels)
 
 
 def _plan(module: KernelModule, setting: Setting) -> Launch:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, final
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
+from argand.native.codegen.llvm.checks import Checks, guarded
 from argand.native.codegen.llvm.scope import Scope, Value
 from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
@@ -37,9 +38,18 @@ class Emitted(NamedTuple):
     sizes: tuple[int, ...] = ()
 
 
-def emit_kernel(name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> Emitted:
-    """The function of a kernel."""
-    return _Emitter(name, kernel, target, declarations).run()
+def emit_kernel(
+    name: str,
+    kernel: ir.Kernel,
+    target: Target,
+    declarations: dict[str, None],
+    checks: Checks | None = None,
+    number: int = 0,
+) -> Emitted:
+    """The function of a kernel; with ``checks``, no access leaves its buffer without the number being noted."""
+    emitter = _Emitter(name, kernel, target, declarations)
+    emitter.checks, emitter.number = checks, number
+    return emitter.run()
 
 
 def vector_lanes(block: ir.Block, target: Target) -> tuple[int, int]:
@@ -63,6 +73,8 @@ def vector_lanes(block: ir.Block, target: Target) -> tuple[int, int]:
 class _Emitter:
     def __init__(self, name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> None:
         self.name, self.kernel = name, kernel
+        self.checks: Checks | None = None
+        self.number = 0  # of the kernel, for errors
         self.text = Text(declarations)
         self.target = target
         _, self.lanes = vector_lanes(kernel.body, target)
@@ -93,9 +105,8 @@ class _Emitter:
             text.entry.append(f"  %g{position} = getelementptr ptr, ptr %buffers, i64 {position}")
             text.entry.append(f"  %b{position} = load ptr, ptr %g{position}")
             self.pointers[position] = f"%b{position}"
-        for position, (dtype, count) in enumerate(kernel.scratch):
-            wide = count * (1 if kernel.vector is None else self.lanes)
-            self.pointers[-1 - position] = text.slot(dtype.row.memory, wide)
+        for position, (dtype, _) in enumerate(kernel.scratch):
+            self.pointers[-1 - position] = text.slot(dtype.row.memory, self._row_length(-1 - position))
         scope = Scope({}, {})
         rows = [(v, n) for v, n in kernel.outer if v != kernel.vector]
         if rows:
@@ -373,8 +384,18 @@ class _Emitter:
             steps = self.text.value(f"mul <{lanes} x i64> {factor}, {steps}")
         return self.text.value(f"add <{lanes} x i64> {wide}, {steps}"), lanes
 
-    def _address(self, buffer: int, memory: str, index: str) -> str:
-        return self.text.value(f"getelementptr {memory}, ptr {self.pointers[buffer]}, i64 {index}")
+    def _address(self, buffer: int, memory: str, index: str, count: int = 1) -> str:
+        """Where ``count`` elements begin."""
+        address = self.text.value(f"getelementptr {memory}, ptr {self.pointers[buffer]}, i64 {index}")
+        if self.checks is None:
+            return address
+        length = self.checks.lengths[buffer] if buffer >= 0 else self._row_length(buffer)
+        pointers, mark = (address, self.pointers[self.checks.marks]), (buffer, self.number)
+        return guarded(self.text, pointers, index, count, self._size(length), mark)
+
+    def _row_length(self, buffer: int) -> int:
+        """Elements of a row on the stack, which has all lanes side by side."""
+        return self.kernel.scratch[-1 - buffer][1] * (1 if self.kernel.vector is None else self.lanes)
 
     def _load(self, load: ir.Load, scope: Scope) -> Value:
         memory = load.dtype.row.memory
@@ -391,7 +412,7 @@ class _Emitter:
             name = self._load_lanes(load, base, step, scattered, lanes)
         else:
             kind, align = vector(memory, lanes), load.dtype.row.bytes
-            address = self._address(load.buffer, memory, base)
+            address = self._address(load.buffer, memory, base, lanes)
             name = self.text.value(f"load {kind}, ptr {address}, align {align}")
         return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
 
@@ -459,7 +480,7 @@ class _Emitter:
         base = self._base(store, scope)
         align = store.dtype.row.bytes
         if lanes == 1 or step == 1:
-            address = self._address(store.buffer, memory, base)
+            address = self._address(store.buffer, memory, base, lanes)
             text.line(f"store {vector(memory, lanes)} {name}, ptr {address}, align {align}")
             return
         at = base

@@ -9,6 +9,7 @@ import functools
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from argand.native.codegen.llvm.checks import checked
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
 from argand.native.ir.loops import Accumulate, Compute, Constant, Kernel, walk
@@ -49,8 +50,8 @@ class KernelModule:
     work: tuple[Work, ...]
 
 
-def emit_module(nests: LoopNests, target: Target) -> KernelModule:
-    """Loops become LLVM text."""
+def emit_module(nests: LoopNests, target: Target, check: bool = False) -> KernelModule:
+    """Loops become LLVM text; ``check``: every load and store looks whether it stays in its buffer."""
     declarations: dict[str, None] = {}
     functions: dict[object, tuple[str, Emitted]] = {}
     work: list[Work] = []
@@ -58,11 +59,15 @@ def emit_module(nests: LoopNests, target: Target) -> KernelModule:
         if not isinstance(item, LoopNest):
             work.append(item)
             continue
-        key = _key(item.kernel)
+        checks = None
+        if check:
+            item, checks = checked(nests.schedule, item)  # the same nest, with marks
+        key = (_key(item.kernel), checks)
         if key not in functions:
-            name = _name(len(functions), item.kernel)
+            number = len(functions)
+            name = _name(number, item.kernel)
             events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
-            functions[key] = (name, emit_kernel(name, item.kernel, target, declarations))
+            functions[key] = (name, emit_kernel(name, item.kernel, target, declarations, checks, number))
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
         work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
