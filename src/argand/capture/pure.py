@@ -41,7 +41,7 @@ _VALUES: Final = frozenset(
     | {torch.Size, torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.device}
     | {torch.finfo, torch.iinfo, torch._C.TensorBase, torch._C._FunctionBase}
     | {torch._C._TensorMeta, numpy.dtype}
-    | {abc.ABC, typing.Generic, typing.Protocol}
+    | {abc.ABC, typing.Generic, typing.Protocol, typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple}
 )
 _ITERABLES: Final[tuple[Any, ...]] = (
     *([], (), "", b"", range(0), range(1 << 99), {}, set(), collections.deque()),

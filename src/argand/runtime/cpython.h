@@ -134,7 +134,16 @@ static inline void argand_set_evaluator(ArgandEvaluate evaluate) {
     _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), evaluate);
 }
 static inline PyObject *argand_evaluate_plainly(PyThreadState *thread, ArgandFrame *frame, int throwing) {
+#if PY_VERSION_HEX < 0x030C0000
     return _PyEval_EvalFrameDefault(thread, frame, throwing);
+#else
+    // A call that the hook sees is one of C for CPython, which allows few of them. It is a call of
+    // Python to the user, and counted as such too; the hook looks after the C stack itself.
+    thread->c_recursion_remaining++;
+    PyObject *result = _PyEval_EvalFrameDefault(thread, frame, throwing);
+    thread->c_recursion_remaining--;
+    return result;
+#endif
 }
 static inline int argand_is_plain(ArgandEvaluate evaluate) {
     return evaluate == NULL || evaluate == _PyEval_EvalFrameDefault;
@@ -158,6 +167,25 @@ static inline void argand_set_recursion_limit(int limit) {
     PyThreadState *thread = PyThreadState_Get();
     thread->ARGAND_LEFT += limit - thread->ARGAND_LIMIT;
     thread->ARGAND_LIMIT = limit;
+}
+
+// An entry that answers for a frame counts as the call of Python that it stands for. -1: RecursionError.
+static inline int argand_enter_call(PyThreadState *thread) {
+#if PY_VERSION_HEX < 0x030C0000
+    return Py_EnterRecursiveCall(" in compiled code") ? -1 : 0;
+#else
+    if (thread->py_recursion_remaining-- > 0) return 0;
+    thread->py_recursion_remaining++;
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded in compiled code");
+    return -1;
+#endif
+}
+static inline void argand_leave_call(PyThreadState *thread) {
+#if PY_VERSION_HEX < 0x030C0000
+    Py_LeaveRecursiveCall();
+#else
+    thread->py_recursion_remaining++;
+#endif
 }
 
 #endif

@@ -176,8 +176,8 @@ static Handle record_frame(const TorchLink *torch, const ArgandFrame *frame) {
 
 // Calls the entry whose guards hold; 0 when there is none. Not inlined: frames without entries are
 // not to pay for its array with C stack.
-__attribute__((noinline)) static int call_entry(ArgandRegion *region, ArgandFrame *frame,
-                                                PyObject **result) {
+__attribute__((noinline)) static int call_entry(ArgandRegion *region, PyThreadState *thread,
+                                                ArgandFrame *frame, PyObject **result) {
     PyObject *small[SMALL_CALL + 1];
     PyObject **collected = small + 1; /* one slot before: vectorcall may use it for self */
     ArgandWorld world = {.locals = argand_frame_locals(frame),
@@ -192,13 +192,13 @@ __attribute__((noinline)) static int call_entry(ArgandRegion *region, ArgandFram
     Py_ssize_t count = entry->program->collect_count;
     int is_small = collected == small + 1;
     size_t flag = is_small ? PY_VECTORCALL_ARGUMENTS_OFFSET : 0;
-    if (Py_EnterRecursiveCall(" in compiled code")) *result = NULL;
+    if (argand_enter_call(thread) < 0) *result = NULL;
     else {
         const TorchLink *torch = argand_linked_torch();
         void *record = torch != NULL && torch->has_callbacks() ? record_frame(torch, frame) : NULL;
         *result = PyObject_Vectorcall(target, collected, (size_t)count | flag, NULL);
         if (record != NULL) argand_record_end(torch, record);
-        Py_LeaveRecursiveCall();
+        argand_leave_call(thread);
     }
     if (*result == NULL) trim_error();
     for (Py_ssize_t i = 0; i < count; i++) Py_DECREF(collected[i]);
@@ -250,10 +250,10 @@ static PyObject *run_in_region(ArgandRegion *region, PyThreadState *thread, Arga
     int closed = row != NULL && row->closed;
     PyObject *result;
     Py_INCREF(region);
-    int status = call_entry(region, frame, &result);
+    int status = call_entry(region, thread, frame, &result);
     if (status == 0 && !closed) {
         status = ask_callback(region, frame);
-        if (status == 1) status = call_entry(region, frame, &result);
+        if (status == 1) status = call_entry(region, thread, frame, &result);
         else if (status == 2) result = run_off(thread, frame, 0);
     }
     Py_DECREF(region);
