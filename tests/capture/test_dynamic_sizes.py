@@ -391,6 +391,59 @@ def test_dimensions_of_size_one_do_not_fix_strides(shape):
     assert seen.total("compiles") == 1
 
 
+def small_branch(x):
+    return x.sum(0) * 2 if x.shape[0] > 10 else (x * 2).sum(0)
+
+
+def small_branches(x):
+    return x.reshape(-1) * 2 if x.shape[0] <= 9 and x.shape[1] < 8 else x.flatten() + x.shape[1]
+
+
+def short_slice(x):
+    return x[:10] * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+@pytest.mark.parametrize("function", [small_branch, small_branches, short_slice])
+def test_comparisons_with_small_numbers_leave_sizes_open(function, backend):
+    """Only a small sample would satisfy `s <= 10`, and small samples look like constants of the program."""
+    compiled = argand.compile(function, backend=backend)
+    with events.collect() as seen:
+        for size in (3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 2):
+            x = torch.randn(size, 7)
+            torch.testing.assert_close(compiled(x), function(x))
+    assert seen.total("compiles") <= 4  # the first size, one for each side; at the border perhaps another
+
+
+THRESHOLDS = {
+    "qr": lambda x: torch.linalg.qr(x)[1].shape[0] * x,
+    "singular values": lambda x: torch.linalg.svdvals(x).shape[0] * x,
+    "lu": lambda x: torch.linalg.lu_factor(x)[1].shape[0] * x,
+    "narrow": lambda x: x.narrow(0, 1, 4) * 2,
+    "topk": lambda x: x.topk(4, 0)[0],
+    "kthvalue": lambda x: x.kthvalue(4, 0)[0],
+    "smaller": lambda x: torch.ones(min(x.shape), device=x.device) * 2,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_operators_that_do_something_else_below_a_size(name, both, backend):
+    """A graph with large samples says nothing of small sizes: it is also run for the smallest ones."""
+    function = THRESHOLDS[name]
+    compiled = argand.compile(function, backend=backend, options={"recompile_limit": 32})
+    for rows, columns in [(9, 7), (8, 6), (12, 11), (5, 8), (6, 9), (4, 7), (3, 7), (2, 9), (20, 3), (30, 2), (7, 7)]:
+        x = torch.randn(rows, columns if both else 7)
+        outs = []
+        for call in (function, compiled):
+            try:
+                outs.append(call(x))
+            except RuntimeError:
+                outs.append(torch.empty(0))
+        torch.testing.assert_close(outs[0], outs[1])
+
+
 OVERFLOWING = {
     "square": lambda x, n: x + n * n,
     "cube": lambda x, n: x * (n * n * n),

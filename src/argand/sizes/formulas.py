@@ -168,6 +168,12 @@ def _upsample(table: SizeTable, named: Named) -> None:
             table.learn(size // int(1 / scale))
 
 
+def _factorise(table: SizeTable, named: Named) -> None:
+    """Results have as many vectors as the matrix has rows or columns, whichever are fewer."""
+    rows, columns = _shape(table, named["A"])[-2:]
+    table.decide("<=", rows, columns)
+
+
 def _real_fft(table: SizeTable, named: Named) -> None:
     table.learn(_shape(table, named["self"])[named["dim"][-1]] // 2 + 1)
 
@@ -186,6 +192,10 @@ FORMULAS: Final[dict[str, Formula]] = {
     "convolution": _convolution,
     "im2col": _im2col,
     "_fft_r2c": _real_fft,
+    "_linalg_svd": _factorise,
+    "linalg_qr": _factorise,
+    "linalg_lu": _factorise,
+    "linalg_lu_factor_ex": _factorise,
     "avg_pool1d": _pool,
     "avg_pool2d": _pool,
     "avg_pool3d": _pool,

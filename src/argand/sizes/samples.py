@@ -19,6 +19,8 @@ from argand.sizes.facts import Fact
 # not near the sizes programs have. Then smaller ones and larger ones, for sizes with bounds.
 _START: Final = 101
 _FEW: Final = 22  # sizes that cannot be larger have small samples too
+_SPREAD: Final = (23, 29, 47, 101, 113, 191, 397, 4999)  # some of all that are larger
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TIMES: Final = (1, 2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 48, 56)
 
 
@@ -49,16 +51,29 @@ def find_sample(
     return None
 
 
+def has_large_sample(fact: Fact, samples: Mapping[Symbol, int]) -> bool:
+    """Whether another sample of one symbol satisfies a fact, and is not as small as constants are."""
+    return any(
+        fact.holds({**samples, symbol: prime * times})
+        for symbol in fact.symbols
+        for times in _TIMES
+        for prime in _SPREAD
+    )
+
+
 def _range(
     symbol: Symbol, about: Sequence[Fact], samples: Mapping[Symbol, int]
 ) -> tuple[float, float]:
     """Between which integers the facts about a symbol that are as simple as that leave it."""
     low, high = symbol.minimum, math.inf if symbol.maximum is None else symbol.maximum
     for fact in about:
-        if fact.left == Expr.of(symbol) and fact.right.symbols <= samples.keys():
-            limit = fact.right.evaluate(samples)
-            low = max(low, limit) if fact.operator in (">", ">=") else low
-            high = min(high, limit) if fact.operator in ("<", "<=") else high
+        operator, left, right = fact.operator, fact.left, fact.right
+        if right == Expr.of(symbol):
+            operator, left, right = _TURNED.get(operator, operator), right, left
+        if left == Expr.of(symbol) and right.symbols <= samples.keys():
+            limit = right.evaluate(samples)
+            low = max(low, limit) if operator in (">", ">=") else low
+            high = min(high, limit) if operator in ("<", "<=") else high
     return low, high
 
 

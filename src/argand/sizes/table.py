@@ -8,13 +8,13 @@ relied upon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, final
 
 from argand.sizes.expressions import INT64_MAX, INT64_MIN, Expr, SizeInt, Symbol
 from argand.sizes.facts import HOLDS, OPPOSITE, Fact, compare, surplus
 from argand.sizes.refusals import FixSizes, OtherSamples, Stop, fixing
-from argand.sizes.samples import find_sample
+from argand.sizes.samples import find_sample, has_large_sample
 from argand.support.errors import Location
 
 _SMALL: Final = 10  # numbers up to it are never taken for sizes
@@ -35,6 +35,7 @@ class SizeTable:
         self.samples: dict[Symbol, int] = {}
         self.reals: dict[Symbol, int] = {}
         self.facts: list[Fact] = []  # relied upon by the graph
+        self.branches: list[Fact] = []  # by the program alone: the samples need not satisfy them
         self.constants: set[int] = set()  # integers that only look like sizes
         self.ambiguous: set[int] = set()  # integers that two different sizes are
         self.unbacked: set[Symbol] = set()  # they depend on data: unknown before the graph runs
@@ -225,21 +226,27 @@ class SizeTable:
             return [self.expressed(item) for item in value]
         return value
 
-    def decide(self, operator: str, left: int, right: int) -> bool:
-        """Whether ``left <operator> right`` in the real call; relied upon unless it always is so."""
+    def decide(self, operator: str, left: int, right: int, is_branch: bool = False) -> bool:
+        """Whether ``left <operator> right`` in the real call; relied upon unless it always is so.
+
+        `is_branch`: the program asks, for itself.
+        """
         proven = self.proven(operator, left, right)
         if proven is not None:
             return proven
         truth = bool(HOLDS[operator](self.real(left), self.real(right)))
-        self.constrain(operator if truth else OPPOSITE[operator], left, right)
+        self.constrain(operator if truth else OPPOSITE[operator], left, right, is_branch=is_branch)
         return truth
 
-    def constrain(
-        self, operator: str, left: int, right: int, where: Location | None = None
-    ) -> None:
-        """Rely on a fact about sizes, which becomes a guard. Stops when the samples refute it."""
-        fact = Fact(operator, Expr.of(left), Expr.of(right), where or self.place())
-        if not fact.symbols or fact in self.facts:
+    def constrain(self, operator: str, left: int, right: int, is_branch: bool = False) -> None:
+        """Rely on a fact about sizes, which becomes a guard. Stops when the samples refute it.
+
+        Not so for a branch of the program that only small samples would satisfy: operators do not
+        know of it, and what depends on it all the same is found out by the runs for other sizes.
+        Small samples look like constants of the program.
+        """
+        fact = Fact(operator, Expr.of(left), Expr.of(right), self.place())
+        if not fact.symbols or fact in self.facts or fact in self.branches:
             return
         if fact.symbols & self.unbacked:
             if self.proven(operator, left, right):
@@ -250,6 +257,10 @@ class SizeTable:
         for side in (fact.left, fact.right):  # guards compute with 64 bits
             self._need_64_bits(side)
         if not fact.holds(self.samples):
+            # a size that equals a number is fixed: better code is made for it then
+            if is_branch and operator != "==" and not has_large_sample(fact, self.samples):
+                self.branches.append(fact)
+                return
             raise Stop(OtherSamples(fact))
         self.facts.append(fact)
 
@@ -268,7 +279,7 @@ class SizeTable:
     @property
     def relied(self) -> list[Fact]:
         """The facts about its symbols that hold in each call."""
-        facts = dict.fromkeys((*self._wanted, *self.facts))
+        facts = dict.fromkeys((*self._wanted, *self.facts, *self.branches))
         return [fact for fact in facts if fact.symbols <= self.samples.keys()]
 
     def state(self) -> tuple[Any, ...]:
@@ -301,19 +312,48 @@ class SizeTable:
 
     def small(self, size: int) -> SizeTable | None:
         """All symbols that may be 0 or 1 at this size; None where that cannot be."""
-        made = SizeTable()
-        made.samples = {
-            symbol: sample if symbol.minimum > 1 else max(size, symbol.minimum)
-            for symbol, sample in self.samples.items()
-        }
+        made = SizeTable.at_values(
+            {
+                symbol: sample if symbol.minimum > 1 else max(size, symbol.minimum)
+                for symbol, sample in self.samples.items()
+            }
+        )
         possible = all(fact.holds(made.samples) for fact in (*self.facts, *self.assumed))
         return made if possible and made.samples != self.samples else None
+
+    def lowest(self) -> dict[Symbol, int] | None:
+        """The smallest sizes for which the facts hold; None when they are not found at once.
+
+        In another order than the samples, so that the smaller of two sizes is the other one.
+        """
+        facts = (*self._wanted, *self.facts, *self.assumed)
+        values: dict[Symbol, int] = {}
+        last = 0
+        for symbol in sorted(self.samples, key=lambda symbol: -self.samples[symbol]):
+            start = max(symbol.minimum, 2, min(last + 1, self.samples[symbol]))
+            about = [fact for fact in facts if symbol in fact.symbols]
+            for size in range(start, self.samples[symbol] + 1):
+                known = {**values, symbol: size}
+                if all(fact.holds(known) for fact in about if fact.symbols <= known.keys()):
+                    values[symbol] = last = size
+                    break
+            else:
+                return None
+        return values if values != self.samples else None
+
+    @staticmethod
+    def at_values(values: Mapping[Symbol, int]) -> SizeTable:
+        """A table that only tells what expressions are for these sizes."""
+        made = SizeTable()
+        made.samples = dict(values)
+        return made
 
     def twin(self) -> SizeTable:
         """The same symbols and known expressions with other samples, for a second, checking trace."""
         primes = [prime for prime, _ in self._primes.values()]
         # a size that is the same number in both would pass for a constant
-        differ = [Fact("!=", expr, Expr.of(number)) for expr, number in self._values.items()]
+        known = [*self._values.items(), *((Expr.of(s), n) for s, n in self.samples.items())]
+        differ = [Fact("!=", expr, Expr.of(number)) for expr, number in known]
         # far away, so that quotients which no formula explains differ as well
         far = [Fact(">", Expr.of(symbol), Expr.of(2 * n)) for symbol, n in self.samples.items()]
         facts = (*self._wanted, *self.facts, *self.assumed, *differ)

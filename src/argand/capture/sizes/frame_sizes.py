@@ -114,6 +114,8 @@ class FrameSizes:
         if not wanted:
             return None
         shape = list(raw.shape)
+        opened = {dim for dim, _ in wanted}
+        self.table.meet(size for dim, size in enumerate(shape) if dim not in opened)
         for dim, place in wanted:
             shape[dim] = self.open(place)
         if all(type(n) is int for n in shape):
@@ -190,7 +192,7 @@ class FrameSizes:
 
     def decide(self, symbol: str, left: Any, right: Any) -> bool:
         """A comparison: true or false by the real sizes, which becomes a guard."""
-        return self.table.decide(symbol, self._number(left), self._number(right))
+        return self.table.decide(symbol, self._number(left), self._number(right), is_branch=True)
 
     def _number(self, value: Any) -> int:
         return self.table.size(value.expr) if type(value) is Size else int(value)
@@ -259,7 +261,7 @@ class FrameSizes:
     def all_guards(self) -> list[Guard]:
         """Guards of the places, and of every fact the compiled code relies on."""
         backed = self.table.samples.keys() - self.table.unbacked
-        facts = dict.fromkeys((*self.plan.facts, *self.table.facts))
+        facts = dict.fromkeys((*self.plan.facts, *self.table.facts, *self.table.branches))
         relations = [relation(fact, self.sources) for fact in facts if fact.symbols <= backed]
         return [*self.guards, *relations]
 

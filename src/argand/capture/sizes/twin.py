@@ -18,17 +18,18 @@ from torch.fx.node import map_arg
 
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import FakeMode
-from argand.sizes.expressions import SizeInt
+from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
-from argand.sizes.refusals import FixSizes
+from argand.sizes.refusals import FixSizes, NeedFacts, Refusal
 from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
 
+Inputs = Mapping[torch.fx.Node, Any]
 
-def check_twin(
-    graph: torch.fx.Graph, inputs: Mapping[torch.fx.Node, Any], sizes: FrameSizes
-) -> FixSizes | None:
+
+def check_twin(graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes) -> Refusal | None:
     """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
         refusal = _Twin(sizes, sizes.table.twin(), is_small=False).check(graph, inputs)
@@ -36,7 +37,49 @@ def check_twin(
             small = sizes.table.small(few)
             if refusal is None and small is not None:
                 refusal = _Twin(sizes, small, is_small=True).check(graph, inputs)
-        return refusal
+        return refusal or _check_lowest(graph, inputs, sizes)
+
+
+def _check_lowest(graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes) -> Refusal | None:
+    """Run a graph for the smallest sizes it is for: some operators work, or give what they say, above
+    a size only (`narrow`, `qr`). The first size that will do becomes a fact."""
+    lowest = sizes.table.lowest()
+    refusal = None if lowest is None else _fails(graph, inputs, sizes, lowest)
+    if lowest is None or refusal is None:
+        return None
+    facts = []
+    for symbol in lowest.keys() - sizes.table.unbacked:
+        least = _least_that_works(graph, inputs, sizes, symbol, lowest[symbol])
+        if least is None or least > sizes.table.reals[symbol]:
+            return refusal
+        if least > lowest[symbol]:
+            facts.append(Fact(">=", Expr.of(symbol), Expr.of(least), refusal.where))
+    return NeedFacts(tuple(facts)) if facts else refusal
+
+
+def _least_that_works(
+    graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes, symbol: Symbol, low: int
+) -> int | None:
+    """The smallest size that will do for one symbol, others at their samples; None: not even those."""
+
+    def works(size: int) -> bool:
+        return _fails(graph, inputs, sizes, {**sizes.table.samples, symbol: size}) is None
+
+    high = sizes.table.samples[symbol]
+    if works(low):
+        return low
+    if not works(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return high
+
+
+def _fails(
+    graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes, values: Mapping[Symbol, int]
+) -> FixSizes | None:
+    return _Twin(sizes, SizeTable.at_values(values), is_small=False).check(graph, inputs)
 
 
 @final
