@@ -6,7 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+import argand
+from argand.backends import trial
 from argand.support import events, logs
 from argand.support.errors import OptionError
 
@@ -114,3 +117,40 @@ def test_a_folder_gets_the_text_of_every_stage(tmp_path):
     names = [path.name for path in sorted(tmp_path.iterdir())]
     for stage in ("guards", "graph_code", "aot_graphs", "ir_lowered", "fusion", "schedule", "output_code"):
         assert any(stage in name for name in names), (stage, names)
+
+
+def shows_everything(x, seen):
+    """A graph break, an effect, a product, gradients, and sizes that change."""
+    seen.append(1)
+    y = x * 2
+    print("hi", file=sys.stderr)
+    return y + len(seen)
+
+
+@pytest.mark.parametrize("name", logs.ARTIFACTS)
+def test_every_name_has_something_to_tell(name, tmp_path, lines, capsys):
+    logs.set_logs(name)
+    argand.reset()
+    options = {"cache_dir": str(tmp_path)} if name == "cache" else {"cache": False}
+    compiled = argand.compile(shows_everything, options=options)
+    for size in (3, 4):
+        compiled(torch.ones(size, requires_grad=True), []).sum().backward()
+    assert any(name in line for line in lines)
+
+
+def test_a_trace_shows_the_lines_of_the_user(lines, capsys):
+    logs.set_logs("trace_source,trace_bytecode,graph,side_effects")
+    argand.compile(shows_everything, backend="eager")(torch.ones(3), [])
+    text = "\n".join(lines)
+    assert "    y = x * 2" in text and "BINARY_OP" in text.upper()
+    assert "list.__setitem__" in text.partition("[side_effects]")[2]
+    assert ["call_function", "mul", "mul"] in [line.split()[:3] for line in text.partition("[graph]")[2].split("\n")]
+
+
+def test_the_verdict_of_a_trial_is_told():
+    told = trial._Trial(lambda: 1, lambda: 2, lambda: None)
+    told._seconds = {True: [0.001] * trial.SURE, False: [0.01] * trial.SURE}
+    with events.collect() as heard:
+        told._choose()
+    (text,) = heard.texts("perf_hints")
+    assert "eager is used" in text and "10.000 ms compiled, 1.000 ms in eager" in text

@@ -103,12 +103,22 @@ class _Trial:
         if turns >= (TURNS if fast else SURE):
             events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
             self.chosen = self._compiled if fast else self._eager
+            events.artifact("perf_hints", _verdict(fast, ours, eager).__str__, "compiled or eager")
             if not fast:
                 self._forget()
 
     def _give_up(self, reason: str) -> None:
         self.chosen = self._compiled
         events.count("native.not_tried", detail=reason)
+
+
+def _verdict(fast: bool, ours: float, eager: float) -> str:
+    used = (
+        "the compiled graph is used"
+        if fast
+        else "eager is used, the compiled graph is slower (options measure=False: never)"
+    )
+    return f"{used} from now on: {ours * 1e3:.3f} ms compiled, {eager * 1e3:.3f} ms in eager"
 
 
 def _trains(inputs: Sequence[Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, final
 import torch
 import torch.fx
 
+from argand.capture import show
 from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
 from argand.capture.rebuild import CannotRebuild, Rebuilder
@@ -81,12 +82,14 @@ def finish(
     left = read_state()
 
     def effects() -> None:
+        begin = len(rebuilder.lines)
         write_effects(rebuilder)
         for manager in tracer.regions:  # they were entered in name only
             rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
         for i, (now, before) in enumerate(zip(left, saved, strict=True)):
             if now != before:
                 rebuilder.emit(f"{rebuilder.constant(STATE[i].write)}({rebuilder.constant(now)})")
+        show.tell_effects(rebuilder.lines[begin:], where)
 
     for error, code, index in tracer.passed:
         passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
@@ -145,6 +148,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     if tracer.world.sizes.active:
         module.meta["sizes"] = tracer.world.sizes.table
     events.count("capture.graphs")
+    events.artifact("graph", lambda: show.table(graph))
     events.artifact("graph_code", lambda: str(module.code))
     return module, inputs
 

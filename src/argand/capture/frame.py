@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from argand.capture import native
+from argand.capture import native, show
 from argand.capture.attempts import BreakAt
 from argand.capture.bytecode import Instruction, decode
 from argand.capture.opcodes.table import HANDLERS
@@ -80,6 +80,8 @@ class Frame:
         self.index = 0
         self.count = 0  # number of the instruction being run, over the whole trace
         self.program = _program(code)
+        if tracer.shown:
+            self.program = show.watched(self.program, code, tracer.shown)
         self.result: Any = None
         self.thrown: BaseException | None = None  # raised into a suspended generator
         self.placed: tuple[int, Location] | None = None

@@ -56,9 +56,10 @@ def capture_frame(
         return None  # somebody turned dispatch modes off: fakes would be computed with
     known = Knowledge(plan)
     with events.stage("capture", str(where)), unreadable_fakes(options.verify):
-        for _ in range(_MAX_ATTEMPTS):
+        for attempts in range(1, _MAX_ATTEMPTS + 1):
             outcome = _Attempt(view, options, known).run(where, backend)
             if isinstance(outcome, Done):
+                events.artifact("retries", f"traced in {attempts} attempt{'s' * (attempts > 1)}".__str__, str(where))
                 return outcome.answer
             known.learn(outcome.reason, where)
     return SKIP
@@ -169,6 +170,9 @@ class _Attempt:
     def _break(self, cause: CaptureBreak) -> Ending:
         events.count("capture.breaks", detail=cause.reason)
         events.artifact("graph_breaks", lambda: str(cause))
+        events.artifact(
+            "perf_hints", lambda: f"{cause}\n  a graph break: what is on both sides of it is not fused", "graph break"
+        )
         if self.options.fullgraph or not cause.frames:
             raise CaptureError(cause, cause.stack) if self.options.fullgraph else cause
         frames = list(cause.frames)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture import attributes, callbacks, calls, native, operate, polyfills
+from argand.capture import attributes, callbacks, calls, native, operate, polyfills, show
 from argand.capture.arguments import bind
 from argand.capture.attempts import ReadLists
 from argand.capture.frame import Frame, TooDeep
@@ -27,6 +27,7 @@ from argand.runtime import _native
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.sizes.plan import Plan
 from argand.sizes.refusals import Stop
+from argand.support import events
 from argand.support.errors import Break, CaptureBreak, Location
 from argand.support.options import Options
 
@@ -41,6 +42,7 @@ class Tracer:
     def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
         self.options = options
         self.frames: list[Frame] = []
+        self.shown = events.shown() & show.TRACED  # what the user wants to see while it is traced
         self.world = World(self.place, plan)
         self.journal = Journal()
         self.recorder = Recorder(self.world, self._trace_text)

@@ -146,6 +146,11 @@ class CodeCache:
         what = str(failure or "its guards")
         events.count("recompiles", detail=what)
         events.artifact("recompiles", lambda: f"{where}: {what}", view.code.co_qualname)
+        events.artifact(
+            "perf_hints",
+            lambda: f"{where}: compiled again: {what}\n  hint: {failure.hint if failure else ''}",
+            "recompile",
+        )
         if stance.current() == "eager_on_recompile":
             return False
         if stance.current() == "fail_on_recompile":

@@ -66,6 +66,10 @@ class Printer:
     def _follows(self, name: str) -> bool:
         return any(name.startswith(room) for room in self.rooms)
 
+    def _tells(self, counter: str) -> bool:
+        """Whether a counter is the news itself: what the cache does has no text."""
+        return "cache" in self.shown and counter.startswith("cache.")
+
     def __call__(self, event: events.Event) -> None:
         """Print the event if it was asked for."""
         match event:
@@ -74,7 +78,7 @@ class Printer:
                 logger.info("%s\n%s", head, render())
             case events.StageEnd(stage, seconds) if "stages" in self.shown or self._follows(stage):
                 logger.info("[stages] %-28s %8.2f ms", stage, seconds * 1e3)
-            case events.Count(counter, amount, detail) if self._follows(counter):
+            case events.Count(counter, amount, detail) if self._tells(counter) or self._follows(counter):
                 logger.info("[counter] %s +%d %s", counter, amount, detail)
             case _:
                 pass
