@@ -1,7 +1,7 @@
 """The first calls of a graph take turns with eager; the faster one stays."""
 
 import copy
-import time
+import types
 
 import pytest
 import torch
@@ -18,26 +18,46 @@ def never_slower(graph, ours, forget=print):
     return trial.never_slower(graph, CompiledGraph(ours), forget).call
 
 
+class Clock:
+    """Stands in for the clock of a trial: time passes only where a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def pass_by(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(trial, "time", types.SimpleNamespace(perf_counter=made.perf_counter))
+    return made
+
+
 def traced(function):
     return torch.fx.symbolic_trace(function)
 
 
-def slowly(seconds, record, name):
+def slowly(clock, seconds, record, name):
     def run(*inputs):
         record.append(name)
-        time.sleep(seconds)
+        clock.pass_by(seconds)
         return inputs
 
     return run
 
 
 @pytest.mark.parametrize(("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")])
-def test_the_faster_one_stays(ours, eager, stays):
+def test_the_faster_one_stays(clock, ours, eager, stays):
     record = []
     graph = traced(lambda x: x + 1)
-    graph.forward = slowly(eager, record, "eager")
+    graph.forward = slowly(clock, eager, record, "eager")
     forgotten = []
-    run = never_slower(graph, slowly(ours, record, "ours"), lambda: forgotten.append(1))
+    run = never_slower(graph, slowly(clock, ours, record, "ours"), lambda: forgotten.append(1))
     with events.collect() as seen:
         for _ in range(26):
             run(torch.ones(1))
@@ -48,15 +68,15 @@ def test_the_faster_one_stays(ours, eager, stays):
     assert forgotten == ([] if stays == "ours" else [1])
 
 
-def test_a_few_slow_calls_are_no_verdict():
+def test_a_few_slow_calls_are_no_verdict(clock):
     """Compiled code that is slow at first, as long as a disturbance of the machine lasts, stays."""
     record, delays = [], iter([0.006] * 6)
     graph = traced(lambda x: x + 1)
-    graph.forward = slowly(0.003, record, "eager")
+    graph.forward = slowly(clock, 0.003, record, "eager")
 
     def ours(*inputs):
         record.append("ours")
-        time.sleep(next(delays, 0.001))
+        clock.pass_by(next(delays, 0.001))
         return inputs
 
     run = never_slower(graph, ours)
@@ -65,14 +85,14 @@ def test_a_few_slow_calls_are_no_verdict():
     assert set(record[20:]) == {"ours"}
 
 
-def test_short_calls_are_not_tried():
+def test_short_calls_are_not_tried(clock):
     record = []
     graph = traced(lambda x: x + 1)
-    graph.forward = slowly(0, record, "eager")
-    run = never_slower(graph, lambda *inputs: inputs)
+    graph.forward = slowly(clock, 0.00001, record, "eager")
+    run = never_slower(graph, slowly(clock, trial.SHORT * 0.9, record, "ours"))
     for _ in range(40):
         run(1)
-    assert not record or len(record) <= 4  # a pause of the machine may look like a long call
+    assert record == ["ours"] * 40
 
 
 def test_the_key_of_the_cache_stays():
@@ -114,28 +134,28 @@ def test_what_takes_part():
 
 
 class Slow(torch.autograd.Function):
-    """Twice its input; forward and backward take the seconds they are told."""
+    """Twice its input; the backward pass takes the seconds it is told."""
 
     @staticmethod
-    def forward(ctx, x, weight, seconds):
-        ctx.seconds = seconds
+    def forward(ctx, x, weight, clock, seconds):
+        ctx.clock, ctx.seconds = clock, seconds
         ctx.save_for_backward(x, weight)
         return x * weight
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(ctx.seconds)
+        ctx.clock.pass_by(ctx.seconds)
         x, weight = ctx.saved_tensors
-        return gradient * weight, gradient * x, None
+        return gradient * weight, gradient * x, None, None
 
 
-def training(ours, eager, record):
+def training(clock, ours, eager, record):
     """A trial of two functions that differ in how long their backward passes take."""
 
     def named(name, seconds):
         def run(*inputs):
             record.append(name)
-            return (Slow.apply(*inputs, seconds),)
+            return (Slow.apply(*inputs, clock, seconds),)
 
         return run
 
@@ -153,16 +173,16 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")])
-def test_training_is_timed_with_its_backward_pass(ours, eager, stays, way):
+def test_training_is_timed_with_its_backward_pass(clock, ours, eager, stays, way):
     record = []
-    run = training(ours, eager, record)
+    run = training(clock, ours, eager, record)
     w = torch.ones(3, requires_grad=True)
     leaf = torch.ones(3, requires_grad=True)
     with events.collect() as seen:
         for _ in range(26):
             x = leaf * 2  # an input with a history
             (out,) = run(x, w)
-            time.sleep(0.001)  # the user's own time does not count
+            clock.pass_by(0.1)  # the user's own time does not count
             WAYS[way](out, w)
     assert set(record[:9]) == {"ours", "eager"}
     assert set(record[20:]) == {stays}
@@ -170,9 +190,9 @@ def test_training_is_timed_with_its_backward_pass(ours, eager, stays, way):
     assert not w._backward_hooks and not x._backward_hooks
 
 
-def test_two_forwards_before_one_backward():
+def test_two_forwards_before_one_backward(clock):
     record = []
-    run = training(0.002, 0.001, record)
+    run = training(clock, 0.002, 0.001, record)
     w = torch.ones(3, requires_grad=True)
     for _ in range(12):
         (a,), (b,) = run(torch.ones(3), w), run(torch.ones(3), w)
@@ -182,9 +202,9 @@ def test_two_forwards_before_one_backward():
     assert "eager" in record[:12]  # the first of two takes turns, the other waits
 
 
-def test_without_backward_the_trial_ends():
+def test_without_backward_the_trial_ends(clock):
     record = []
-    run = training(0.002, 0.001, record)
+    run = training(clock, 0.002, 0.001, record)
     w = torch.ones(3, requires_grad=True)
     with events.collect() as seen:
         for _ in range(40):
@@ -192,9 +212,9 @@ def test_without_backward_the_trial_ends():
     assert set(record) == {"ours"} and seen.total("native.not_tried") == 1
 
 
-def test_gradients_of_gradients_end_the_trial():
+def test_gradients_of_gradients_end_the_trial(clock):
     record = []
-    run = training(0.002, 0.001, record)
+    run = training(clock, 0.002, 0.001, record)
     w = torch.ones(3, requires_grad=True)
     for _ in range(10):
         (g,) = torch.autograd.grad(run(torch.ones(3), w)[0].sum(), w, create_graph=True)
@@ -219,9 +239,9 @@ def test_what_is_recomputed_is_computed_the_same_way(reentrant):
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
-def test_an_error_in_a_backward_pass_leaves_the_trial_whole():
+def test_an_error_in_a_backward_pass_leaves_the_trial_whole(clock):
     record = []
-    run = training(0.002, 0.001, record)
+    run = training(clock, 0.002, 0.001, record)
     w = torch.ones(3, requires_grad=True)
 
     def fail(gradient):

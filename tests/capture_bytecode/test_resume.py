@@ -129,9 +129,9 @@ def test_every_call_by_a_thunk(sample):
     """As for the outer frames of an inlined callee: the call is done by a thunk inside the resume function."""
     expected = plain_run(sample)
     code = sample()[0].__code__
-    for instruction in decode(code).instructions:
-        if instruction.op != "call":
-            continue
+    calls = [instruction for instruction in decode(code).instructions if instruction.op == "call"]
+    compared = 0
+    for instruction in calls:
         for visit_number in range(1, VISITS + 1):
 
             def stop(state):
@@ -150,6 +150,8 @@ def test_every_call_by_a_thunk(sample):
             if "super" not in code.co_names and "locals" not in code.co_names:
                 assert strip_lines(found[0]) == strip_lines(expected[0]), instruction
                 assert found[1] == expected[1], instruction
+                compared += 1
+    assert compared or not calls or {"super", "locals"} & {*code.co_names}
 
 
 def strip_lines(result):
@@ -185,12 +187,14 @@ def raise_natively(sample, at):
 def test_an_exception_at_every_call(sample):
     """`raises` and a thunk that raises: the frame's own handlers see the exception as if the call had raised it."""
     code = sample()[0].__code__
-    for instruction in decode(code).instructions:
-        if instruction.op not in ("call", "binary_op", "load_method", "store_subscr"):
-            continue
+    ops = ("call", "binary_op", "load_method", "store_subscr")
+    places = [instruction for instruction in decode(code).instructions if instruction.op in ops]
+    compared = 0
+    for instruction in places:
         expected = raise_natively(sample, instruction.index)
         if expected is None:
             continue
+        compared += 1
 
         def stop(state):
             stack = state.stack_arguments()
@@ -211,6 +215,7 @@ def test_an_exception_at_every_call(sample):
         if instruction.op == "call":
             found = run_with_stop(sample, instruction.index, 1, stop_by_thunk)
             assert strip_lines(found) == strip_lines(expected), instruction
+    assert compared or not places
 
 
 NESTED = [

@@ -86,10 +86,12 @@ def _column_sums(
     """Read row after row, with the sums of all columns on the stack."""
     column = Affine.of(vector)
     before, after = (tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True))
-    fresh = 1 + max(s.result for s in (*stage[2], *before) if not isinstance(s, ir.Store | ir.Loop))
+    fresh = 1 + max(s.result for s in (*stage[2], *before, *after) if not isinstance(s, ir.Store | ir.Loop))
     start: list[ir.Statement] = []
     inside: list[ir.Statement] = list(before)
-    end: list[ir.Statement] = list(before)
+    # What a column needs before its rows and after them is computed twice, under two names.
+    again, names, fresh = _renumbered(before, fresh)
+    end: list[ir.Statement] = list(again)
     scratch: list[tuple[DType, int]] = []
     for statement in stage[2]:
         if not isinstance(statement, ir.Accumulate):
@@ -108,10 +110,34 @@ def _column_sums(
     body = (
         *_nest([vector], tuple(start), sizes, vectorize=True),
         *_nest([*inner, vector], tuple(inside), sizes, vectorize=True),
-        *_nest([vector], (*end, *after), sizes, vectorize=True),
+        *_nest([vector], (*end, *(_renamed(s, names) for s in after)), sizes, vectorize=True),
     )
     places = tuple((v, sizes[v]) for v in outer if v != vector)
     return ir.Kernel(buffers, places, body, None, tuple(scratch))
+
+
+def _renumbered(block: ir.Block, fresh: int) -> tuple[ir.Block, dict[ir.ValueId, ir.ValueId], int]:
+    """The block with new names for its values, what they are called now, and the next free name."""
+    results = [s.result for s in block if not isinstance(s, ir.Store | ir.Loop)]
+    names = {old: fresh + k for k, old in enumerate(results)}
+    return tuple(_renamed(s, names) for s in block), names, fresh + len(names)
+
+
+def _renamed(statement: ir.Statement, names: Mapping[ir.ValueId, ir.ValueId]) -> ir.Statement:
+    """A statement with other names for values; those without one keep theirs."""
+    match statement:
+        case ir.Constant(result) | ir.Coordinate(result):
+            return dataclasses.replace(statement, result=names.get(result, result))
+        case ir.Load(result, indirect=indirect):
+            listed = tuple((names.get(value, value), stride, bound) for value, stride, bound in indirect)
+            return dataclasses.replace(statement, result=names.get(result, result), indirect=listed)
+        case ir.Compute(result, arguments=arguments):
+            listed_arguments = tuple(names.get(value, value) for value in arguments)
+            return dataclasses.replace(statement, result=names.get(result, result), arguments=listed_arguments)
+        case ir.Store(value=value) | ir.Accumulate(value=value):
+            return dataclasses.replace(statement, value=names.get(value, value))
+        case ir.Loop():
+            return dataclasses.replace(statement, body=tuple(_renamed(s, names) for s in statement.body))
 
 
 def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> ir.Kernel:
