@@ -46,6 +46,8 @@ class CompiledGraph:
     key: str | Bypass = field(default=Bypass("the compiler keeps nothing on disk"), kw_only=True)
     # what it relies on of sizes that are open, besides what was known when the graph was handed over
     facts: tuple[Fact, ...] = field(default=(), kw_only=True)
+    # whether a call draws random numbers: another compiler of the same graph would draw others
+    draws: bool = field(default=False, kw_only=True)
 
     @property
     def takes_list(self) -> Boxed:

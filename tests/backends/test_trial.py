@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import argand
 from argand.backends import trial
+from argand.backends.argand_backend import compile_graph
 from argand.protocol import CompiledGraph
 from argand.support import events
 from argand.support.options import Options
@@ -117,20 +118,34 @@ def test_what_lost_is_tried_again_by_the_next_process(monkeypatch, tmp_path):
 
 def test_what_takes_part():
     x = torch.ones(3)
-    plain = traced(lambda x: torch.relu(x) + 1)
+    plain = CompiledGraph(torch.relu)
     thrifty = Options(memory_budget=0.5)
     assert trial.can_try(plain, [x], Options())
     assert trial.can_try(plain, [x.clone().requires_grad_()], Options())
     assert trial.can_try(plain, [x], thrifty)
     assert not trial.can_try(plain, [x.clone().requires_grad_()], thrifty)
     assert not trial.can_try(plain, [x], Options(measure=False))
-    assert not trial.can_try(traced(lambda x: torch.nn.functional.dropout(x)), [x], Options())
-    assert not trial.can_try(traced(lambda x: x + torch.randn_like(x)), [x], Options())
+    assert not trial.can_try(CompiledGraph(torch.rand_like, draws=True), [x], Options())
     torch.use_deterministic_algorithms(True)
     try:
         assert not trial.can_try(plain, [x], Options())
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_what_draws_is_known_of_the_program():
+    for function, random in (
+        (lambda x: torch.nn.functional.dropout(x), True),
+        (lambda x: x + torch.randn_like(x), True),
+        (lambda x: torch.nn.functional.dropout(x, training=False) + 1, False),
+        (
+            lambda x: torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+            False,
+        ),
+    ):
+        for given in (torch.ones(3, 3), torch.ones(3, 3, requires_grad=True)):
+            compiled = compile_graph(traced(function), [given], Options(cache=False))
+            assert compiled.draws == random
 
 
 class Slow(torch.autograd.Function):

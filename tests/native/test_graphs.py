@@ -226,7 +226,7 @@ def test_index_out_of_range_is_an_error():
     for program in (lambda w, i: F.embedding(i, w), lambda w, i: w[:, i % 6] + w[i].sum()):
         compiled = compile_graph(aten_graph(program, w, i), [w, i])
         torch.testing.assert_close(compiled([w, i])[0], program(w, i))
-        with pytest.raises(IndexError, match="out of range"):
+        with pytest.raises(IndexError, match="out of (range|bounds)"):
             compiled([w, torch.tensor([1, 10, 3])])
         torch.testing.assert_close(compiled([w, i])[0], program(w, i))
 

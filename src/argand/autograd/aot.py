@@ -91,7 +91,7 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
     made = compile_traced(flat.program, traced, compilers)
     if flat.nested is None:
         return made
-    return CompiledProgram(flat.rebuilt(made.call), Bypass("results that are no flat tuple"))
+    return CompiledProgram(flat.rebuilt(made.call), Bypass("results that are no flat tuple"), made.draws)
 
 
 def _try_trace(
@@ -151,7 +151,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     switch = Switch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
     switch.run = run_training(traced, compiled.takes_list, late, switch.noticing(again))
-    return CompiledProgram(switch, _origin(compiled, traced, backward))
+    return CompiledProgram(switch, _origin(compiled, traced, backward), traced.random)
 
 
 @final
@@ -223,9 +223,8 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram:
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs)
     run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)
-    return CompiledProgram(
-        run, Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
-    )
+    origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
+    return CompiledProgram(run, origin, traced.random)
 
 
 def keep_writes(traced: Traced) -> None:
@@ -282,7 +281,7 @@ def _only(backward: GraphModule, gradients: int) -> GraphModule:
     """A backward that computes some of its gradients only."""
     nodes = list(backward.graph.nodes)
     outputs = [value if gradients >> bit & 1 else None for bit, value in enumerate(flat_outputs(backward.graph))]
-    graph = extract(nodes, [node for node in nodes if node.op == "placeholder"], outputs, draws=False)
+    graph = extract(nodes, [node for node in nodes if node.op == "placeholder"], outputs, forward=False)
     constants = {str(node.target): getattr(backward, str(node.target)) for node in nodes if node.op == "get_attr"}
     made = make_module(graph, constants, "PartialBackward")
     made.meta.update(backward.meta)
@@ -322,7 +321,7 @@ def _part(
     backward = [node for node in part.graph.nodes if node.meta.get("is_backward")]
     gradients = flat_outputs(part.graph)[part.results :]
     try:
-        graph = extract(backward, [*saved, *tangents], gradients, draws=False)
+        graph = extract(backward, [*saved, *tangents], gradients, forward=False)
     except InternalError:  # it needs something the full backward does without
         return None
     return make_module(graph, part.constants, "PartialBackward", compilers.sizes)

@@ -17,7 +17,8 @@ from torch._ops import OpOverload
 
 from argand.autograd.geometry import KNOWN_VIEWS
 from argand.ops.fakes import functional_twins
-from argand.ops.table import written_arguments
+from argand.ops.rows import draws, row_of
+from argand.ops.table import Raises, written_arguments
 
 
 class Action(enum.Enum):
@@ -29,6 +30,7 @@ class Action(enum.Enum):
     RESHAPE = "changes the geometry of a tensor object, not its memory (t_, squeeze_)"
     COMPOSITE = "run its decomposition"
     QUESTION = "asks about metadata"
+    EFFECT = "record it for what it does: a check of values, an op of the user's that gives nothing back"
     DEPENDENT = "record it if FakeMode does not refuse: its type may depend on data"
     REFUSE = "changes storages themselves"
 
@@ -83,17 +85,15 @@ def _clone(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
+_OF_TORCH: Final = frozenset({"aten", "prim", "prims"})
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
-_REFUSED: Final = frozenset({"aten::resize_", "aten::set_", "aten::resize_as_", "aten::set_data"})
-_DEPENDENT: Final = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
-_SDPA_DROPOUT: Final = 3  # position of dropout_p in torch's attention ops
 
 
 @functools.cache
 def recipe_of(func: Any) -> Recipe:
     """The recipe of an op, from its schema."""
-    schema = func._schema
-    if func.name() in _REFUSED:
+    schema, row = func._schema, row_of(func)
+    if row.changes_storage:
         return Recipe(Action.REFUSE)
     if torch.Tag.inplace_view in func.tags:
         return Recipe(Action.RESHAPE)
@@ -101,9 +101,11 @@ def recipe_of(func: Any) -> Recipe:
         # composites such as `to` are views only at times
         composite = func not in KNOWN_VIEWS and is_composite(func)
         return Recipe(Action.COMPOSITE if composite else Action.VIEW)
+    if is_effect(func):
+        return Recipe(Action.EFFECT)
     if not schema.is_mutable and not any("Tensor" in str(result.type) for result in schema.returns):
         return Recipe(Action.QUESTION)
-    if not schema.is_mutable and _DEPENDENT.intersection(func.tags):
+    if not schema.is_mutable and row.data_dependent:
         return Recipe(Action.DEPENDENT)
     if func.namespace == "aten" and is_composite(func):
         return Recipe(Action.COMPOSITE)
@@ -128,11 +130,15 @@ def run_composite(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def is_random(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether this call draws from a generator."""
-    if not isinstance(func, OpOverload) or torch.Tag.nondeterministic_seeded not in func.tags:
-        return isinstance(func, Copied) and torch.Tag.nondeterministic_seeded in func.op.tags
-    if "scaled_dot_product" in func._opname:
-        return len(args) > _SDPA_DROPOUT and args[_SDPA_DROPOUT] != 0.0
-    return True
+    op = func.op if isinstance(func, Copied) else func
+    return isinstance(op, OpOverload) and draws(op, args)
+
+
+def is_effect(func: Any) -> bool:
+    """Whether an op gives nothing back and writes to no argument: it checks values, or it is a user's."""
+    if not isinstance(func, OpOverload) or func._schema.returns or func._schema.is_mutable:
+        return False
+    return func.namespace not in _OF_TORCH or row_of(func).raises is not Raises.NEVER
 
 
 def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

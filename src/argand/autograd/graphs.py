@@ -10,7 +10,8 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from argand.autograd.functional import is_random
+from argand.autograd.functional import Copied, is_effect, is_random
+from argand.ops.rows import may_raise
 from argand.runtime.lifetimes import LazyGraph
 from argand.support.errors import InternalError
 
@@ -25,12 +26,26 @@ def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str, 
 
 
 def remove_dead(graph: Graph) -> None:
-    """Remove what no output needs. Forward draws stay: eager draws them too."""
+    """Remove what no output needs, but for what must run all the same."""
     for node in reversed(graph.nodes):
-        if node.op in ("call_function", "get_attr") and not node.users:
-            if is_random(node.target, node.args) and not node.meta.get("is_backward"):
-                continue
+        dead = node.op in ("call_function", "get_attr") and not node.users
+        if dead and not must_run(node, forward=not node.meta.get("is_backward")):
             graph.erase_node(node)
+
+
+def must_run(node: Node, *, forward: bool) -> bool:
+    """Whether a node runs although nobody reads it.
+
+    Eager draws what the forward draws, and raises what a value in it makes it raise. What a backward
+    computes beyond the gradients that are asked for, eager does not compute at all.
+    """
+    if is_effect(node.target):
+        return True
+    if not forward or not isinstance(node.target, OpOverload | Copied):
+        return False
+    return is_random(node.target, node.args) or (
+        isinstance(node.target, OpOverload) and may_raise(node.target, node.meta.get("val"))
+    )
 
 
 def flat_outputs(graph: Graph) -> list[Any]:
@@ -67,11 +82,11 @@ def add_node(graph: Graph, op: str, target: Any, args: Any, kwargs: Any, name: s
     return node
 
 
-def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, draws: bool) -> Graph:
+def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, forward: bool) -> Graph:
     """A graph of its own computing ``outputs`` from ``inputs``.
 
     It keeps the order of ``nodes``; anything else it needs is computed just before its first use.
-    With ``draws``, random ops among ``nodes`` stay even when nobody reads them.
+    What must run among ``nodes`` stays even when nobody reads it.
     """
     graph = Graph()
     copies: dict[Node, Node] = {}
@@ -102,7 +117,7 @@ def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any
     for node in nodes:
         if node.op in ("placeholder", "output") or node in copies:
             continue
-        if node in needed or (draws and is_random(node.target, node.args)):
+        if node in needed or must_run(node, forward=forward and not node.meta.get("is_backward")):
             copy(node)
     for node in outputs:
         if isinstance(node, Node) and node not in copies:

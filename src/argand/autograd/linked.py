@@ -49,7 +49,7 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
     outputs = flat_outputs(forward.graph)
     kept = [node for node in dict.fromkeys(outputs[traced.results :]) if node.op != "placeholder"]
     places = [node for node in forward.graph.nodes if node.op == "placeholder"]
-    graph = extract(forward.graph.nodes, places, [*outputs[: traced.results], *kept], draws=False)
+    graph = extract(forward.graph.nodes, places, [*outputs[: traced.results], *kept], forward=True)
     wider = run_graph(make_module(graph, traced.constants, "Linked"))
     whole = tools.trace(wider, inputs)
     if whole is None or not _is_plain(whole):
@@ -84,7 +84,7 @@ class _Gradients:
         self.examples = [fake_of(x) for x in inputs]
         joint = whole.graph
         places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
-        graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], draws=False)
+        graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], forward=True)
         self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
         self.turns = Turns()
         self.modules: dict[Asked, tuple[GraphModule, list[int]]] = {}
@@ -104,7 +104,7 @@ class _Gradients:
             made = {bit: node for bit, node in enumerate(outputs[part.results :]) if isinstance(node, Node)}
             wanted = [bit for bit in made if asked.gradients >> bit & 1]
             behind = [node for node in nodes if node.meta.get("is_backward")]
-            graph = extract(behind, given, [made[bit] for bit in wanted], draws=False)
+            graph = extract(behind, given, [made[bit] for bit in wanted], forward=False)
             self.modules[asked] = make_module(graph, part.constants, "Gradients"), wanted
         return self.modules[asked]
 

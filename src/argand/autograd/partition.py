@@ -206,8 +206,7 @@ def is_heavy(node: Node) -> bool:
         return node.op == "call_function" and not is_item(node)
     if target.is_view:
         return False
-    row = row_of(target)
-    return row is None or row.kind not in _FUSIBLE
+    return row_of(target).kind not in _FUSIBLE
 
 
 def _must_save(node: Node) -> bool:
@@ -225,8 +224,7 @@ def bytes_of(node: Node) -> int:
 def _work(node: Node) -> float:
     """A rough count of operations: elements touched, times the inner dimension of products."""
     touched = bytes_of(node) + sum(bytes_of(source) for source in node.all_input_nodes)
-    row = row_of(node.target)
-    if row is not None and row.kind in (Kind.MATMUL, Kind.CONV):
+    if isinstance(node.target, OpOverload) and row_of(node.target).kind in (Kind.MATMUL, Kind.CONV):
         shapes = [s.meta["val"] for s in node.all_input_nodes if not is_tuple(s)]
         inner = max((v.shape[-1] for v in shapes if getattr(v, "ndim", 0)), default=1)
         return float(bytes_of(node)) * inner
@@ -246,8 +244,8 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     }
     forward_nodes = [node for node in joint.graph.nodes if not node.meta.get("is_backward")]
     backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]
-    forward = extract(forward_nodes, primals, [*outputs[:count], *saved], draws=True)
-    backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], draws=False)
+    forward = extract(forward_nodes, primals, [*outputs[:count], *saved], forward=True)
+    backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], forward=False)
     halves = (make_module(forward, constants, "Forward"), make_module(backward, constants, "Backward"))
     for half in halves:
         half.meta.update(joint.meta)

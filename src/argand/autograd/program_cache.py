@@ -63,6 +63,7 @@ class CompiledProgram(NamedTuple):
 
     call: Callable[..., Any]
     origin: str | Recorded | Bypass
+    draws: bool = False  # random numbers, at each call
 
 
 @final
@@ -244,18 +245,18 @@ def _decode(
         if found is None or isinstance(found.key, Bypass):
             return None
         table.facts.extend(facts)
-        return CompiledProgram(found.call, found.key)
+        return CompiledProgram(found.call, found.key, found.draws)
     traced, keys = guarded(lambda: _read(sections))
     compiler = GraphCompiler(options)
     forward = compiler.load(keys[0])
     if forward is None:
         return None
     if not traced.training:
-        return CompiledProgram(run_inference(traced, forward.takes_list, written_in_graph=False), key)
+        return CompiledProgram(run_inference(traced, forward.takes_list, written_in_graph=False), key, traced.random)
     late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
     switch = Switch(late.link)
     switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
-    return CompiledProgram(switch, key)
+    return CompiledProgram(switch, key, traced.random)
 
 
 def forget(key: str | Bypass, options: Options) -> None:

@@ -70,7 +70,9 @@ class Recorder(FakeMode):
         special = _SPECIAL.get(func)
         if special is not None:
             return special(self, func, args, kwargs)
-        recipe = functional.recipe_of(func)
+        return self._by_recipe(functional.recipe_of(func), func, args, kwargs)
+
+    def _by_recipe(self, recipe: Recipe, func: Any, args: Any, kwargs: Any) -> Any:
         match recipe.action:
             case Action.PURE:
                 return self.record(func, args, kwargs)
@@ -84,10 +86,14 @@ class Recorder(FakeMode):
             case Action.RESHAPE:
                 return self._reshape(func, args, kwargs)
             case Action.DEPENDENT:
-                super().__torch_dispatch__(func, types, args, kwargs)
+                super().__torch_dispatch__(func, (), args, kwargs)
                 return self.record(func, args, kwargs)
+            case Action.EFFECT:
+                nodes = {name: self.node_of(value) for name, value in kwargs.items()}
+                self.emit(func, tuple(map(self.node_of, args)), nodes, share=False)
+                return None
             case Action.QUESTION:
-                return super().__torch_dispatch__(func, types, args, kwargs)
+                return super().__torch_dispatch__(func, (), args, kwargs)
             case Action.REFUSE:
                 raise Untraceable(f"{func} changes a storage")
 
@@ -354,6 +360,8 @@ def _value_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The fake result of a call on nodes."""
     fakes = functional.map_nested(_fake_of_node, args)
     named = {name: functional.map_nested(_fake_of_node, value) for name, value in kwargs.items()}
+    if functional.is_effect(func):
+        return None
     if func.is_view:
         return func(*fakes, **named)
     return infer(func, tuple(fakes), named)

@@ -20,9 +20,10 @@ from torch.fx import Graph, GraphModule, Node
 from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Row, Traced
 from argand.ops.fakes import fake_at
+from argand.ops.rows import row_of
 from argand.runtime.disk.graphs import opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
-from argand.sizes.floats import TAKE_FLOATS, OpenFloat, sample_pair
+from argand.sizes.floats import OpenFloat, sample_pair
 from argand.sizes.refusals import fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
@@ -31,6 +32,11 @@ _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv},
     **{"min": min, "max": max},
 }
+
+
+def _takes_floats(target: Any) -> bool:
+    """Whether the value of a float never decides how a node computes."""
+    return isinstance(target, torch._ops.OpOverload) and row_of(target).open_floats
 
 
 _DEPENDS: Final = "a value is no known function of sizes: {}, elsewhere {}"
@@ -124,7 +130,7 @@ class OpenSizes:
             self._values(one.meta.get("val"), two.meta.get("val"))
             args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
             if one.op != "placeholder":
-                if _has_floats((args, kwargs)) and str(one.target) not in TAKE_FLOATS:
+                if _has_floats((args, kwargs)) and not _takes_floats(one.target):
                     self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
                 one.args, one.kwargs = writer.written(args), writer.written(kwargs)
         rows = zip(traced.effects.rows, other.effects.rows, strict=True)

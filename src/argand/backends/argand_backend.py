@@ -109,10 +109,10 @@ def compile_graph(
     program, key = run_stage(ProgramStage(gm, example_inputs, options, make, _joint_pass(custom)), options)
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
-    compiled = CompiledGraph(program.call, key=key)
+    compiled = CompiledGraph(program.call, key=key, draws=program.draws)
     if table is not None:
         compiled = dataclasses.replace(compiled, facts=tuple(table.facts[known:]))
-    if custom.is_empty and can_try(gm, example_inputs, options):
+    if custom.is_empty and can_try(compiled, example_inputs, options):
         return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
     return compiled
 

@@ -10,7 +10,6 @@ under a checkpoint, what is differentiated twice, and what is too short for the 
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -28,16 +27,15 @@ MARGIN: Final = 1.05  # eager must be faster by this much: below, it is the nois
 TURNS: Final = 3  # timed calls of each
 SURE: Final = 8  # the same before compiled code is given up: a few slow calls may be the machine's
 PATIENCE: Final = 8  # calls to wait for the backward pass of one
-_RANDOM: Final = re.compile("rand|drop|normal|bernoulli|multinomial|poisson|exponential|uniform|seed")
 
 
-def can_try(graph: GraphModule, example_inputs: Sequence[Any], options: Options) -> bool:
-    """Whether calls of this graph may take turns."""
+def can_try(compiled: CompiledGraph, example_inputs: Sequence[Any], options: Options) -> bool:
+    """Whether calls of a graph that was compiled to this may take turns."""
     if not options.measure or torch.are_deterministic_algorithms_enabled():
         return False
     if options.memory_budget < 1 and _trains(example_inputs):
         return False
-    return not any(_RANDOM.search(f"{n.target}") for n in graph.graph.nodes if n.op.startswith("call"))
+    return not compiled.draws
 
 
 def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[], None]) -> CompiledGraph:

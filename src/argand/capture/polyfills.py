@@ -185,5 +185,8 @@ def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, c
 
 
 def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
-    """`torch.nn.functional.one_hot`, without its look at the data."""
-    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long()
+    """`torch.nn.functional.one_hot`; its look at the data is left to the graph."""
+    if tensor.numel():
+        torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
+        torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long().contiguous()

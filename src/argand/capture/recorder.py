@@ -40,8 +40,6 @@ _SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min
 # Their integers are no sizes.
 _NO_SIZES: Final = frozenset({"dim", "storage_offset", "ndimension", "element_size", "get_device", "__hash__"})
 _NOT_NAME: Final = re.compile(r"\W+")
-_RANDOM: Final = frozenset({"dropout", "rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial"})
-_STATEFUL: Final = frozenset({"batch_norm", "instance_norm", "_assert", "_assert_async"})
 
 
 class Recorder:
@@ -224,6 +222,7 @@ class Recorder:
         versions = [self._version(tensor) for tensor in tensors]
         sizes = self.world.sizes
         floats = []
+        effects = self._effects()
         if sizes.active:
             floats = [*floats_in((*args, *kwargs.values()))]
             args, kwargs = sizes.lower((args, kwargs))
@@ -251,12 +250,16 @@ class Recorder:
             self._bind(result, node)
             self._name_sizes(node, result)
         else:
-            self._note(op, target, node_args, node_kwargs, result, tensors, mutated)
+            self._note(op, target, node_args, node_kwargs, result, tensors, mutated, self._effects() != effects)
         if sizes.active and target not in _NO_SIZES:
             if type(result) is bool and "same_size" in str(target):
                 sizes.fix_all(tensors, str(target))
             return sizes.wrap(result)
         return result
+
+    def _effects(self) -> int:
+        """How many operators so far must run whoever reads their results (ops.fakes.FakeMode)."""
+        return 0 if self.world.sizes.mode is None else self.world.sizes.mode.effects
 
     def _note_writes(self, tensors: list[torch.Tensor], versions: list[tuple[int, bool]]) -> bool:
         """Whether a call has written to one of its tensors."""
@@ -312,7 +315,15 @@ class Recorder:
                     self._sizes[expr] = self.effect("size", (self.nodes[id(tensor)], dim), sizes.table.size(expr))
 
     def _note(
-        self, op: str, target: Any, args: Any, kwargs: Any, result: Any, tensors: list[Any], mutated: bool
+        self,
+        op: str,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        result: Any,
+        tensors: list[Any],
+        mutated: bool,
+        must_run: bool,
     ) -> None:
         made = list(tensors_in((result,)))
         if not all(tensor.is_cpu for tensor in made):
@@ -324,8 +335,7 @@ class Recorder:
             if made and result is made[0] and id(result) in given:
                 return  # nothing happened: contiguous() of a contiguous tensor
         node = self.add(op, target, args, kwargs, result)
-        name = target if op == "call_method" else getattr(target, "__name__", "")
-        if mutated or result is None or name in _RANDOM or name in _STATEFUL:
+        if mutated or result is None or must_run:
             self.keep.add(node)
         self._bind(result, node)
 

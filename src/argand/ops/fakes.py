@@ -22,8 +22,8 @@ from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_torch
 from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.one_element import eager_takes
-from argand.ops.rows import row_of
-from argand.ops.table import Kind, written_arguments
+from argand.ops.rows import draws, may_raise, reads_memory, row_of
+from argand.ops.table import Draws, Kind, Raises, written_arguments
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
@@ -33,12 +33,6 @@ __all__ = ["DataDependent", "FakeMode", "check_reads", "fake_at", "fake_of", "in
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
-# Answer with Python values that depend on data; torch does not tag all of them.
-_DATA_DEPENDENT: Final = frozenset(
-    {"equal", "is_nonzero", "_local_scalar_dense", "allclose", "item", "_pack_padded_sequence"}
-)
-# Composite functions whose C++ reads the memory of indices or lengths without asking the dispatcher.
-_READ_MEMORY: Final = frozenset({"tensor_split", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu"})
 # They make a tensor of nested lists of numbers; for numbers that are tensors C++ looks into their memory.
 _FROM_NUMBERS: Final = frozenset(
     {"tensor", "as_tensor", "asarray", "new_tensor", "new", "sparse_coo_tensor", "Tensor"}
@@ -60,8 +54,6 @@ _HALF_COVERED: Final = (
 )
 # Ops whose in-place twins are refused where they are: a result of theirs has the shape of what is written.
 _CHECKED: Final = frozenset({Kind.POINTWISE, Kind.RANDOM})
-# They change the metadata of their argument: done for real on the fake.
-_METADATA_CHANGES: Final = frozenset({"resize_", "resize_as_", "set_", "lift_fresh"})
 
 
 def fake_of(real: torch.Tensor) -> torch.Tensor:
@@ -81,7 +73,7 @@ def fake_at(real: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> 
 
 def check_reads(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse a function that would take what lies in the memory of a fake for indices or numbers."""
-    if name in _READ_MEMORY and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
+    if reads_memory(name) and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
         raise DataDependent(name)
     given: Iterable[Any] = ()
     if name in _FROM_NUMBERS:
@@ -127,6 +119,10 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self.sizes = sizes
         self.writes = 0  # operators so far that change an argument
+        self.draws = 0  # that draw random numbers
+        self.effects = (
+            0  # that must run though nobody reads their results: they draw, check values or write on the side
+        )
         self.unbacked: Make | None = None  # gives sizes to results of ops whose sizes depend on data
 
     @classmethod
@@ -165,10 +161,9 @@ def _makes_memory(func: Any) -> bool:
 @cache
 def _functional(func: Any) -> Handler:
     """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
-    row = row_of(func)
-    if row is None:
+    rule, kind = row_of(func).infer, row_of(func).kind
+    if rule is None:
         return _rowless(func)
-    rule, kind = row.infer, row.kind
 
     def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -188,7 +183,7 @@ def _functional(func: Any) -> Handler:
 
 
 def _rowless(func: Any) -> Handler:
-    """An op we have no row for; one from ``torch.library`` may bring its own fake kernel."""
+    """An op we have no rule for; one from ``torch.library`` may bring its own fake kernel."""
     registry = torch._library.simple_registry.singleton
 
     def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -209,24 +204,34 @@ def _rowless(func: Any) -> Handler:
 @cache
 def _handler(func: Any) -> Handler:
     """How FakeMode answers this op, decided once from its row and schema."""
-    name, tags, schema = func._opname, func.tags, func._schema
+    answer, row = _answer(func), row_of(func)
+    if row.draws is Draws.NEVER and row.raises is Raises.NEVER and not row.hidden_writes:
+        return answer
+
+    def counted(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = answer(mode, args, kwargs)
+        drawn = draws(func, args, kwargs)
+        mode.draws += drawn
+        mode.effects += drawn or row.hidden_writes or may_raise(func, result)
+        return result
+
+    return counted
+
+
+def _answer(func: Any) -> Handler:
+    schema, row = func._schema, row_of(func)
     aten = func.namespace == "aten"
-    row = row_of(func)
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-    if torch.Tag.inplace_view in tags or (aten and name in _METADATA_CHANGES):
+    if torch.Tag.inplace_view in func.tags or row.changes_storage:
         return _real(func)
-    if func.is_view and aten and row is None:
+    if func.is_view and aten and row.infer is None:
         # contiguous, to, reshape may copy: their parts know, not the schema.
         return _composite(func) if composite else _real(func)
-    if row is not None and row.kind is Kind.FACTORY:
+    if row.kind is Kind.FACTORY:
         return _factory(func)
-    if row is not None and not schema.is_mutable:
+    if row.infer is not None and not schema.is_mutable:
         return _functional(func)
-    if (
-        torch.Tag.data_dependent_output in tags
-        or torch.Tag.dynamic_output_shape in tags
-        or (aten and name in _DATA_DEPENDENT)
-    ):
+    if row.data_dependent:
         return _data_dependent(func)
     if not schema.returns and not schema.is_mutable:
         return lambda _mode, args, kwargs: None  # assertions on data: they hold at run time or not
@@ -294,9 +299,8 @@ def _mutating(func: Any) -> Handler:
         return _functional(func)  # it writes on the side: batch norm and its running statistics
     is_out = any(argument.is_out for argument in schema.arguments)
     pair = next(functional_twins(func), None)
-    pair_row = None if pair is None else row_of(pair)
     check: Handler | None = None
-    if pair is not None and (is_out or (pair_row is not None and pair_row.kind in _CHECKED)):
+    if pair is not None and (is_out or row_of(pair).kind in _CHECKED):
         check = _functional(pair)
     names = frozenset(name for _, name in written) if is_out else frozenset()
     results = len(schema.returns)

@@ -23,7 +23,7 @@ OVERLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("addcmul", "addcdiv"), "Scalar ScalarList"),
 }
 _SINGLE: Final = {"clamp_max": "minimum", "clamp_min": "maximum", "pow": "pow.Tensor_Tensor", "lerp": "lerp.Scalar"}
-_BASE: Final = {row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS)}
+_BASE: Final = {row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS) if row.infer is not None}
 
 
 def _each(rule: Rule, count: int) -> Rule:

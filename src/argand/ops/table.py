@@ -1,4 +1,10 @@
-"""ops.table: the form of a row.  One row says what one aten op means; families hold the rows."""
+"""ops.table: the form of a row.  One row says what one aten op means; families hold the rows.
+
+A row has a column for each thing that some stage wants to know of an op, so that no stage keeps a list of
+names. What the schema of torch says is not repeated: writes and views are read from it. Decompositions
+(ops.decompositions), lowerings (native.lower) and size formulas (sizes.formulas) are code of other rooms,
+loaded when they are needed; `tools/op_row.py` prints them beside the row, and a test joins them.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +29,22 @@ class Kind(enum.Enum):
     OTHER = "anything else: called as torch's kernel"
 
 
+class Draws(enum.Enum):
+    """When a call advances a random generator."""
+
+    NEVER = "no random numbers"
+    ALWAYS = "at each call"
+    WITH_DROPOUT = "when its argument dropout_p is not zero"
+
+
+class Raises(enum.Enum):
+    """When eager's kernel raises because of the values in a tensor. Such a call is never dead."""
+
+    NEVER = "shapes and dtypes alone decide, and they are known when the graph is made"
+    ON_VALUES = "an index out of range, a probability above one, a singular matrix"
+    ON_INTEGERS = "a division by zero, when the result is of integers"
+
+
 # Takes the arguments of the aten schema, gives fresh fakes.
 Rule = Callable[..., Any]
 
@@ -34,7 +56,14 @@ class OpDef:
 
     name: str  # as in the schema, without "aten::": "add.Tensor", "relu"
     kind: Kind
-    infer: Rule
+    infer: Rule | None = None  # None: torch's kernels are asked for the type (ops.fallback)
+    draws: Draws = Draws.NEVER
+    raises: Raises = Raises.NEVER
+    data_dependent: bool = False  # gives Python values or sizes that depend on the data of tensors
+    reads_memory: bool = False  # its C++ looks into integer tensors without asking the dispatcher
+    changes_storage: bool = False  # gives its argument other metadata or another storage
+    hidden_writes: bool = False  # writes arguments although its schema does not say so
+    open_floats: bool = False  # the value of a float argument never decides how it computes
 
 
 def written_arguments(schema: Any) -> tuple[tuple[int, str], ...]:

@@ -194,6 +194,24 @@ static int run_steps(Run *run) {
     return 0;
 }
 
+// Eager's error for an index out of range; the rows of runtime/marks.py.
+static void raise_out_of_range(const int64_t *marks) {
+    enum { OF_SELF, OF_INDEX, OF_GATHER, OF_TARGET, OF_AXIS };
+    int64_t kind = (marks[MARK_INDEX] - 1) / 64, dim = (marks[MARK_INDEX] - 1) % 64;
+    long long index = (long long)marks[MARK_VALUE], size = (long long)marks[MARK_SIZE];
+    if (kind == OF_INDEX && index < 0)
+        index -= size; /* it had been counted from the end */
+    if (kind == OF_INDEX || kind == OF_GATHER)
+        PyErr_Format(kind == OF_INDEX ? PyExc_IndexError : PyExc_RuntimeError,
+                     "index %lld is out of bounds for dimension %lld with size %lld", index, (long long)dim, size);
+    else if (kind == OF_TARGET)
+        PyErr_Format(PyExc_IndexError, "Target %lld is out of bounds.", index);
+    else if (kind == OF_AXIS)
+        PyErr_Format(PyExc_RuntimeError, "INDICES element is out of DATA bounds, id=%lld axis_dim=%lld", index, size);
+    else
+        PyErr_SetString(PyExc_IndexError, "index out of range in self");
+}
+
 // What kernels noted becomes an error of this call.
 static int check_marks(const Run *run) {
     const int64_t *marks = run->marks;
@@ -202,7 +220,7 @@ static int check_marks(const Run *run) {
                      (long long)marks[MARK_KERNEL], (long long)marks[MARK_BUFFER] - 1,
                      (long long)marks[MARK_ELEMENT]);
     else if (marks[MARK_INDEX])
-        PyErr_SetString(PyExc_IndexError, "index out of range in self");
+        raise_out_of_range(marks);
     else
         return 0;
     return -1;

@@ -3,9 +3,10 @@
 #define ARGAND_RUN_H
 #include "plan.h"
 
-// Words that kernels may write: 1 in the first when an index of the user's is out of range; checked kernels write
-// 1 + the buffer, the element and the number of the kernel into the others when they would leave a buffer.
-enum { MARK_INDEX, MARK_BUFFER, MARK_ELEMENT, MARK_KERNEL, MARKS };
+// Words that kernels may write: when an index of the user's is out of range, 1 + its mark (runtime/marks.py) into the
+// first, the index and the size of its dimension into the last two; checked kernels write 1 + the buffer, the element
+// and the number of the kernel into the others when they would leave a buffer.
+enum { MARK_INDEX, MARK_BUFFER, MARK_ELEMENT, MARK_KERNEL, MARK_VALUE, MARK_SIZE, MARKS };
 
 typedef struct {
     const Plan *plan;

@@ -2,7 +2,7 @@
 
 A float has no expression: it goes into a graph as it is, where it meets a tensor. Two traces of a
 program get two values near the real one, so that a float which depends on an open one shows.
-In: the float of a call. Out: what stands for it, and which operators may take it.
+In: the float of a call. Out: what stands for it; ops.facts says which operators may take it.
 """
 
 from __future__ import annotations
@@ -37,42 +37,3 @@ def sample_pair(place: int, value: OpenFloat) -> tuple[OpenFloat, OpenFloat]:
         OpenFloat(near * (1 - one * 2**-24), value.symbols),
         OpenFloat(near * (1 - two * 2**-24), value.symbols),
     )
-
-
-# The value of a float never decides how these compute.
-TAKE_FLOATS: Final = frozenset(
-    f"aten.{name}"
-    for name in [
-        "add.Tensor",
-        "add.Scalar",
-        "sub.Tensor",
-        "sub.Scalar",
-        "rsub.Scalar",
-        "rsub.Tensor",
-        "mul.Tensor",
-        "mul.Scalar",
-        "div.Tensor",
-        "div.Scalar",
-        "pow.Tensor_Scalar",
-        "pow.Scalar",
-        "clamp.default",
-        "clamp_min.default",
-        "clamp_max.default",
-        "full.default",
-        "full_like.default",
-        "fill.Scalar",
-        "masked_fill.Scalar",
-        "scalar_tensor.default",
-        "where.Scalar",
-        "where.ScalarOther",
-        "where.ScalarSelf",
-        "addcmul.default",
-        "addcdiv.default",
-        "eq.Scalar",
-        "ne.Scalar",
-        "lt.Scalar",
-        "le.Scalar",
-        "gt.Scalar",
-        "ge.Scalar",
-    ]
-)

@@ -42,8 +42,8 @@ class Coordinate:
 class Load:
     """Read one element; ``indirect`` adds value * stride.
 
-    A value outside 0 .. bound - 1 is kept inside and marked in the buffer ``flag``; with a bound of 0
-    it is known to be right.
+    A value outside 0 .. bound - 1 is kept inside and marked in the buffer ``flag`` by its row of ``marks``
+    (`runtime.marks.OutOfRange`); with a bound of 0 it is known to be right.
     """
 
     result: ValueId
@@ -52,6 +52,7 @@ class Load:
     index: Affine
     indirect: tuple[tuple[ValueId, int, int], ...] = ()  # (value, stride, bound)
     flag: int = -1
+    marks: tuple[int, ...] = ()  # one for each of ``indirect``; none: all are 0
 
 
 @final

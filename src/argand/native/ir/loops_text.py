@@ -46,9 +46,10 @@ def _statement(statement: ir.Statement) -> str:
             return f"v{result} = constant {dtype.value} {value!r}"
         case ir.Coordinate(result, index):
             return f"v{result} = coordinate [{index}]"
-        case ir.Load(result, dtype, buffer, index, indirect, flag):
+        case ir.Load(result, dtype, buffer, index, indirect, flag, marks):
             extra = "".join(f" + v{v}*{stride}<{bound}" for v, stride, bound in indirect)
             mark = f" flag b{flag}" if flag >= 0 else ""
+            mark += f" marks {','.join(map(str, marks))}" if any(marks) else ""
             return f"v{result} = load {dtype.value} b{buffer}[{index}]{extra}{mark}"
         case ir.Compute(result, dtype, op, arguments, operand):
             listed = ", ".join(f"v{a}" for a in arguments)
@@ -125,7 +126,9 @@ def _made(name: str, *parts: str) -> ir.Statement:
         index = parse_affine(parts[3])
         flag = re.search(r"flag b(\d+)", parts[4])
         number = -1 if flag is None else int(flag[1])
-        return ir.Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number)
+        listed = re.search(r"marks ([\d,]+)", parts[4])
+        marks = () if listed is None else tuple(map(int, listed[1].split(",")))
+        return ir.Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number, marks)
     if name == "store":
         return ir.Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
     if name == "accumulate":

@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
+from typing_extensions import override
+
 from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, Shape
+from argand.runtime.marks import OutOfRange
 
 Item = TypeVar("Item")
 
@@ -118,6 +121,7 @@ class ExternCall:
     outputs: tuple[TensorSpec | None, ...]
     single: bool  # the op returns one tensor, no tuple
     writes: bool = False  # changes an input of the graph: runs after everything else
+    raises: bool = False  # perhaps, on the values it gets: inputs of the graph stay as they are until then
 
 
 @final
@@ -138,7 +142,29 @@ class Baked:
 
 
 ViewMap: TypeAlias = tuple[Affine, ...]
-GatherMap: TypeAlias = tuple[Affine | int, ...]
+
+
+class Lookup(int):
+    """Which input of a gather has the index along a dimension, and what is said of one out of range."""
+
+    error: OutOfRange
+
+    def __new__(cls, number: int, error: OutOfRange = OutOfRange.SELF) -> Lookup:
+        """An input by its number, from 1."""
+        made = super().__new__(cls, number)
+        made.error = error
+        return made
+
+    def mark(self, dim: int) -> int:
+        """What a kernel writes when an index along a dimension is out of range."""
+        return 64 * self.error + (self - 1 if self.error is OutOfRange.INDEX else dim)
+
+    @override
+    def __str__(self) -> str:
+        return f"#{int(self)}" + (f":{self.error.name.lower()}" if self.error else "")
+
+
+GatherMap: TypeAlias = tuple[Affine | Lookup, ...]
 Attribute: TypeAlias = bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
 
 

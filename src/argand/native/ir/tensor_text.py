@@ -19,8 +19,9 @@ from typing import Any, Final
 import torch
 
 from argand.native.ir.affine import Affine
-from argand.native.ir.tensor import Attribute, Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
+from argand.native.ir.tensor import Attribute, Baked, ExternCall, Graph, Lookup, Node, Output, Slot, TensorSpec
 from argand.native.ir.types import DType, Shape, contiguous_strides
+from argand.runtime.marks import OutOfRange
 from argand.support.errors import InternalError
 
 _INPUT: Final = re.compile(r"none|(\w+\[[\d,]*\])(?: strides \[([\d,]*)\])?")
@@ -63,7 +64,7 @@ def print_attribute(node: Node) -> str:
         case Baked(tensor):
             return f"[{tuple(tensor.shape)}]"
         case tuple() as items:
-            listed = (f"#{i}" if node.op == "gather" and isinstance(i, int) else str(i) for i in items)
+            listed = (str(i) for i in items)
             return f"[{', '.join(listed)}]"
         case number:
             return f"[{number!r}]"
@@ -149,7 +150,7 @@ def _parse_attribute(op: str, text: str, dtype: DType | None) -> Attribute:
         "seed": lambda: int(text),
         "view": lambda: tuple(parse_affine(i) for i in items),
         "update": lambda: tuple(parse_affine(i) for i in items),
-        "gather": lambda: tuple(int(i[1:]) if i[0] == "#" else parse_affine(i) for i in items),
+        "gather": lambda: tuple(_lookup(i) if i[0] == "#" else parse_affine(i) for i in items),
         "constant": lambda: _number(text, dtype),
     }
     return simple[op]() if op in simple else tuple(int(i) for i in items)
@@ -168,3 +169,8 @@ def _extern(text: str, inputs: tuple[Node, ...], outputs: tuple[TensorSpec | Non
     slots = tuple(Slot(k) for k in range(len(inputs)))
     layouts = tuple(contiguous_strides(i.shape) for i in inputs)
     return ExternCall(target, slots, {}, layouts, outputs, len(outputs) <= 1)
+
+
+def _lookup(text: str) -> Lookup:
+    number, _, error = text[1:].partition(":")
+    return Lookup(int(number), OutOfRange[error.upper()] if error else OutOfRange.SELF)

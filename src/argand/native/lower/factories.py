@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import broadcast
-from argand.native.ir.tensor import Node
+from argand.native.ir.tensor import Lookup, Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
 from argand.native.lower.views import iota
+from argand.runtime.marks import OutOfRange
 from argand.sizes.expressions import SizeInt
 
 
@@ -47,15 +48,27 @@ def wrapped(c: Context, index: Node, size: int) -> Node:
 def _embedding(c: Context, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
     rank = len(index.shape)
     place = c.build.reshape(c.build.cast(index, DType.I64), (*index.shape, 1))
-    return c.build.node("gather", (weight, place), c.shape, c.dtype, (1, Affine.of(rank)))
+    return c.build.node("gather", (weight, place), c.shape, c.dtype, (Lookup(1), Affine.of(rank)))
+
+
+def _index_select(c: Context, x: Node, dim: int, index: Node) -> Node:
+    """Elements of one dimension; unlike ``x[index]``, none is counted from the end."""
+    rank = len(x.shape)
+    if rank == 0:
+        raise NotLowered
+    forms: list[Affine | Lookup] = [Affine.of(d) for d in range(rank)]
+    forms[dim % rank] = Lookup(1, OutOfRange.AXIS if dim % rank == 1 else OutOfRange.SELF)
+    count = c.shape[dim % rank]
+    place = c.build.reshape(c.build.cast(index, DType.I64), (count, *(1,) * (rank - 1 - dim % rank)))
+    return c.build.node("gather", (x, place), c.shape, c.dtype, tuple(forms))
 
 
 def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
     rank = len(x.shape)
     if rank == 0:
         raise NotLowered
-    forms: list[Affine | int] = [Affine.of(d) for d in range(rank)]
-    forms[dim % rank] = 1
+    forms: list[Affine | Lookup] = [Affine.of(d) for d in range(rank)]
+    forms[dim % rank] = Lookup(1, OutOfRange.GATHER)
     return c.build.node("gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms))
 
 
@@ -69,7 +82,7 @@ def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
     after = len(c.shape) - start - len(shape)
     kept = [d for d in range(len(x.shape)) if d not in given]
     homes = iter([d for d in range(len(c.shape)) if not start <= d < start + len(shape)])
-    forms: list[Affine | int] = [0] * len(x.shape)
+    forms: list[Affine | Lookup] = [Affine()] * len(x.shape)
     for d in kept:
         forms[d] = Affine.of(next(homes))
     nodes: list[Node] = []
@@ -78,7 +91,7 @@ def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
         assert index is not None
         place = wrapped(c, index, x.shape[d])
         nodes.append(c.build.reshape(place, (*place.shape,) + (1,) * after))
-        forms[d] = len(nodes)
+        forms[d] = Lookup(len(nodes), OutOfRange.INDEX)
     return c.build.node("gather", (x, *nodes), c.shape, c.dtype, tuple(forms))
 
 
@@ -93,6 +106,7 @@ TABLE: Final[Mapping[str, Lowering]] = {
     **dict.fromkeys(("aten.arange.start", "aten.arange.start_step"), _arange),
     "aten.linspace.default": _linspace_forms,
     "aten.embedding.default": _embedding,
+    "aten.index_select.default": _index_select,
     "aten.gather.default": _gather,
     **dict.fromkeys(("aten.index.Tensor", "aten._unsafe_index.Tensor"), _index),
 }

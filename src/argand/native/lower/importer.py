@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import torch
 import torch.fx
+from torch._ops import OpOverload
 
 from argand.native.convolution import Fused, pack_convolutions
 from argand.native.ir.builder import Builder
@@ -20,6 +21,7 @@ from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
+from argand.ops.rows import draws, may_raise
 from argand.runtime.convolution import PackedConvolution
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.floats import OpenFloat
@@ -147,7 +149,7 @@ class _Importer:
         if node.target is operator.truediv:  # a number over a size
             return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
-        row = TABLE.get(str(node.target))
+        row = None if _only_checks(node) else TABLE.get(str(node.target))
         if row is not None and self._plain(args, kwargs, result):
             fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
             try:
@@ -250,9 +252,10 @@ class _Importer:
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
-        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes)
+        raises = isinstance(node.target, OpOverload) and may_raise(node.target, result)
+        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes, raises)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
-        if _has_effect(node.target):
+        if _has_effect(node) or _only_checks(node):
             self.effects.append(extern)
         events.count("native.extern", detail=str(node.target))
         items = tuple(
@@ -272,15 +275,20 @@ def _name(node: torch.fx.Node) -> str:
     return str(node.target).split(".")[1]
 
 
-def _has_effect(target: Any) -> bool:
-    """Ops that draw random numbers or write to an argument keep their order and always run."""
-    if not isinstance(target, torch._ops.OpOverload):
+def _has_effect(node: torch.fx.Node) -> bool:
+    """Ops that draw random numbers, write to an argument or give nothing back keep their order and always run."""
+    if not isinstance(node.target, OpOverload):
         return True
-    return torch.Tag.nondeterministic_seeded in target.tags or _writes(target)
+    return draws(node.target, node.args, node.kwargs) or _writes(node.target) or not node.target._schema.returns
+
+
+def _only_checks(node: torch.fx.Node) -> bool:
+    """Whether nobody reads a result and the op may raise: torch's kernel then looks at all of its arguments."""
+    return not node.users and isinstance(node.target, OpOverload) and may_raise(node.target, node.meta.get("val"))
 
 
 def _writes(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
+    return isinstance(target, OpOverload) and bool(target._schema.is_mutable)
 
 
 def is_functional(module: torch.fx.GraphModule) -> bool:

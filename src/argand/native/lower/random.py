@@ -32,8 +32,8 @@ def _factory(kind: str) -> Lowering:
     return lambda c, *_, generator=None, **__: _draw(c, kind, c.shape, c.dtype, generator)
 
 
-def _bernoulli(c: Context, x: Node, p: float | None = None, *, generator: object = None) -> Node:
-    chance = c.build.cast(x, DType.F32) if p is None else c.build.constant(p, DType.F32)
+def _bernoulli(c: Context, x: Node, p: float, *, generator: object = None) -> Node:
+    chance = c.build.constant(p, DType.F32)
     return c.node(c.op("lt", _draw(c, "uniform", c.shape, DType.F32, generator), chance))
 
 
@@ -59,7 +59,7 @@ def _between(kind: str) -> Lowering:
 TABLE: Final[Mapping[str, Lowering]] = {
     **{f"aten.{n}.default": _factory("uniform") for n in ("rand", "rand_like")},
     **{f"aten.{n}.default": _factory("normal") for n in ("randn", "randn_like")},
-    **dict.fromkeys(("aten.bernoulli.p", "aten.bernoulli.default"), _bernoulli),
+    "aten.bernoulli.p": _bernoulli,  # where tensors are the chances, torch's kernel looks whether they are any
     "aten.native_dropout.default": _dropout,
     "aten.uniform.default": _between("uniform"),
     "aten.normal_functional.default": _between("normal"),

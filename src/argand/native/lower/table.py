@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from argand.native.lower import activations, factories, pointwise, random, reductions, views
+from argand.native.lower import activations, factories, losses, pointwise, random, reductions, views
 from argand.native.lower.context import Lowering
 
 # Composite ops the backend must not decompose: one instruction sequence of ours is better than the
-# sum of the parts (gelu), or the whole saves less for the backward pass (dropout's mask is bool).
-KEPT: Final = frozenset({"aten.softplus.default"}) | {
+# sum of the parts (gelu), the whole saves less for the backward pass (dropout's mask is bool), or raises as
+# eager does (classes of a loss).
+KEPT: Final = frozenset({f"aten.{name}.default" for name in ("softplus", "nll_loss_forward", "nll_loss2d_forward")}) | {
     f"aten.{name}{end}.default" for name in ("gelu", "silu", "native_dropout") for end in ("", "_backward")
 }
 
@@ -18,6 +19,6 @@ KEPT: Final = frozenset({"aten.softplus.default"}) | {
 # that comes all the same, in a graph made by hand, is a call of torch's kernel.
 TABLE: Final[Mapping[str, Lowering]] = {
     name: row
-    for family in (pointwise, activations, views, reductions, factories, random)
+    for family in (pointwise, activations, views, reductions, factories, losses, random)
     for name, row in family.TABLE.items()
 }

@@ -200,7 +200,7 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
     graph = demand.graph
     inputs: dict[Any, Node] = {node.attribute: node for node in graph.nodes if node.op == "input"}
     owners: dict[Node, int] = {node: -1 - position for position, node in inputs.items()}
-    fails = any(node.op == "gather" for node in graph.nodes)  # an index out of range: inputs stay as they are
+    fails = any(map(_may_fail, graph.nodes))  # an index out of range: inputs stay as they are
     results: list[Any] = []
     for output in graph.outputs:
         if not isinstance(output, Output):
@@ -216,6 +216,11 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
             node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)
     return tuple(results)
+
+
+def _may_fail(node: Node) -> bool:
+    call: Any = node.attribute
+    return node.op == "gather" or (node.op == "extern" and call.raises)
 
 
 def _takes(graph: Graph, output: Output) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, linear
-from argand.native.ir.tensor import OPS, Kind, Node
+from argand.native.ir.tensor import OPS, Kind, Lookup, Node
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.groups import Group, Variables, variables_of
@@ -352,15 +352,17 @@ class _Nest:
         values = [self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)]
         index = Affine(place.offset)
         indirect: list[tuple[ir.ValueId, int, int]] = []
+        marks: list[int] = []
         forms: Any = node.attribute
-        for form, stride, size in zip(forms, place.strides, source.shape, strict=True):
-            if isinstance(form, int):
+        for dim, (form, stride, size) in enumerate(zip(forms, place.strides, source.shape, strict=True)):
+            if isinstance(form, Lookup):
                 indirect.append((values[form - 1], stride, size))
+                marks.append(form.mark(dim))
             else:
                 index = index + form.substitute(dict(enumerate(coordinates))).scale(stride)
         buffer = self._buffer(place.leaf)
         flag = self._buffer(self.schedule.flag)
-        load = ir.Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag)
+        load = ir.Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag, tuple(marks))
         return self._emit(stage, load)
 
     def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:

@@ -77,6 +77,6 @@ def decompositions() -> Mapping[Any, Function]:
         for name, function in _named(family).items():
             packet, _, overload = name.partition(".")
             func = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            row = row_of(func)
-            found[func] = function if row is None else _with_eager_strides(function, row.infer)
+            rule = row_of(func).infer
+            found[func] = function if rule is None else _with_eager_strides(function, rule)
     return found

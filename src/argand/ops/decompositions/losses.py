@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from argand.ops.decompositions.checks import require
 from argand.ops.decompositions.precision import one_rounding, widen
 
 _NONE, _MEAN, _SUM = 0, 1, 2  # the numbers of torch's Reduction
@@ -82,6 +83,8 @@ def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor,
 
 @one_rounding
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
+    for name, values in (("input", self), ("target", target)):
+        require(((values >= 0) & (values <= 1)).all(), f"all elements of {name} should be between 0 and 1")
     # Eager cuts the logarithms at -100 so that a confident mistake stays finite.
     hit = torch.log(self).clamp_min(-100)
     miss = torch.log1p(-self).clamp_min(-100)

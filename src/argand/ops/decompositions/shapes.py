@@ -63,13 +63,6 @@ def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any 
     return (self if beta == 1 else self * beta) + outer
 
 
-def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not self.dim():
-        return self.expand(index.numel() if index.dim() else 1).reshape(()).clone()
-    flat = index.reshape(-1)
-    return _aten.index.Tensor(self, [None] * (dim % self.dim()) + [flat])
-
-
 def full_like(self: Tensor, fill_value: Any, *, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
     return torch.full(self.shape, fill_value, dtype=dtype or self.dtype, **options)
 

@@ -22,6 +22,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import OPS
 from argand.native.ir.types import DType, divides
+from argand.runtime.marks import PLACES
 from argand.sizes.expressions import SizeInt
 
 BLOCK = 1024  # elements per parallel unit of a flat loop
@@ -403,8 +404,9 @@ class _Emitter:
         offsets = [(scope.values[v], stride, bound) for v, stride, bound in load.indirect]
         base = self._base(load, scope)
         scattered = [o for o in offsets if o[0].lanes > 1]
+        for (value, _, bound), mark in reversed(list(zip(offsets, load.marks or (0,) * len(offsets), strict=True))):
+            self._mark(load, value, bound, mark)  # the first of several stays
         for value, stride, bound in offsets:
-            self._mark(load, value, bound)
             if value.lanes == 1:
                 base = self._add_indirect(base, value.name, stride, bound)
         lanes = scope.lanes if step or scattered else 1
@@ -416,8 +418,8 @@ class _Emitter:
             name = self.text.value(f"load {kind}, ptr {address}, align {align}")
         return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
 
-    def _mark(self, load: ir.Load, value: Value, bound: int) -> None:
-        """Set the flag when some lane's index is out of range; the caller raises IndexError."""
+    def _mark(self, load: ir.Load, value: Value, bound: int, mark: int) -> None:
+        """Set the flag when some lane's index is out of range; the caller raises what the mark says."""
         if not bound or load.flag < 0:
             return
         text, lanes = self.text, value.lanes
@@ -426,10 +428,16 @@ class _Emitter:
         if lanes > 1:
             bits = text.value(f"bitcast <{lanes} x i1> {bad} to i{lanes}")
             bad = text.value(f"icmp ne i{lanes} {bits}, 0")
-        mark, go = text.label("mark"), text.label("go")
-        text.line(f"br i1 {bad}, label %{mark}, label %{go}")
-        text.begin_block(mark)
-        text.line(f"store i64 1, ptr {self.pointers[load.flag]}")
+        out, go = text.label("mark"), text.label("go")
+        text.line(f"br i1 {bad}, label %{out}, label %{go}")
+        text.begin_block(out)
+        index = value.name
+        if lanes > 1:
+            first = text.intrinsic("cttz", f"i{lanes}", [bits], "i1 true")
+            index = text.value(f"extractelement <{lanes} x i64> {index}, i{lanes} {first}")
+        for place, stored in zip(PLACES, (str(mark + 1), index, self._size(bound)), strict=True):
+            at = text.value(f"getelementptr i64, ptr {self.pointers[load.flag]}, i64 {place}")
+            text.line(f"store i64 {stored}, ptr {at}")
         text.line(f"br label %{go}")
         text.begin_block(go)
 
