@@ -125,6 +125,13 @@ def _norm(
     return _vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
+def _renorm(self: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    if self.dim() < 2 or isinstance(p, complex) or isinstance(maxnorm, complex) or p <= 0 or maxnorm < 0:
+        refuse("norms of slices")
+    wrap(dim, self.dim())
+    return dense(self.shape, self.dtype)
+
+
 def _logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     dtype = self.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
@@ -206,6 +213,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, _variance_and_mean, "var_mean.correction std_mean.correction"),
     *rows(_R, _vector_norm, "linalg_vector_norm"),
     *rows(_R, _norm, "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"),
+    *rows(_R, _renorm, "renorm"),
     *rows(_R, _logsumexp, "logsumexp"),
     *rows(
         _R,

@@ -143,6 +143,13 @@ def _norm(
     return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
+def renorm(self: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
+    others = [other for other in range(self.dim()) if other != dim % self.dim()]
+    norms = torch.linalg.vector_norm(widen(self), p, others, keepdim=True)
+    factor = torch.where(norms > maxnorm, maxnorm / (norms + 1e-7), 1.0)
+    return self * factor.to(self.dtype.to_real())
+
+
 def dist(self: Tensor, other: Tensor, p: Any = 2) -> Tensor:
     return linalg_vector_norm(self - other, p)
 
