@@ -274,23 +274,3 @@ def test_a_backend_of_the_user_calls_with_other_inputs():
     for size in (4, 7, 9):
         x = torch.randn(size, 6)
         torch.testing.assert_close(f(x).float(), torch.softmax(x, -1) * 6)
-
-
-def test_torch_compile_with_open_sizes():
-    """torch.compile(backend="argand") leaves a batch size open that varies: in inference and in training."""
-    net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.BatchNorm1d(16), nn.Linear(16, 2), nn.Softmax(-1))
-    twin = copy.deepcopy(net)
-    compiled = torch.compile(net, backend="argand")
-    for n in (128, 32, 40, 20, 128, 2):
-        x = torch.randn(n, 10)
-        for model in (compiled, twin):
-            model.zero_grad()
-            model(x).square().sum().backward()
-        for ours, theirs in zip(net.parameters(), twin.parameters(), strict=True):
-            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(net[2].running_var, twin[2].running_var)
-    net.eval(), twin.eval()
-    with torch.no_grad():
-        for n in (5, 8, 1, 30):
-            x = torch.randn(n, 10)
-            torch.testing.assert_close(compiled(x), twin(x))

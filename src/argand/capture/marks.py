@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable
 from typing import Any, Final
 
 from argand.runtime import _native
+from argand.runtime.skips import is_for_dynamo, is_ours_to_leave
 
 MARK: Final = "_argand_mark"
 
@@ -22,6 +24,8 @@ def _mark(function: Any, mark: tuple[str, str]) -> Any:
 
 def mark_of(function: Any) -> tuple[str, str] | None:
     """(kind, reason) a user left on a function."""
+    if type(function) is types.FunctionType and is_for_dynamo(function.__code__):
+        return ("disable", "torch.compile or torch.compiler.disable") if is_ours_to_leave(function) else None
     try:
         found = function.__dict__.get(MARK)
     except AttributeError:

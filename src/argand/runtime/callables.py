@@ -37,8 +37,22 @@ def code_of(function: Any) -> types.CodeType | None:
     return code if isinstance(code, types.CodeType) else None
 
 
+def original(model: Any) -> Any:
+    """What was compiled, if it was: compiling again replaces the backend and the options. Disabled things stay so."""
+    if isinstance(model, CompiledModule):
+        return original(model._argand_module)
+    if isinstance(model, Switch) and model.region is not None:
+        return original(model.__wrapped__)
+    if isinstance(model, types.MethodType) and isinstance(model.__func__, Switch):
+        function = original(model.__func__)
+        return model if function is model.__func__ else types.MethodType(function, model.__self__)
+    return model
+
+
 def compiled_callable(function: Callable[..., Any], region: Region | None) -> Switch:
     """A function, method or callable object that runs in a region (None: with the hook off)."""
+    if region is not None:
+        function = original(function)
     code = code_of(function)
     if code is not None and region is not None:
         _native.mark_code(code, True)  # the user named it, whatever file it is in
@@ -69,6 +83,18 @@ class CompiledModule:
 
     __class__ = property(_user_class, _set_user_class)
 
+    def _compiled_forward(self) -> Any:
+        switch = object.__getattribute__(self, _CALL)
+        return compiled_callable(self._argand_module.forward, switch.region)
+
+    def _set_forward(self, value: Any) -> None:
+        self._argand_module.forward = value
+
+    def _delete_forward(self) -> None:
+        del self._argand_module.forward
+
+    forward = property(_compiled_forward, _set_forward, _delete_forward)  # called by hand it is compiled too
+
     @override
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._argand_module.__reduce_ex__(protocol)
@@ -82,6 +108,7 @@ class CompiledModule:
 
 def compiled_module(module: torch.nn.Module, region: Region) -> torch.nn.Module:
     """A second object over the attributes of ``module``, whose calls run in a region."""
+    module = original(module)
     kind = type(module)
     names = {"__slots__": (_CALL, "_argand_module"), "__module__": kind.__module__}
     names["__qualname__"] = kind.__qualname__
@@ -107,7 +134,7 @@ def compile_module_in_place(module: torch.nn.Module, region: Region) -> torch.nn
 def compiled_class(kind: type, region: Region) -> type:
     """Compile the calls of all instances of a class, as a decorator of it does."""
     name = "forward" if issubclass(kind, torch.nn.Module) else _CALL
-    function = kind.__dict__.get(name) or getattr(kind, name, None)
+    function = original(kind.__dict__.get(name) or getattr(kind, name, None))
     if function is None or (name == _CALL and not hasattr(function, "__code__")):
         raise TypeError(f"instances of {kind.__qualname__} cannot be called")
     setattr(kind, name, compiled_callable(function, region))

@@ -15,6 +15,8 @@ import torch
 
 _GENERATED: Final = ("<argand", "<frozen", "<eval_with_key>", "<__array_function__", "<attrs ")
 _TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
+_DYNAMO: Final = _TORCH + "_dynamo/eval_frame.py"
+_DYNAMO_WRAPPERS: Final = frozenset(("compile_wrapper", "_fn"))
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
@@ -35,9 +37,28 @@ def is_library(code: types.CodeType) -> bool:
     return code.co_filename.startswith((_TORCH, _ARGAND)) or is_standard(code)
 
 
+def is_for_dynamo(code: types.CodeType) -> bool:
+    """Whether code is a wrapper that ``torch.compile`` or ``torch.compiler.disable`` put around a function."""
+    return code.co_name in _DYNAMO_WRAPPERS and code.co_filename == _DYNAMO
+
+
+def is_ours_to_leave(function: object) -> bool:
+    """Whether what such a wrapper runs is none of our business: torch.compile's own, or disabled by the user.
+
+    torch disables functions of its own too, because TorchDynamo cannot read them; what they call of the user's
+    (the block under a checkpoint) is to be compiled.
+    """
+    inner = getattr(function, "_torchdynamo_orig_callable", None)
+    if not getattr(function, "_torchdynamo_disable", False) or isinstance(inner, types.MethodType):
+        return True  # torch disables functions, a user perhaps one of its modules
+    return str(getattr(inner, "__module__", "")).partition(".")[0] != "torch"
+
+
 def should_skip(code: types.CodeType) -> bool:
     """Whether frames of this code always run as they are."""
     name = code.co_filename
+    if is_for_dynamo(code):
+        return False  # all that it calls runs without us: the region is asked (runtime.cache)
     if name.startswith("<"):
         return name.startswith(_GENERATED)
     if name.startswith(_TORCH):
