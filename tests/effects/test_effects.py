@@ -19,8 +19,6 @@ from tests.effects.world import CASES
 
 _CALLS = 3
 _TABLES = (threads, files, counters, random_states, process, contexts, torch_states)  # they fill CASES
-_OPEN = {"cached_function", "warning", "warnings_are_errors", "logger", "logger_settings"}  # known defects
-_NAMES = [name for name in CASES if name not in _OPEN]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -66,17 +64,17 @@ def _history(make: Any, cut: Any, **options: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_trace_that_succeeds(name: str) -> None:
     assert _history(CASES[name], _nothing, backend="eager") == _history(CASES[name], _nothing)
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_trace_with_a_break(name: str) -> None:
     assert _history(CASES[name], argand.graph_break, backend="eager") == _history(CASES[name], _nothing)
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore:argand fell back")
 def test_a_trace_that_is_abandoned(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = _history(CASES[name], _nothing)

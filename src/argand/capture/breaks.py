@@ -14,13 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from argand.capture import operate
+from argand.capture import again, operate
 from argand.capture.attempts import BreakAt
 from argand.capture.bytecode import ROWS, Instruction, handled_slots, live_locals, make_resume
 from argand.capture.frame import Frame
 from argand.capture.markers import NULL
 from argand.capture.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.rebuild import Rebuilder
+from argand.capture.reruns import places_of
 from argand.capture.tails import NAMES, entered_code
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
@@ -53,6 +54,9 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     if handled is not None:
         text = f"handling({rebuilder.value(handled)}, lambda: {text})"
     effects()
+    if instruction.op in ("call", "call_function_ex"):
+        rebuilder.namespace.update(again.NAMES)
+        rebuilder.emit(f"places = {places_of(frames[::-1])!r}")
     for line in operation.prepare:
         rebuilder.emit(line)
     go = "return tail" if tail else "return run_tails"
@@ -179,11 +183,9 @@ def _operation(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
 
 def _call(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     function, args, kwargs = (call_operands if ins.op == "call" else call_ex_operands)(frame, ins)
-    parts = [rebuilder.value(item) for item in args]
-    if kwargs:
-        names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
-        parts.append(f"**{{{names}}}")
-    text = f"{rebuilder.value(function)}({', '.join(parts)})"
+    parts = "".join(f"{rebuilder.value(item)}, " for item in args)
+    names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
+    text = f"at(places, {rebuilder.value(function)}, ({parts}), {{{names}}})"
     return Operation(text, _stack_below(frame), ins.index + 1)
 
 

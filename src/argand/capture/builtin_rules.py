@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, callbacks, native, operate, pending
+from argand.capture import attributes, callbacks, messages, native, operate, pending
 from argand.capture.generators import Inference
 from argand.capture.harmless import call_harmless, iterable
 from argand.capture.kinds import is_trusted_module
@@ -325,7 +325,7 @@ RULES: Final[dict[Any, Any]] = {
     sys.exception: lambda tracer, args, kwargs: _exc_info(tracer, args, kwargs)[1],
     __build_class__: _build_class,
     dict.get: _dict_get,
-    warnings.warn: lambda tracer, args, kwargs: tracer.defer(warnings.warn, args, kwargs),
+    warnings.warn: lambda tracer, args, kwargs: messages.call(tracer, warnings.warn, args, kwargs),
     operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
     operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),
     operator.contains: lambda tracer, args, kwargs: operate.contains(tracer, args[1], args[0]),

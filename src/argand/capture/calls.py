@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from argand.capture import attributes, autograd_functions, marks, native, polyfills, pure, torch_rules
+from argand.capture import attributes, autograd_functions, marks, messages, native, polyfills, pure, torch_rules
 from argand.capture.builtin_rules import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.generators import Callback, Generator
 from argand.capture.harmless import call_harmless
@@ -37,7 +37,6 @@ _PURE: Final = frozenset(
     | {"typing_extensions", "sre_compile"}
 )
 _LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
-_DEFERRED: Final = frozenset({"warnings", "logging"})
 
 
 def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -94,8 +93,8 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
         return _call_torch(tracer, function, module, args, kwargs)
     if top == "argand":
         return _call_own(tracer, function, args, kwargs)
-    if top in _DEFERRED:
-        return tracer.defer(function, args, kwargs)
+    if top in messages.MODULES:
+        return messages.call(tracer, function, args, kwargs)
     if pure.may_run_python(function):
         tracer.world.pin(function)
         if top not in _PURE or function.__name__ == "get_type_hints":
@@ -261,6 +260,23 @@ def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     return call(tracer, function.func, (*function.args, *args), merged)
 
 
+def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """functools.lru_cache: the function is traced, its cache is not, unless what it does would be done again."""
+    before = tracer.written()
+    try:
+        result = call(tracer, function.__wrapped__, args, kwargs)
+    except CaptureBreak as cause:
+        cause.native = True  # the whole call is Python's
+        raise
+    if tracer.written() != before:
+        broken = CaptureBreak(
+            Break.B013, None, what=f"{function.__wrapped__.__name__}, which is cached and changes things"
+        )
+        broken.native = True
+        raise broken
+    return result
+
+
 def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """weakref.ref: what it leads to, if the trace has met it."""
     target = function()
@@ -323,8 +339,7 @@ _BY_TYPE: Final[dict[type, Any]] = {
     types.ClassMethodDescriptorType: call_harmless,
     type: call_class,
     functools.partial: call_partial,
-    # the function is traced, its cache is not
-    functools._lru_cache_wrapper: lambda tracer, cached, args, kwargs: call(tracer, cached.__wrapped__, args, kwargs),
+    functools._lru_cache_wrapper: call_cached,
     weakref.ref: call_reference,
     **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: native.call(function, args, kwargs)),
 }

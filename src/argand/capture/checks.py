@@ -7,7 +7,6 @@ Python from the beginning when a check fails or the graph raises: so state and e
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,11 @@ import torch.fx
 from argand.capture import operate, pending
 from argand.capture.pending import Pending
 from argand.capture.recorder import Recorder, remove_dead
+from argand.capture.reruns import arguments
 from argand.capture.sizes.values import Claim
 from argand.capture.target import checked
 from argand.runtime import _native
-from argand.runtime.guards import FrameFunction, Local
+from argand.runtime.guards import FrameFunction
 
 if TYPE_CHECKING:
     from argand.capture.bytecode import Instruction
@@ -62,19 +62,9 @@ def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[li
         rebuilder.namespace[name], inputs = _part(recorder, nodes)
     wanted = tuple((place, expected) for place, (_, expected, _) in zip(places, checks, strict=True))
     given = "".join(f"{rebuilder.source(known.source)}, " for _, known in inputs)
-    again = f"{rebuilder.constant(_native.disabled)}({rebuilder.source(FrameFunction())})({_arguments(rebuilder)})"
+    again = f"{rebuilder.constant(_native.disabled)}({rebuilder.source(FrameFunction())})({arguments(rebuilder)})"
     look = f"outputs = {rebuilder.constant(checked)}({name}, ({given}), {wanted}, {name == 'graph'})"
     return [look, f"if outputs is None: return {again}"], "outputs" if name == "graph" else call
-
-
-def _arguments(rebuilder: Rebuilder) -> str:
-    """The arguments of the frame, as a call has them."""
-    tracer: Any = rebuilder.tracer
-    code = tracer.root.code
-    names, star, stars = inspect.getargs(code)
-    rows = [("", name) for name in names[: code.co_argcount]] + [("*", star)] * bool(star)
-    rows += [(f"{name}=", name) for name in names[code.co_argcount :]] + [("**", stars)] * bool(stars)
-    return ", ".join(form + rebuilder.source(tracer.world.child(Local, None, name)) for form, name in rows)
 
 
 def _part(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[Callable[..., Any], list[Any]]:

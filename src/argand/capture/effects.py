@@ -33,10 +33,6 @@ def write_effects(rebuilder: Rebuilder) -> None:
         name = rebuilder.constant(module.owner, "globals")
         for key, value in module.values.items():
             _assign(rebuilder, f"{name}[{key!r}]", value)
-    for call in tracer.journal.deferred:
-        keywords = "".join(f", {k}={rebuilder.value(v)}" for k, v in call.kwargs.items())
-        function = rebuilder.value(call.function)
-        rebuilder.emit(f"{function}({rebuilder.items(call.args)}{keywords})")
 
 
 def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:

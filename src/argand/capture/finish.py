@@ -15,9 +15,11 @@ import torch.fx
 from argand.capture import show
 from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
+from argand.capture.messages import write_messages
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
 from argand.capture.relied import facts_of, tables_of
+from argand.capture.reruns import write_attempt
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
@@ -82,14 +84,7 @@ def finish(
     left = read_state()
 
     def effects() -> None:
-        begin = len(rebuilder.lines)
-        write_effects(rebuilder)
-        for manager in tracer.regions:  # they were entered in name only
-            rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
-        for i, (now, before) in enumerate(zip(left, saved, strict=True)):
-            if now != before:
-                rebuilder.emit(f"{rebuilder.constant(STATE[i].write)}({rebuilder.constant(now)})")
-        show.tell_effects(rebuilder.lines[begin:], where)
+        _write_all(rebuilder, saved, left, where)
 
     for error, code, index in tracer.passed:
         passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
@@ -117,7 +112,8 @@ def finish(
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
         head, call = write_checks(rebuilder, inputs, f"graph({names})")
-        head.append(f"{outs.rstrip()} = {call}" if outs else call)
+        statement = f"{outs.rstrip()} = {call}" if outs else call
+        head += [statement] if call == "outputs" else write_attempt(rebuilder, statement, saved)
     text = _text(rebuilder, head)
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
     tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
@@ -126,6 +122,19 @@ def finish(
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = facts_of(tracer, rebuilder.namespace, key)
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+
+
+def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ...], where: Location) -> None:
+    """Everything the trace did besides its graph. `left` is torch's state at its end."""
+    begin = len(rebuilder.lines)
+    write_messages(rebuilder, saved)
+    write_effects(rebuilder)
+    for manager in rebuilder.tracer.regions:  # they were entered in name only
+        rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
+    for i, (now, before) in enumerate(zip(left, saved, strict=True)):
+        if now != before:
+            rebuilder.emit(f"{rebuilder.constant(STATE[i].write)}({rebuilder.constant(now)})")
+    show.tell_effects(rebuilder.lines[begin:], where)
 
 
 def _text(rebuilder: Rebuilder, head: list[str]) -> str:

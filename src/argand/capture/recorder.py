@@ -45,7 +45,7 @@ _NOT_NAME: Final = re.compile(r"\W+")
 class Recorder:
     """The graph of a trace, and which node each fake is."""
 
-    def __init__(self, world: World, place: Callable[[], str]) -> None:
+    def __init__(self, world: World, place: Callable[[], str], is_handled: Callable[[], bool]) -> None:
         self.graph = torch.fx.Graph()
         self.world = world
         self.nodes: dict[int, torch.fx.Node] = {}
@@ -56,6 +56,9 @@ class Recorder:
         # number of the torch.utils.checkpoint region being traced: to be computed again in backward
         self.checkpoint: int | None = None
         self.checkpoints = 0
+        self.effects = 0  # changes of torch's state among the nodes
+        self.handled = False  # whether code of the user would see what a node of the graph raises
+        self._is_handled = is_handled  # the same for the next node
         self._place = place
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
@@ -239,8 +242,7 @@ class Recorder:
             row = Break.B004 if name in {"item", "tolist", "__bool__", "numpy"} else Break.B008
             raise CaptureBreak(row, None, method=name, op=cause.op_name) from None
         except Exception as error:
-            if sizes.active:
-                explain_failure(sizes, run, args, kwargs, error)
+            self._failed(run, args, kwargs, error)
             raise
         mutated = self._note_writes(tensors, versions)
         if floats and not mutated:
@@ -268,6 +270,13 @@ class Recorder:
         ]
         self.mutated_inputs |= any(id(tensor) in self.world.inputs for tensor in written)
         return bool(written)
+
+    def _failed(self, run: Any, args: Any, kwargs: Any, error: Exception) -> None:
+        """An operator raised on fakes. They may err: before a handler of the user sees it, eager shall have raised it."""
+        if self.world.sizes.active:
+            explain_failure(self.world.sizes, run, args, kwargs, error)
+        if self._is_handled() and not _is_of_torch(error):
+            raise CaptureBreak(Break.B016, None, error=repr(error)) from None
 
     def _guard_offset(self, tensor: torch.Tensor) -> None:
         """What comes now depends on where a tensor, or what it is a view of, lies in its storage."""
@@ -344,6 +353,7 @@ class Recorder:
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = self._place()
+        self.handled = self.handled or self._is_handled()
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint
         if self._first_call is None:
@@ -356,6 +366,7 @@ class Recorder:
         op = "call_method" if isinstance(target, str) else "call_function"
         node = self.add(op, target, args, {}, result)
         self.keep.add(node)
+        self.effects += 1
         self.calls -= 1  # alone it makes no graph worth running
         return node
 
@@ -381,6 +392,14 @@ class Recorder:
                 if key in node.meta:
                     part.meta[key] = node.meta[key]
             self._bind(item, part)
+
+
+def _is_of_torch(error: Exception) -> bool:
+    """Whether an operator raised before it was asked of our fakes: what it looked at is as in eager."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is native.call.__code__
 
 
 def check_size(condition: bool, text: str) -> None:

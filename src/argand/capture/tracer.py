@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture import attributes, callbacks, calls, native, operate, polyfills, show
+from argand.capture import attributes, callbacks, calls, handlers, native, operate, polyfills, show
 from argand.capture.arguments import bind
 from argand.capture.attempts import ReadLists
 from argand.capture.frame import Frame, TooDeep
 from argand.capture.generators import Generator
-from argand.capture.journal import Deferred, Journal
+from argand.capture.journal import Journal
 from argand.capture.kinds import is_trusted_module
 from argand.capture.methods import PLAIN, lookup, python_method
 from argand.capture.recorder import Recorder
@@ -45,7 +45,7 @@ class Tracer:
         self.shown = events.shown() & show.TRACED  # what the user wants to see while it is traced
         self.world = World(self.place, plan)
         self.journal = Journal()
-        self.recorder = Recorder(self.world, self._trace_text)
+        self.recorder = Recorder(self.world, self._trace_text, lambda: handlers.is_handled(self.frames))
         self.root: Frame | None = None
         self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left
         self.frame_function = FRAME_FUNCTION
@@ -233,14 +233,3 @@ class Tracer:
             if found is not None and not is_trusted_module(found.__module__):
                 return self.sealed(found, (value, spec), {})
         return value if spec is None else native.apply(format, value, spec)
-
-    def defer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Move a call that only tells the user something behind the graph."""
-        if function.__name__ in {"getLogger", "isEnabledFor", "getEffectiveLevel"}:
-            return native.call(function, args, kwargs)
-        if any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values())):
-            raise CaptureBreak(Break.B007, None, function=function.__qualname__)
-        if function.__qualname__.startswith("catch_warnings"):
-            raise CaptureBreak(Break.B013, None, what="warnings.catch_warnings")
-        self.journal.deferred.append(Deferred(function, args, kwargs))
-        return None

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from argand.capture import again
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.capture.target import make_target
@@ -113,7 +114,7 @@ class Restorer:
 
     def namespace(self) -> dict[str, Any]:
         """The objects that the names of the target mean."""
-        namespace: dict[str, Any] = {}
+        namespace: dict[str, Any] = dict(again.NAMES)
         for name, data, reference in self.data["namespace"]:
             namespace[name] = self.reader.read(data) if reference is None else self._object(reference)
         if self.data["breaks"]:

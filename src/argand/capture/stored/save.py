@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, final
 
 from typing_extensions import override
 
+from argand.capture import again
 from argand.capture.bytecode import is_resume
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
@@ -32,7 +33,7 @@ _PLAIN: Final = frozenset(
     | {GuardKind.NO_ATTR, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING, GuardKind.MISSING}
     | {GuardKind.RELATION, GuardKind.SAME_OBJECT, GuardKind.NOT_ALIASED, GuardKind.NO_OVERLAP}
 )
-_NOT_DATA: Final = frozenset(("graph", "__builtins__", *NAMES))
+_NOT_DATA: Final = frozenset(("graph", "__builtins__", *NAMES, *again.NAMES))
 
 
 @final
