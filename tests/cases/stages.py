@@ -12,6 +12,7 @@ from argand.native.lower.importer import import_graph
 from argand.native.passes import levels
 from argand.native.passes.table import PASSES, Setting, run_pass
 from argand.support.options import Options
+from tests.cases import python
 from tests.cases.aten import parse_aten, print_aten, split_inputs
 from tests.native.tracing import aten_graph
 
@@ -99,4 +100,7 @@ STAGES = {
     "llvm": up_to(levels.MODULE),
     "plan": up_to(levels.PLAN),
     "verify": verify,
+    "capture": python.capture,
+    "joint": python.joint,
+    "partition": python.partition,
 }
