@@ -96,6 +96,10 @@ def test_attention_over_every_second_column():
     torch.testing.assert_close(actual, attention(query))
 
 
+def test_hypot_does_not_overflow():
+    assert_same(lambda x: torch.hypot(x, x), torch.tensor([1e30, 3.0, 1e-30, float("inf")]))
+
+
 def test_flip_of_nothing():
     assert_same(lambda x: x[:0].cumsum(0).flip(0)[None], torch.ones(1, 8, 5))
 

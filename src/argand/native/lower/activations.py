@@ -12,6 +12,18 @@ from argand.native.lower.context import Context, Lowering, Scalar
 from argand.native.lower.pointwise import _same
 
 
+def _gelu(c: Context, x: Node, approximate: str = "none") -> Node:
+    return c.op("gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+def _dropout_backward(c: Context, gradient: Node, mask: Node, scale: Scalar) -> Node:
+    return c.op("mul", c.op("mul", gradient, mask), scale)
+
+
+def _relu(c: Context, x: Node) -> Node:
+    return x if c.dtype is DType.BOOL else c.op("max", x, 0)
+
+
 def _gelu_backward(c: Context, gradient: Node, x: Node, approximate: str = "none") -> Node:
     if approximate == "none":
         cdf = c.op("mul", 0.5, c.op("add", 1, c.op("erf", c.op("mul", x, math.sqrt(0.5)))))
@@ -42,14 +54,12 @@ def _softplus(c: Context, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> 
 
 
 TABLE: Final[Mapping[str, Lowering]] = {
-    "aten.relu.default": _same(lambda c, x: x if c.dtype is DType.BOOL else c.op("max", x, 0)),
+    "aten.relu.default": _same(_relu),
     "aten.relu6.default": _same(lambda c, x: c.op("min", c.op("max", x, 0), 6)),
-    "aten.gelu.default": _same(
-        lambda c, x, approximate="none": c.op("gelu" if approximate == "none" else "gelu_tanh", x)
-    ),
+    "aten.gelu.default": _same(_gelu),
     "aten.gelu_backward.default": _same(_gelu_backward),
     "aten.silu.default": _same(lambda c, x: c.op("silu", x)),
     "aten.silu_backward.default": _same(_silu_backward),
     "aten.softplus.default": _same(_softplus),
-    "aten.native_dropout_backward.default": _same(lambda c, g, mask, scale: c.op("mul", c.op("mul", g, mask), scale)),
+    "aten.native_dropout_backward.default": _same(_dropout_backward),
 }

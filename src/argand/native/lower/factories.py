@@ -19,6 +19,10 @@ def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:
     return c.build.constant(0, c.dtype, c.shape)
 
 
+def _full(c: Context, size: Sequence[int], value: Scalar, *_: Any, **__: Any) -> Node:
+    return c.full(c.node(value))
+
+
 def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
@@ -101,9 +105,8 @@ TABLE: Final[Mapping[str, Lowering]] = {
         for n in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")
         for o in ("default", "memory_format")
     },
-    "aten.full.default": lambda c, size, value, *_, **__: c.full(c.node(value)),
-    "aten.arange.default": lambda c, end, **kw: _arange(c, end, **kw),
-    **dict.fromkeys(("aten.arange.start", "aten.arange.start_step"), _arange),
+    "aten.full.default": _full,
+    **dict.fromkeys(("aten.arange.default", "aten.arange.start", "aten.arange.start_step"), _arange),
     "aten.linspace.default": _linspace_forms,
     "aten.embedding.default": _embedding,
     "aten.index_select.default": _index_select,

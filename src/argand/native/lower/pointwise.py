@@ -30,16 +30,26 @@ def _same(template: Callable[..., Node]) -> Lowering:
 
 
 def _unary(op: str) -> Lowering:
-    return _same(lambda c, x: c.op(op, x))
+    def template(c: Context, x: Node) -> Node:
+        return c.op(op, x)
+
+    return _same(template)
 
 
 def _binary(op: str) -> Lowering:
-    return _same(lambda c, x, y: c.op(op, c.node(x), c.node(y)))
+    def template(c: Context, x: Value, y: Value) -> Node:
+        return c.op(op, c.node(x), c.node(y))
+
+    return _same(template)
 
 
 def _rounding(op: str) -> Lowering:
     """Integers stay as they are."""
-    return _same(lambda c, x: c.op(op, x) if c.dtype.is_float else x)
+
+    def template(c: Context, x: Node) -> Node:
+        return c.op(op, x) if c.dtype.is_float else x
+
+    return _same(template)
 
 
 def _compare(op: str) -> Lowering:
@@ -163,7 +173,11 @@ def _where(context: Context, condition: Node, x: Value, y: Value) -> Node:
 
 def _test(template: Callable[[Context, Node], Node]) -> Lowering:
     """A predicate computed in the type of its argument."""
-    return lambda context, x: context.full(context.node(template(context, x), DType.BOOL))
+
+    def lower(context: Context, x: Node) -> Node:
+        return context.full(context.node(template(context, x), DType.BOOL))
+
+    return lower
 
 
 def _is_infinite(c: Context, x: Node) -> Node:
@@ -181,7 +195,11 @@ def _sign_bit(c: Context, x: Node) -> Node:
 
 
 def _logical(op: str) -> Lowering:
-    return lambda context, *values: context.full(context.op(op, *(context.build.cast(v, DType.BOOL) for v in values)))
+    def lower(context: Context, *values: Node) -> Node:
+        truths = [context.build.cast(value, DType.BOOL) for value in values]
+        return context.full(context.op(op, *truths))
+
+    return lower
 
 
 def _shift(op: str) -> Lowering:
@@ -201,6 +219,26 @@ def _copy_to(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
     if device is not None and torch.device(device).type != "cpu":
         raise NotLowered
     return context.node(x)
+
+
+def _copy(context: Context, x: Node, source: Node, *_: Any) -> Node:
+    return context.full(context.node(source))
+
+
+def _convert(context: Context, x: Node, dtype: torch.dtype) -> Node:
+    return context.node(x, dtype_of(dtype))
+
+
+def _absolute(c: Context, x: Node) -> Node:
+    return c.op("abs", x) if c.dtype.is_float or c.dtype.is_signed else x
+
+
+def _clamp_min(c: Context, x: Node, low: Value) -> Node:
+    return c.op("max", x, c.node(low))
+
+
+def _clamp_max(c: Context, x: Node, high: Value) -> Node:
+    return c.op("min", x, c.node(high))
 
 
 def _clone(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
@@ -238,8 +276,8 @@ def _families() -> dict[str, Lowering]:
     return rows
 
 
-TABLE: Final[Mapping[str, Lowering]] = _families() | {
-    "aten.abs.default": _same(lambda c, x: c.op("abs", x) if c.dtype.is_float or c.dtype.is_signed else x),
+_NAMED: Final[Mapping[str, Lowering]] = {
+    "aten.abs.default": _same(_absolute),
     **dict.fromkeys(("aten.sign.default", "aten.sgn.default"), _same(_sign)),
     "aten.square.default": _same(lambda c, x: c.op("mul", x, x)),
     "aten.reciprocal.default": _same(lambda c, x: c.op("div", 1, x)),
@@ -252,9 +290,8 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     "aten.copysign.Tensor": _binary("copysign"),
     **{f"aten.{op}imum.default": _binary(op) for op in ("max", "min")},
     **{f"aten.f{op}.default": _fmax(op) for op in ("max", "min")},
-    "aten.clamp_min.default": _same(lambda c, x, low: c.op("max", x, c.node(low))),
-    "aten.clamp_max.default": _same(lambda c, x, high: c.op("min", x, c.node(high))),
-    "aten.hypot.default": _same(lambda c, x, y: c.op("sqrt", c.op("add", c.op("mul", x, x), c.op("mul", y, y)))),
+    "aten.clamp_min.default": _same(_clamp_min),
+    "aten.clamp_max.default": _same(_clamp_max),
     "aten.isnan.default": _test(lambda c, x: c.op("ne", x, x)),
     "aten.isinf.default": _test(_is_infinite),
     "aten.signbit.default": _test(_sign_bit),
@@ -265,6 +302,8 @@ TABLE: Final[Mapping[str, Lowering]] = _families() | {
     **dict.fromkeys(("aten.clone.default", "aten._to_copy.default"), _clone),
     **{f"aten.{name}.default": _copy_to for name in ("contiguous", "positive", "alias", "detach", "real")},
     **{f"aten.{name}.default": _copy_to for name in ("lift_fresh", "lift_fresh_copy", "conj", "_conj", "resolve_conj")},
-    "aten.copy.default": lambda context, x, source, *_: context.full(context.node(source)),
-    "prims.convert_element_type.default": lambda context, x, dtype: context.node(x, dtype_of(dtype)),
+    "aten.copy.default": _copy,
+    "prims.convert_element_type.default": _convert,
 }
+
+TABLE: Final[Mapping[str, Lowering]] = {**_families(), **_NAMED}

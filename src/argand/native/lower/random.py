@@ -29,7 +29,10 @@ def _draw(c: Context, kind: str, shape: Shape, dtype: DType, generator: object =
 
 
 def _factory(kind: str) -> Lowering:
-    return lambda c, *_, generator=None, **__: _draw(c, kind, c.shape, c.dtype, generator)
+    def lower(c: Context, *_: object, generator: object = None, **__: object) -> Node:
+        return _draw(c, kind, c.shape, c.dtype, generator)
+
+    return lower
 
 
 def _bernoulli(c: Context, x: Node, p: float, *, generator: object = None) -> Node:

@@ -74,7 +74,11 @@ def _extreme_with_index(op: str) -> Lowering:
 
 def _truth(op: str) -> Lowering:
     """any and all: the extreme of booleans; uint8 keeps its type as in eager."""
-    return lambda c, x, dim=None, keepdim=False: c.node(_extreme(op)(c, c.build.cast(x, DType.BOOL), dim, keepdim))
+
+    def lower(c: Context, x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+        return c.node(_extreme(op)(c, c.build.cast(x, DType.BOOL), dim, keepdim))
+
+    return lower
 
 
 _ROWS: Final[Mapping[str, Lowering]] = {

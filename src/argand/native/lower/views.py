@@ -35,6 +35,14 @@ def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
     return c.build.permute(x, dims)
 
 
+def _permute(c: Context, x: Node, dims: Sequence[int]) -> Node:
+    return c.build.permute(x, [_dim(d, len(x.shape)) for d in dims])
+
+
+def _matrix_transpose(c: Context, x: Node) -> Node:
+    return _transpose(c, x, -2, -1)
+
+
 def _begin(size: int, start: int | None) -> int:
     begin = 0 if start is None else start
     return min(max(begin + size if begin < 0 else begin, 0), size)
@@ -164,7 +172,7 @@ _VIEWS: Final[Mapping[str, Lowering]] = {
     **dict.fromkeys(("transpose", "t"), _transpose),
     **dict.fromkeys(("split", "split_with_sizes"), _split),
     "expand": _expand,
-    "permute": lambda c, x, dims: c.build.permute(x, [_dim(d, len(x.shape)) for d in dims]),
+    "permute": _permute,
     "slice": _slice,
     "select": _select,
     "unbind": _unbind,
@@ -176,7 +184,7 @@ _OVERLOADS: Final = ("default", "int", "dim", "dims", "Tensor", "using_ints")
 TABLE: Final[Mapping[str, Lowering]] = {
     f"aten.{name}.{overload}": row for name, row in _VIEWS.items() for overload in _OVERLOADS
 } | {
-    "aten.mT.default": lambda c, x: _transpose(c, x, -2, -1),
+    "aten.mT.default": _matrix_transpose,
     "aten.expand_as.default": _expand,
     "aten.view_as.default": _reshape,
     "aten.flip.default": _flip,
