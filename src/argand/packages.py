@@ -30,6 +30,7 @@ from argand.sizes.facts import Fact
 from argand.sizes.marks import SIZE_MARKS
 from argand.sizes.refusals import Stop
 from argand.sizes.table import SizeTable
+from argand.sizes.view import GraphSizes
 from argand.support.errors import UserError
 from argand.support.options import Options, make_options
 
@@ -163,14 +164,16 @@ class _Loaded:
 
     def _compile(self, inputs: list[Any], sizes: Mapping[Symbol, int]) -> Any:
         """The program compiled here, for sizes like these."""
-        table = None if self._state is None else SizeTable.restored(*self._state)
-        gm = read_graph(json.loads(self._program), b"", table, values=False)
+        graph_sizes = None
+        if self._state is not None:
+            table = SizeTable.restored(*self._state)
+            table.reals.update(sizes)
+            graph_sizes = GraphSizes(table)
+        gm = read_graph(json.loads(self._program), b"", graph_sizes, values=False)
         run: Any = gm.forward
         try:
-            if table is not None:
-                table.reals.update(sizes)
-            run = compile_graph(gm, inputs, make_options()).takes_inputs
-            facts = [] if table is None else table.facts
+            compiled = compile_graph(gm, inputs, make_options())
+            run, facts = compiled.takes_inputs, list(compiled.facts)
         except Stop:  # too late to capture anew: torch runs the graph
             facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
         self._runs.append((facts, run))
@@ -214,16 +217,16 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
 
     def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph:
         table = gm.meta.get("sizes")
-        state, known = (None, 0) if table is None else (table.state(), len(table.facts))
-        key = compile_graph(gm, inputs, make_options(None, {"cache_dir": directory})).key  # it may want other sizes
-        facts = [] if table is None else [(fact.operator, fact.left, fact.right) for fact in table.facts[known:]]
+        state = None if table is None else table.state()
+        compiled = compile_graph(gm, inputs, make_options(None, {"cache_dir": directory}))
+        key, facts = compiled.key, [(fact.operator, fact.left, fact.right) for fact in compiled.facts]
 
         def run(*values: Any) -> Any:
             results = [x if isinstance(x, torch.Tensor) else _Told(x) for x in gm(*values)]
             seen[:] = [gm, state and (state, facts), key if isinstance(key, str) else "", list(values), results]
             return results
 
-        return CompiledGraph(run)
+        return CompiledGraph(run, facts=compiled.facts)
 
     backend = Backend(name="package", compile=record, open_sizes=OpenSizes.ALWAYS, returns_sizes=True)
     result = compile(model, fullgraph=True, backend=backend)(*arguments[0], **arguments[1])

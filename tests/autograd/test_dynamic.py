@@ -8,6 +8,7 @@ import argand as argand_api
 from argand.backends.argand_backend import argand
 from argand.ops.fakes import fake_of
 from argand.sizes.table import SizeTable
+from argand.sizes.view import GraphSizes
 
 
 def open_graph(function, names, specs, reals, requires=()):
@@ -15,7 +16,7 @@ def open_graph(function, names, specs, reals, requires=()):
     table = SizeTable([16, 32, 64])
     symbols = {name: table.symbol(name, reals[name]) for name in names}
     gm = torch.fx.symbolic_trace(function)
-    gm.meta["sizes"] = table
+    gm.meta["sizes"] = GraphSizes(table)
     nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for node, value in zip(nodes, symbols.values()):
         node.meta["example_value"] = value

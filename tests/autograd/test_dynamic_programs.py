@@ -12,8 +12,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from argand.backends.argand_backend import argand
+from argand.backends.argand_backend import compile_graph
 from argand.sizes.refusals import Stop
+from argand.support.options import make_options
 from tests.autograd.test_dynamic import make, open_graph
 
 UNARY = ("tanh", "sigmoid", "neg", "abs", "relu", "square", "cos")
@@ -189,8 +190,8 @@ def run(seed, counts=None):
     first = {"a": rng.randint(2, 9), "b": rng.randint(2, 9)}
     try:
         gm, example = open_graph(function, ["a", "b"], program.specs, first, requires)
-        facts = gm.meta["sizes"].facts
-        compiled = argand(gm, example, options={"verify": True, "strict": True})
+        made = compile_graph(gm, example, make_options(None, {"verify": True, "strict": True}))
+        facts, compiled = made.facts, made.takes_inputs
     except Stop as reason:
         if counts is not None:
             counts[str(reason)] += 1

@@ -7,6 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import argand
 from argand.native.compile import compile_graph
 from argand.sizes.table import SizeTable
+from argand.sizes.view import GraphSizes
 from argand.support import events
 from argand.support.options import Options
 
@@ -32,7 +33,7 @@ def compile_open(function, specs, table, symbols):
     primes = {name: int(value) for name, value in symbols.items()}
     inputs = [sample(spec, primes) for spec in specs]
     gm = make_fx(function, tracing_mode="real")(*inputs)
-    gm.meta["sizes"] = table
+    gm.meta["sizes"] = GraphSizes(table)
     for node in gm.graph.nodes:
         if node.op == "call_function":
             node.args = table.expressed(node.args)

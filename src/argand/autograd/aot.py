@@ -31,7 +31,7 @@ from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.runtime import quiet
-from argand.sizes.refusals import Stop
+from argand.sizes.refusals import NeedFacts, Stop
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.locks import Turns
@@ -75,7 +75,10 @@ def compile_with_autograd(
         keep_mutations=keep_inference_input_mutations,
         options=options or Options(),
     )
-    return compile_program(gm, example_inputs, compilers).call
+    compiled = compile_program(gm, example_inputs, compilers)
+    if compiled.facts:  # a callable cannot tell of them: they have to be known before
+        raise Stop(NeedFacts(compiled.facts))
+    return compiled.call
 
 
 def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledProgram:
@@ -89,9 +92,12 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
     made = compile_traced(flat.program, traced, compilers)
+    if compilers.sizes is not None:
+        made = made._replace(facts=compilers.sizes.facts)
     if flat.nested is None:
         return made
-    return CompiledProgram(flat.rebuilt(made.call), Bypass("results that are no flat tuple"), made.draws)
+    nested = Bypass("results that are no flat tuple")
+    return made._replace(call=flat.rebuilt(made.call), origin=nested)
 
 
 def _try_trace(
@@ -307,13 +313,14 @@ def _part(
     The forward half of a second trace has the node names of the first, so what was saved is known
     by name.
     """
+    known = () if compilers.sizes is None else compilers.sizes.facts
     try:
         with torch.enable_grad(), ambient_autocast(traced.autocast):
             part = _try_trace(program, primals, compilers, present)
     except Stop:
         return None
-    if part is None:
-        return None
+    if part is None or (compilers.sizes is not None and compilers.sizes.facts != known):
+        return None  # in the latter case it relies on more than the guards say
     nodes = {node.name: node for node in part.graph.nodes}
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
     saved = [nodes.get(n.name, n) for n in places if not str(n.target).startswith("tangents")]

@@ -21,7 +21,7 @@ def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str, 
     root = {node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"}
     module = LazyGraph(root, graph, name)
     if sizes is not None:
-        module.meta["sizes"] = sizes.table
+        module.meta["sizes"] = sizes.frozen()
     return module
 
 

@@ -40,6 +40,7 @@ from argand.support.options import Options
 
 if TYPE_CHECKING:
     from argand.autograd.aot import Compilers
+    from argand.sizes.facts import Fact
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
@@ -64,6 +65,7 @@ class CompiledProgram(NamedTuple):
     call: Callable[..., Any]
     origin: str | Recorded | Bypass
     draws: bool = False  # random numbers, at each call
+    facts: tuple[Fact, ...] = ()  # relied upon, besides what was known of the graph's open sizes
 
 
 @final
@@ -85,8 +87,7 @@ class ProgramStage(Stage[CompiledProgram]):
     ) -> None:
         self.gm, self.inputs, self.options = gm, inputs, options
         self.compilers, self.joint_pass = compilers, joint_pass
-        self.table = gm.meta.get("sizes")
-        self.known = () if self.table is None else tuple(self.table.relied)  # of open sizes, before the trace
+        self.sizes = gm.meta.get("sizes")
         self.program = b""
         self.parts: dict[str, str] = {}
 
@@ -98,7 +99,7 @@ class ProgramStage(Stage[CompiledProgram]):
         self.parts = {
             "program": hexdigest(self.program),
             "inputs": json.dumps(_inputs(self.gm, self.inputs)),
-            **({} if self.table is None else {"sizes": _signature(self.table)}),
+            **({} if self.sizes is None else {"sizes": _signature(self.sizes)}),
             "state": json.dumps(_state()),
             "options": options_part(self.options),
             "joint pass": self.joint_pass,
@@ -112,7 +113,7 @@ class ProgramStage(Stage[CompiledProgram]):
 
     @override
     def decode(self, sections: Sections) -> CompiledProgram | None:
-        return _decode(self._key, self.options, self.compilers, self.table, sections)
+        return _decode(self._key, self.options, self.compilers, self.sizes, sections)
 
     @override
     def build(self) -> CompiledProgram:
@@ -122,7 +123,7 @@ class ProgramStage(Stage[CompiledProgram]):
 
     @override
     def encode(self, value: CompiledProgram) -> Mapping[str, Sections] | Bypass:
-        origin, table = value.origin, self.table
+        origin = value.origin
         if not isinstance(origin, Recorded):
             return origin if isinstance(origin, Bypass) else Bypass("it comes from disk")
         backward = None
@@ -135,16 +136,15 @@ class ProgramStage(Stage[CompiledProgram]):
         writer = Writer(_RECORDS)
         sections = {
             "about": about(self.kind, self.parts),
-            "data": json.dumps(_data(writer, origin, backward, table)).encode(),
+            "data": json.dumps(_data(writer, origin, backward)).encode(),
             "tensors": b"".join(writer.blobs),
             "program": self.program,
             "backward": json.dumps(backward.rows).encode() if backward else b"",
             "backward.tensors": backward.tensors if backward else b"",
         }
-        more = [] if table is None else [fact for fact in table.relied if fact not in self.known]
-        if not more:
+        if not value.facts:
             return {self._key: sections}
-        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in more]).encode()
+        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in value.facts]).encode()
         key = hexdigest(self._key.encode(), facts)
         return {key: sections, self._key: {"about": sections["about"], "facts": facts, "key": key.encode()}}
 
@@ -206,9 +206,10 @@ def _state() -> list[Any]:
 # --- the entry -----------------------------------------------------------------------------------
 
 
-def _data(writer: Writer, origin: Recorded, backward: GraphText | None, table: Any) -> list[Any]:
+def _data(writer: Writer, origin: Recorded, backward: GraphText | None) -> list[Any]:
     """What run-time glue needs of a trace."""
     traced = origin.traced
+    table = None if traced.sizes is None else traced.sizes.table
     rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations)
@@ -244,8 +245,7 @@ def _decode(
         found = restore(sections["key"].decode(), options, compilers)
         if found is None or isinstance(found.key, Bypass):
             return None
-        table.facts.extend(facts)
-        return CompiledProgram(found.call, found.key, found.draws)
+        return CompiledProgram(found.call, found.key, found.draws, tuple(facts))
     traced, keys = guarded(lambda: _read(sections))
     compiler = GraphCompiler(options)
     forward = compiler.load(keys[0])
@@ -280,8 +280,9 @@ def _read(sections: Mapping[str, bytes]) -> tuple[Traced, list[str]]:
     if state is not None:
         from argand.autograd.sizes import OpenSizes  # noqa: PLC0415  # only where sizes are open
         from argand.sizes.table import SizeTable  # noqa: PLC0415
+        from argand.sizes.view import GraphSizes  # noqa: PLC0415
 
-        table = SizeTable.restored(*Reader().read(state))
+        table = GraphSizes(SizeTable.restored(*Reader().read(state)))
         sizes = OpenSizes([read_spec(row, table) for row in inputs], table)
     fields = Reader(sections["tensors"], _RECORDS, table).read(plain)
     nothing = torch.empty(0)
@@ -343,8 +344,8 @@ class _Late:
     def _read(self) -> tuple[Any, Any, Any]:
         from argand.autograd.aot import late_halves  # noqa: PLC0415  # the tracer: rarely needed
 
-        table = self.traced.sizes and self.traced.sizes.table
-        program = read_graph(json.loads(self.sections["program"]), b"", table, values=False)
+        sizes = self.traced.sizes and self.traced.sizes.frozen()
+        program = read_graph(json.loads(self.sections["program"]), b"", sizes, values=False)
         rows, tensors = json.loads(self.sections["backward"]), self.sections["backward.tensors"]
-        module = read_graph(rows, tensors, table, values=True)
+        module = read_graph(rows, tensors, sizes, values=True)
         return late_halves(program, self.traced, module, self.compilers())

@@ -23,9 +23,11 @@ from argand.ops.fakes import fake_at
 from argand.ops.rows import row_of
 from argand.runtime.disk.graphs import opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
+from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat, sample_pair
 from argand.sizes.refusals import fixing
 from argand.sizes.table import SizeTable
+from argand.sizes.view import GraphSizes
 from argand.support import events
 
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -63,8 +65,10 @@ class Given:
 class OpenSizes:
     """The open sizes of one program: their table, its twin, and the inputs they come from."""
 
-    def __init__(self, shown: Sequence[Any], table: SizeTable) -> None:
-        self.table, self.shown = table, shown  # what stands for each input
+    def __init__(self, shown: Sequence[Any], sizes: GraphSizes) -> None:
+        self.table = sizes.table()  # of this program alone
+        self.shown = shown  # what stands for each input
+        self._relied = frozenset(sizes.relied)
         self.places: dict[Symbol, int] = {}  # inputs that are sizes or floats
         self._floats: dict[tuple[float, float], int] = {}
         self.float_symbols = frozenset(s for value in shown if isinstance(value, OpenFloat) for s in value.symbols)
@@ -87,9 +91,18 @@ class OpenSizes:
     @staticmethod
     def of(module: GraphModule) -> OpenSizes | None:
         """The open sizes of a captured graph."""
-        table = module.meta.get("sizes")
+        sizes = module.meta.get("sizes")
         shown = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"]
-        return None if table is None else OpenSizes(shown, table)
+        return None if sizes is None else OpenSizes(shown, sizes)
+
+    def frozen(self) -> GraphSizes:
+        """For a graph of the program."""
+        return GraphSizes(self.table)
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What the program relies on, besides what was known of its graph."""
+        return tuple(fact for fact in self.table.facts if fact not in self._relied)
 
     def fakes(self, examples: Sequence[Any], table: SizeTable) -> list[Any]:
         """Inputs for a trace at the samples of a table."""

@@ -6,7 +6,6 @@ by hand as ``compile_fx``, with the user's own passes between the stages.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,15 +102,11 @@ def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom = OURS
 ) -> CompiledGraph:
     """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
-    table = gm.meta.get("sizes")
-    known = 0 if table is None else len(table.facts)
     make = functools.partial(make_compilers, options, custom)
     program, key = run_stage(ProgramStage(gm, example_inputs, options, make, _joint_pass(custom)), options)
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
-    compiled = CompiledGraph(program.call, key=key, draws=program.draws)
-    if table is not None:
-        compiled = dataclasses.replace(compiled, facts=tuple(table.facts[known:]))
+    compiled = CompiledGraph(program.call, key=key, draws=program.draws, facts=program.facts)
     if custom.is_empty and can_try(compiled, example_inputs, options):
         return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
     return compiled

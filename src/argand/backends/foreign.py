@@ -61,18 +61,18 @@ class Variant:
 
     def __init__(
         self,
-        call: Callable[..., Any],
+        compiled: CompiledGraph,
         rows: Sequence[Guard],
         opening: Opening | CapturedOpening | None,
         works: Callable[[Sequence[Any]], bool],
     ) -> None:
         places = opening.places if opening else {}
-        self.call = call
+        self.call = compiled.takes_inputs
         self.program = compile_guards(rows, [_source(place) for place in places], _graph.__code__)
         self._sizes = tuple(places.values())
         self._symbols: Mapping[Symbol, tuple[int, int]] = opening.symbols if opening else {}
         self._extra = opening.extra if opening else ()
-        self._facts: tuple[Fact, ...] = opening.facts if opening else ()
+        self._facts: tuple[Fact, ...] = (*(opening.facts if opening else ()), *compiled.facts)
         self._works = works  # whether eager would not raise for inputs of these sizes
         self._known: dict[tuple[int, ...], tuple[int, ...] | None] = {}
 
@@ -229,7 +229,7 @@ class CheckedGraph:
             rows.append(Guard(GuardKind.NO_OVERLAP, one, tuple(others)))
         # what our own capture left open has been tried with other sizes, and its facts say where it works
         works = self._works if isinstance(opening, Opening) else _always
-        return Variant(compiled.takes_inputs, rows, opening, works)
+        return Variant(compiled, rows, opening, works)
 
     def _works(self, inputs: Sequence[Any]) -> bool:
         """Whether the graph runs for inputs of these sizes: kernels compiled for other ones would not raise as eager does."""

@@ -23,6 +23,7 @@ from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.refusals import fixing
 from argand.sizes.table import SizeTable
+from argand.sizes.view import GraphSizes
 
 
 class Place(NamedTuple):
@@ -90,7 +91,7 @@ class Opening:
             last.meta["example_value"] = self.table.size(expr)
         module = LazyGraph(gm, graph, "Opened")
         module.meta.update(gm.meta)
-        module.meta["sizes"] = self.table
+        module.meta["sizes"] = GraphSizes(self.table)
         return module
 
     def _size(self, place: Place, real: int) -> int:
@@ -148,7 +149,7 @@ class CapturedOpening:
         # every symbol is an input
         self.symbols = {symbol: (order.index(Expr.of(symbol)), 1) for symbol in table.samples}
         self.extra: tuple[Expr, ...] = ()
-        self.facts = tuple(table.facts)
+        self.facts: tuple[Fact, ...] = table.relied
 
 
 def plain_copy(gm: GraphModule) -> GraphModule:

@@ -31,7 +31,9 @@ from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
 from argand.sizes.expressions import Expr
+from argand.sizes.facts import Fact
 from argand.sizes.refusals import Refusal
+from argand.sizes.view import GraphSizes
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak, Location
 
@@ -94,9 +96,7 @@ def finish(
     if left[0] != saved[0]:
         tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
     _check_overlap(tracer)
-    checks = tracer.journal.checks
-    if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
-        raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
+    _check_checks(tracer)
     sizes = tracer.world.sizes
     refusal = _check_sizes(tracer, saved) if sizes.active else None
     if refusal is not None:
@@ -104,10 +104,11 @@ def finish(
     module, inputs = _graph_module(tracer, rebuilder.outputs)
     head: list[str] = []
     key: str | Bypass | None = None
+    relied: tuple[Fact, ...] = ()
     if module is not None:
         with events.stage("capture.backend"):
             compiled = backend.compile(module, [known.raw for _, known in inputs])
-        key = compiled.key
+        key, relied = compiled.key, compiled.facts
         rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
@@ -117,7 +118,7 @@ def finish(
     text = _text(rebuilder, head)
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
     tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
-    guards = (tables, Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards())
+    guards = (tables, Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards(relied))
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = facts_of(tracer, rebuilder.namespace, key)
@@ -155,7 +156,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     module = LazyGraph(torch.nn.Module(), graph, "CapturedGraph")
     module.meta["fullgraph"] = tracer.options.fullgraph
     if tracer.world.sizes.active:
-        module.meta["sizes"] = tracer.world.sizes.table
+        module.meta["sizes"] = GraphSizes(tracer.world.sizes.table)
     events.count("capture.graphs")
     events.artifact("graph", lambda: show.table(graph))
     events.artifact("graph_code", lambda: str(module.code))
@@ -173,6 +174,13 @@ def _check_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> Refusal | None:
         return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:
         restore_state(saved)
+
+
+def _check_checks(tracer: Tracer) -> None:
+    """A check that fails runs the call in Python: inputs must be as they were."""
+    checks = tracer.journal.checks
+    if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
+        raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
 
 
 def _check_overlap(tracer: Tracer) -> None:

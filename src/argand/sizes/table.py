@@ -310,6 +310,18 @@ class SizeTable:
         made._least = min((*(row[2] for row in symbols), *made._known), default=0)
         return made
 
+    def copied(self) -> SizeTable:
+        """The same table for somebody else, who may learn more; it does not know the user's line."""
+        made = SizeTable(self._avoid, self._wanted, wishes=self._wishes)
+        made.samples, made.reals = dict(self.samples), dict(self.reals)
+        made.facts, made.branches = list(self.facts), list(self.branches)
+        made.constants, made.ambiguous = set(self.constants), set(self.ambiguous)
+        made.unbacked, made.assumed = set(self.unbacked), list(self.assumed)
+        made._fixed, made._primes = set(self._fixed), dict(self._primes)
+        made._known, made._values = dict(self._known), dict(self._values)
+        made._least = self._least
+        return made
+
     def small(self, size: int) -> SizeTable | None:
         """All symbols that may be 0 or 1 at this size; None where that cannot be."""
         made = SizeTable.at_values(

@@ -258,10 +258,11 @@ class FrameSizes:
             events.artifact("dynamic", lambda: "\n".join(lines))
         return tuple(lines)
 
-    def all_guards(self) -> list[Guard]:
+    def all_guards(self, facts_of_code: Iterable[Fact] = ()) -> list[Guard]:
         """Guards of the places, and of every fact the compiled code relies on."""
         backed = self.table.samples.keys() - self.table.unbacked
-        facts = dict.fromkeys((*self.plan.facts, *self.table.facts, *self.table.branches))
+        table = self.table
+        facts = dict.fromkeys((*self.plan.facts, *table.facts, *facts_of_code, *table.branches))
         relations = [relation(fact, self.sources) for fact in facts if fact.symbols <= backed]
         return [*self.guards, *relations]
 
