@@ -44,8 +44,18 @@ if TYPE_CHECKING:
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
-    *("effects", "results", "differentiable", "tangents", "gradient_needs", "copied_inputs"),
-    *("flipped_inputs", "random", "autocast", "grad_mode", "tracked", "view_results"),
+    "effects",
+    "results",
+    "differentiable",
+    "tangents",
+    "gradient_needs",
+    "copied_inputs",
+    "flipped_inputs",
+    "random",
+    "autocast",
+    "grad_mode",
+    "tracked",
+    "view_results",
 )
 
 
@@ -197,8 +207,10 @@ def _state() -> list[Any]:
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         raise Unstorable("a function or dispatch mode is active")
     return [
-        *(torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-        *(torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        str(torch.get_autocast_dtype("cpu")),
         state_part(),
     ]
 

@@ -107,7 +107,15 @@ def _product(
     if max(rows, columns, inner, count, a.leading, b.leading, c.leading) > _INT_MAX:
         return None
     return Product(
-        *(left.id, right.id, out.id, rows, columns, inner, a.leading, b.leading, c.leading),
+        left=left.id,
+        right=right.id,
+        out=out.id,
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        left_stride=a.leading,
+        right_stride=b.leading,
+        out_stride=c.leading,
         transpose_left=a.transposed,
         transpose_right=b.transposed,
         double=out.dtype == torch.float64,

@@ -45,7 +45,14 @@ def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
 
 def rows_of(data: PlanData) -> Rows:
     """The rows of a plan, kernels by name: what runs, and what a cache stores."""
-    return launch.plan_rows(*(data.inputs, data.buffers, data.steps, data.returns, data.arena_bytes, data.numbers))
+    return launch.plan_rows(
+        inputs=data.inputs,
+        buffers=data.buffers,
+        steps=data.steps,
+        returns=data.returns,
+        arena_bytes=data.arena_bytes,
+        numbers=data.numbers,
+    )
 
 
 @final

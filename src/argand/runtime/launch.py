@@ -19,11 +19,27 @@ from argand.runtime.plans import Row, Rows
 
 # The numbers torch's C interface uses for element types; tests compare them with torch's own.
 DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {
-    torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6,
-    torch.float64: 7, torch.complex32: 8, torch.complex64: 9, torch.complex128: 10, torch.bool: 11, torch.bfloat16:
-    15, torch.float8_e5m2: 23, torch.float8_e4m3fn: 24, torch.float8_e5m2fnuz: 25, torch.float8_e4m3fnuz: 26,
-    torch.uint16: 27, torch.uint32: 28, torch.uint64: 29,
-}  # fmt: skip
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex32: 8,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.float8_e5m2: 23,
+    torch.float8_e4m3fn: 24,
+    torch.float8_e5m2fnuz: 25,
+    torch.float8_e4m3fnuz: 26,
+    torch.uint16: 27,
+    torch.uint32: 28,
+    torch.uint64: 29,
+}
 
 
 @final
@@ -52,7 +68,7 @@ class Number:
     right: Size = 0
 
 
-_NUMBER_KINDS: Final = (*("size", "stride", "input"), *("add", "sub", "mul", "floordiv", "mod", "min", "max"))
+_NUMBER_KINDS: Final = ("size", "stride", "input", "add", "sub", "mul", "floordiv", "mod", "min", "max")  # C's order
 _SYMBOL: Final = -(2**63)  # how the C tables mark a Sym
 
 
@@ -267,17 +283,25 @@ def _holds_ref(items: list[Any] | tuple[Any, ...]) -> bool:
 
 def _product_row(step: Product) -> Row:
     bias = () if step.bias is None else (step.bias,)
-    table = _numbers(
-        (
-            *(*step.batch, *step.left_steps, *step.right_steps, *step.out_steps),
-            *(*step.bias_steps, *step.bias_strides, step.rows, step.columns, step.inner),
-            *(step.left_stride, step.right_stride, step.out_stride),
-        )
+    lengths = (*step.batch, step.rows, step.columns, step.inner)
+    table = (  # in the order of product.c
+        *step.batch,
+        *step.left_steps,
+        *step.right_steps,
+        *step.out_steps,
+        *step.bias_steps,
+        *step.bias_strides,
+        step.rows,
+        step.columns,
+        step.inner,
+        step.left_stride,
+        step.right_stride,
+        step.out_stride,
     )
-    work = math.prod(max(number, 0) or 64 for number in (*table[:2], *table[12:15]))
+    work = math.prod(max(number, 0) or 64 for number in _numbers(lengths))
     flags = (step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT)
     operands = (step.left, step.right, step.out, *bias)
-    return (1, operands, float(step.alpha), float(step.beta), table, *flags)
+    return (1, operands, float(step.alpha), float(step.beta), _numbers(table), *flags)
 
 
 def _step_row(step: Step) -> Row:

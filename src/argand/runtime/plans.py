@@ -69,10 +69,10 @@ def _label(row: Row) -> str | None:
         case (0, _, str() as name, *_):
             return f"argand::{name}"
         case (1, operands, _, _, table, *_):
-            batched = tuple(table[:2]) != (1, 1)
-            return (
-                f"argand::{('baddbmm' if batched else 'addmm') if len(operands) == 4 else 'bmm' if batched else 'mm'}"
-            )
+            batched, biased = tuple(table[:2]) != (1, 1), len(operands) == 4
+            if biased:
+                return "argand::baddbmm" if batched else "argand::addmm"
+            return "argand::bmm" if batched else "argand::mm"
         case _:
             return None
 
@@ -85,4 +85,4 @@ def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan
     steps = tuple([_linked(row, known) for row in rows.steps])
     keep = (keep, *custom.values()) if custom else keep
     labels = tuple([_label(row) for row in rows.steps])
-    return _native.Plan(*(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels))
+    return _native.Plan(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels)
