@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from argand.runtime import _native, launch
-from argand.runtime.launch import Call, Constant, Free, Fresh, Kernel, Made, Ref, Slot, Value, View
+from argand.runtime.launch import Call, Constant, Free, Fresh, KernelStep, Made, PythonValue, Ref, Slot, View
 from tests.launch import kernels
 from tests.launch.plans import Plan
 
@@ -18,7 +18,7 @@ F32 = torch.float32
 
 
 def increment(source, target, total, grain=1 << 40):
-    return Kernel(kernels.address(), (source, target), total, grain)
+    return KernelStep(kernels.address(), (source, target), total, grain)
 
 
 def test_numbers_of_dtypes_are_torchs():
@@ -47,14 +47,14 @@ def test_arena_between_kernels_and_a_constant():
 
 
 def test_kernel_reads_its_sizes():
-    steps = (increment(0, 1, 1), Kernel(kernels.address("add_size"), (1,), 1, 1, (40,)))
+    steps = (increment(0, 1, 1), KernelStep(kernels.address("add_size"), (1,), 1, 1, (40,)))
     (out,) = Plan(1, (Fresh((1,), (1,), F32),), steps, (1,))([torch.ones(1)])
     assert out.item() == 42
 
 
 def test_views_and_values_and_inputs_are_returned():
     x = torch.arange(12.0).view(3, 4)[1:]
-    buffers = (View(0, (2, 2), (4, 1), 1), Fresh((8,), (1,), F32), View(2, (2, 4), (4, 1)), Value("v"))
+    buffers = (View(0, (2, 2), (4, 1), 1), Fresh((8,), (1,), F32), View(2, (2, 4), (4, 1)), PythonValue("v"))
     plan = Plan(1, buffers, (increment(0, 2, 8),), (0, 1, 2, 3, 4, 0))
     same, view, fresh, fresh_view, value, again = plan([x])
     assert same is x and again is x and value == "v"
@@ -189,7 +189,7 @@ def test_nothing_leaks():
         Slot(0, (4,), (1,), F32),
         Constant(constant),
         Made(),
-        Value(marker),
+        PythonValue(marker),
         View(0, (2,), (1,)),
     )
     steps = (

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from argand.runtime.launch import Call, Fresh, Integer, Kernel, Made, Number, Product, Ref, Slot, Sym, View
+from argand.runtime.launch import Call, Fresh, Integer, KernelStep, Made, Number, Product, Ref, Slot, Sym, View
 from tests.launch import kernels
 from tests.launch.plans import Plan
 
@@ -13,7 +13,7 @@ SHAPE = (Number("size", 0, 0), Number("size", 0, 1), Number("mul", ROWS, COLUMNS
 
 
 def increment(source, target, total):
-    return Kernel(kernels.address(), (source, target), total, 1 << 30)
+    return KernelStep(kernels.address(), (source, target), total, 1 << 30)
 
 
 def test_one_plan_for_many_shapes():
@@ -49,7 +49,7 @@ def test_numbers_in_calls_and_kernels():
     steps = (
         Call(torch.reshape, (Ref(0), [Sym(2), Sym(1)]), {}, (2,)),
         increment(2, 3, Sym(0)),
-        Kernel(kernels.address("add_size"), (3,), 1, 1, (Sym(2),)),
+        KernelStep(kernels.address("add_size"), (3,), 1, 1, (Sym(2),)),
     )
     buffers = (Made((Sym(2), Sym(1)), (Sym(1), 1), F32), Fresh((Sym(0),), (1,), F32))
     plan = Plan(2, buffers, steps, (2, 3), numbers=numbers)

@@ -177,7 +177,9 @@ BREAKS = {
     "D3": lambda: demand(LOOKUP, required=frozenset()),
     "D4": lambda: demand(
         REGION,
-        regions={n: r._replace(forms=(Affine.of(0).shift(8),)) for n, r in forms(REGION)["demand"].regions.items()},
+        destinations={
+            n: r._replace(forms=(Affine.of(0).shift(8),)) for n, r in forms(REGION)["demand"].destinations.items()
+        },
     ),
     "D5": lambda: demand(WRITE, outputs=forms(WRITE)["demand"].outputs[::-1]),
     "F1": lambda: fusion(EXP, group_of={}),

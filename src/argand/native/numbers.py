@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-from argand.native.ir.tensor import TensorSpec
+from argand.native.ir.tensor import TensorMeta
 from argand.runtime import launch
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.support.errors import InternalError
@@ -22,13 +22,13 @@ _KINDS: Final = {**{"+": "add", "*": "mul", "//": "floordiv", "%": "mod"}, **{"m
 class Numbers:
     """The numbers of one plan; equal expressions are one number."""
 
-    def __init__(self, inputs: Sequence[TensorSpec | int | None]) -> None:
+    def __init__(self, inputs: Sequence[TensorMeta | int | None]) -> None:
         self.rows: list[launch.Number] = []
         self._known: dict[launch.Number, launch.Sym] = {}
         self._made: dict[Expr, launch.Size] = {}
         self.sources: dict[Symbol, launch.Number] = {}
         for position, given in enumerate(inputs):
-            listed = given.shape if isinstance(given, TensorSpec) else ()
+            listed = given.shape if isinstance(given, TensorMeta) else ()
             for dim, size in enumerate(listed):
                 self._found(size, launch.Number("size", position, dim))
         for position, given in enumerate(inputs):

@@ -14,7 +14,7 @@ import torch
 
 from argand.native import extern
 from argand.native.codegen.llvm.module import KernelCall, Work
-from argand.native.ir.tensor import ExternCall, Node, Slot, TensorSpec
+from argand.native.ir.tensor import ExternCall, Node, TensorArgument, TensorMeta
 from argand.native.numbers import Numbers
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
@@ -83,7 +83,7 @@ class _Planner:
         for number, item in enumerate(self.work):
             if isinstance(item, KernelCall):
                 buffers = tuple(self._touch(self._leaf(o), number) for o in item.owners)
-                step = launch.Kernel(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
+                step = launch.KernelStep(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
                 steps.append([step])
             else:
                 steps.append(list(self._extern(item, number)))
@@ -207,7 +207,7 @@ class _Planner:
     def _return(self, output: Any, wanted: Any) -> int:
         if not isinstance(output, Node):
             sized = isinstance(output, SizeInt)
-            return self._new(launch.Integer(output) if sized else launch.Value(output))
+            return self._new(launch.Integer(output) if sized else launch.PythonValue(output))
         place_ = self._strided(output)
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
@@ -257,12 +257,12 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
         baked: Any = leaf.attribute
         return baked.tensor.dtype
     spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
-    assert isinstance(spec, TensorSpec)
+    assert isinstance(spec, TensorMeta)
     return spec.torch_dtype
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:
-    if isinstance(value, Slot):
+    if isinstance(value, TensorArgument):
         return operands[value.number]
     if isinstance(value, list | tuple):
         return type(value)(_fill(item, operands) for item in value)

@@ -60,7 +60,7 @@ def _buffer(buffer: launch.Buffer) -> str:
             return f"integer {_size(number)}"
         case launch.Marks():
             return "marks"
-        case launch.Value(value):
+        case launch.PythonValue(value):
             return f"value {value!r}"
         case _:
             assert_never(buffer)
@@ -68,7 +68,7 @@ def _buffer(buffer: launch.Buffer) -> str:
 
 def _step(step: Any) -> str:
     match step:
-        case launch.Kernel(pointer, buffers, total, _, sizes):
+        case launch.KernelStep(pointer, buffers, total, _, sizes):
             listed = ", ".join([*(f"b{b}" for b in buffers), *map(_size, sizes)])
             return f"{pointer}({listed}) over {_size(total)}"
         case launch.Product():

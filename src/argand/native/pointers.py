@@ -15,7 +15,7 @@ import torch
 from argand.customops import pointers, registry
 from argand.native.schedule.strides import same_layout
 from argand.ops.layout import contiguous
-from argand.runtime.launch import Call, Kernel, Ref, Step
+from argand.runtime.launch import Call, KernelStep, Ref, Step
 
 
 def pointer_steps(
@@ -44,4 +44,4 @@ def pointer_steps(
     whole = total if type(total) is int else 1 << 62  # one piece, the GIL released
     grain = whole if function.grain is None else function.grain
     buffers = tuple(tensor.id for tensor in tensors)
-    return (*steps, Kernel(function.name, buffers, total, max(grain, 1), tuple(sizes)))  # type: ignore[arg-type]
+    return (*steps, KernelStep(function.name, buffers, total, max(grain, 1), tuple(sizes)))  # type: ignore[arg-type]

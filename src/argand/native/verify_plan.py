@@ -22,7 +22,7 @@ def verify_plan(plan: PlanData) -> Fault | None:
 def used(step: Any) -> Iterator[int]:
     """The buffers a step reads or writes."""
     match step:
-        case launch.Kernel(_, buffers):
+        case launch.KernelStep(_, buffers):
             yield from buffers
         case launch.Product():
             yield from (step.left, step.right, step.out, *(() if step.bias is None else (step.bias,)))

@@ -144,7 +144,7 @@ class Integer:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class PythonValue:
     """A Python constant, for outputs that are not tensors."""
 
     value: object
@@ -156,7 +156,7 @@ class Marks:
     """Words of one call, 0 at its start, in which kernels note what is wrong; the call then raises (run.h)."""
 
 
-Buffer = Fresh | Slot | Constant | Made | View | Integer | Value | Marks
+Buffer = Fresh | Slot | Constant | Made | View | Integer | PythonValue | Marks
 
 
 @final
@@ -169,7 +169,7 @@ class Ref:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelStep:
     """Machine code: `void f(void **buffers, const int64_t *sizes, int64_t begin, int64_t end)`.
 
     The range 0..total is split over threads in pieces of at least `grain` units; a kernel gives
@@ -239,7 +239,7 @@ class Free:
     buffers: tuple[int, ...]
 
 
-Step = Kernel | Product | Call | Free
+Step = KernelStep | Product | Call | Free
 
 # Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
 _LONG_PRODUCT: Final = 1 << 17
@@ -251,7 +251,7 @@ def _buffer_row(buffer: Buffer) -> Row:
             return (0, DTYPE_NUMBERS[dtype], 0, 0, _numbers(sizes), _numbers(strides), None)
         case Slot(offset, sizes, strides, dtype):
             return (1, DTYPE_NUMBERS[dtype], 0, _number(offset), _numbers(sizes), _numbers(strides), None)
-        case Constant(value) | Value(value):
+        case Constant(value) | PythonValue(value):
             return (2, 0, 0, 0, (), (), value)
         case Made(None):
             return (3, 0, 0, 0, (), (), None)
@@ -306,7 +306,7 @@ def _product_row(step: Product) -> Row:
 
 def _step_row(step: Step) -> Row:
     match step:
-        case Kernel(pointer, buffers, total, grain, sizes):
+        case KernelStep(pointer, buffers, total, grain, sizes):
             is_long = isinstance(total, Sym) or total >= grain
             ids = tuple(buffers)
             return (0, ids, pointer, _number(total), grain, _numbers(sizes), is_long)

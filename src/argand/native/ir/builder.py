@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from argand.native.ir.affine import Affine
-from argand.native.ir.tensor import OPS, Attribute, Baked, ExternCall, Kind, Node
+from argand.native.ir.tensor import OPS, Attribute, Baked, ExternCall, Node, NodeKind
 from argand.native.ir.types import DType, Shape, numel
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
@@ -187,7 +187,7 @@ class Builder:
             return self.reshape(inputs[0], node.shape)
         if node.op == "cast" and node.dtype is not None:
             return self.cast(inputs[0], node.dtype)
-        if node.kind is Kind.EXTERN and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+        if node.kind is NodeKind.EXTERN and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
             key = (node.op, tuple(map(id, inputs)), node.shape, node.dtype, _key(node.attribute))
             return self._nodes.setdefault(key, node)
         return self.node(node.op, inputs, node.shape, node.dtype, node.attribute)

@@ -24,7 +24,7 @@ from argand.runtime.marks import OutOfRange
 Item = TypeVar("Item")
 
 
-class Kind(enum.Enum):
+class NodeKind(enum.Enum):
     """What the scheduler may do with an op."""
 
     LEAF = "leaf"
@@ -32,14 +32,14 @@ class Kind(enum.Enum):
     VIEW = "view"
     REDUCE = "reduce"
     GATHER = "gather"
-    REGION = "region"
+    ASSEMBLED = "assembled"  # written piece by piece, maybe by several kernels
     EXTERN = "extern"
 
 
 class OpRow(NamedTuple):
     """One op: its kind, number of inputs (-1: any), result type rule and cost in vector instructions."""
 
-    kind: Kind
+    kind: NodeKind
     arity: int
     result: str = "same"  # same (as inputs), bool, free (any)
     cost: int = 1
@@ -47,7 +47,7 @@ class OpRow(NamedTuple):
 
 
 def _pointwise(arity: int, result: str = "same", cost: int = 1, domain: str = "any") -> OpRow:
-    return OpRow(Kind.POINTWISE, arity, result, cost, domain)
+    return OpRow(NodeKind.POINTWISE, arity, result, cost, domain)
 
 
 MATHS: Final = (
@@ -57,15 +57,15 @@ MATHS: Final = (
 ACTIVATIONS: Final = ("gelu", "gelu_tanh", "silu", "softplus")
 
 OPS: Final[Mapping[str, OpRow]] = {
-    "input": OpRow(Kind.LEAF, 0, "free"),  # attribute: position among the graph inputs
-    "constant": OpRow(Kind.LEAF, 0, "free"),  # attribute: the value, of every element
-    "size": OpRow(Kind.LEAF, 0, "free"),  # attribute: (a size known at run time,)
-    "iota": OpRow(Kind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
-    "seed": OpRow(Kind.LEAF, 0, "free"),  # attribute: which seed of the call, for one random op
-    "flag": OpRow(Kind.LEAF, 0, "free"),  # memory a kernel marks when an index is out of range
-    "tensor": OpRow(Kind.LEAF, 0, "free"),  # attribute: Baked, a torch tensor of the graph
-    "view": OpRow(Kind.VIEW, 1),  # attribute: an Affine per input dimension
-    "reshape": OpRow(Kind.VIEW, 1),
+    "input": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: position among the graph inputs
+    "constant": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: the value, of every element
+    "size": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: (a size known at run time,)
+    "iota": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: dimension whose coordinate is the value
+    "seed": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: which seed of the call, for one random op
+    "flag": OpRow(NodeKind.LEAF, 0, "free"),  # memory a kernel marks when an index is out of range
+    "tensor": OpRow(NodeKind.LEAF, 0, "free"),  # attribute: Baked, a torch tensor of the graph
+    "view": OpRow(NodeKind.VIEW, 1),  # attribute: an Affine per input dimension
+    "reshape": OpRow(NodeKind.VIEW, 1),
     "cast": _pointwise(1, "free"),
     "float_of_bits": _pointwise(1, "free"),
     "copy": _pointwise(1),  # the same value, written to memory: made by the scheduler
@@ -87,20 +87,20 @@ OPS: Final[Mapping[str, OpRow]] = {
     "uniform": _pointwise(2, "free", cost=20),  # a number of [0, 1) from a seed and an index
     "normal": _pointwise(2, "free", cost=60),
     "atan2": _pointwise(2, cost=40, domain="float"),
-    **{name: OpRow(Kind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},
-    "argmax": OpRow(Kind.REDUCE, 1, "free"),
-    "argmin": OpRow(Kind.REDUCE, 1, "free"),
-    "gather": OpRow(Kind.GATHER, -1, "free", cost=8),  # attribute: Affine | input number per dim
-    "concat": OpRow(Kind.REGION, -1),  # attribute: dimension
-    "update": OpRow(Kind.REGION, 2),  # attribute: where input 1 goes: Affine of its coordinates
-    "extern": OpRow(Kind.EXTERN, -1, "free"),  # attribute: ExternCall
-    "item": OpRow(Kind.EXTERN, 1, "free"),  # attribute: which output of an extern
+    **{name: OpRow(NodeKind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},
+    "argmax": OpRow(NodeKind.REDUCE, 1, "free"),
+    "argmin": OpRow(NodeKind.REDUCE, 1, "free"),
+    "gather": OpRow(NodeKind.GATHER, -1, "free", cost=8),  # attribute: Affine | input number per dim
+    "concat": OpRow(NodeKind.ASSEMBLED, -1),  # attribute: dimension
+    "update": OpRow(NodeKind.ASSEMBLED, 2),  # attribute: where input 1 goes: Affine of its coordinates
+    "extern": OpRow(NodeKind.EXTERN, -1, "free"),  # attribute: ExternCall
+    "item": OpRow(NodeKind.EXTERN, 1, "free"),  # attribute: which output of an extern
 }
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class TensorSpec:
+class TensorMeta:
     """Metadata of a tensor at the border of our code."""
 
     shape: Shape
@@ -112,13 +112,13 @@ class TensorSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternCall:
-    """A call of torch's own kernel. Tensor arguments are ``Slot``s inside args and kwargs."""
+    """A call of torch's own kernel. Tensor arguments are ``TensorArgument``s inside args and kwargs."""
 
     target: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     layouts: tuple[Shape, ...]  # strides each tensor input must have
-    outputs: tuple[TensorSpec | None, ...]
+    outputs: tuple[TensorMeta | None, ...]
     single: bool  # the op returns one tensor, no tuple
     writes: bool = False  # changes an input of the graph: runs after everything else
     raises: bool = False  # perhaps, on the values it gets: inputs of the graph stay as they are until then
@@ -126,7 +126,7 @@ class ExternCall:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TensorArgument:
     """Place of the n-th tensor input in the arguments of an extern call."""
 
     number: int
@@ -180,8 +180,8 @@ class Node:
     attribute: Attribute = None
 
     @property
-    def kind(self) -> Kind:
-        """Kind of the op."""
+    def kind(self) -> NodeKind:
+        """NodeKind of the op."""
         return OPS[self.op].kind
 
 
@@ -191,7 +191,7 @@ class Output:
     """A result of the graph with the strides eager gives it."""
 
     node: Node
-    spec: TensorSpec
+    spec: TensorMeta
     memory: int = 0  # equal numbers: views of one tensor in eager; inputs count -1, -2, ...
     into: int = -1  # the input whose new value this is: its memory may take it
 
@@ -201,7 +201,7 @@ class Output:
 class Graph:
     """Inputs by position (sizes and tensors; None: other), outputs (others are handed through)."""
 
-    inputs: tuple[TensorSpec | int | None, ...]
+    inputs: tuple[TensorMeta | int | None, ...]
     outputs: tuple[Output | object, ...]
     effects: tuple[Node, ...]  # externs that run whether or not a result is used, in this order
     layouts: Mapping[Node, Shape]  # strides eager gives a value, for when it gets memory
@@ -209,7 +209,7 @@ class Graph:
 
     @staticmethod
     def of(
-        inputs: tuple[TensorSpec | int | None, ...],
+        inputs: tuple[TensorMeta | int | None, ...],
         outputs: tuple[Output | object, ...],
         effects: tuple[Node, ...] = (),
         layouts: Mapping[Node, Shape] | None = None,

@@ -19,7 +19,17 @@ from typing import Any, Final
 import torch
 
 from argand.native.ir.affine import Affine
-from argand.native.ir.tensor import Attribute, Baked, ExternCall, Graph, Lookup, Node, Output, Slot, TensorSpec
+from argand.native.ir.tensor import (
+    Attribute,
+    Baked,
+    ExternCall,
+    Graph,
+    Lookup,
+    Node,
+    Output,
+    TensorArgument,
+    TensorMeta,
+)
 from argand.native.ir.types import DType, Shape, contiguous_strides
 from argand.runtime.marks import OutOfRange
 from argand.support.errors import InternalError
@@ -38,7 +48,7 @@ def print_type(shape: Shape, dtype: DType | None) -> str:
 def print_graph(graph: Graph) -> str:
     """The graph as text."""
     names = {node: f"%{k}" for k, node in enumerate(graph.nodes)}
-    inputs = [print_type(s.shape, s.dtype) if isinstance(s, TensorSpec) else "none" for s in graph.inputs]
+    inputs = [print_type(s.shape, s.dtype) if isinstance(s, TensorMeta) else "none" for s in graph.inputs]
     lines = [f"graph({', '.join(inputs)})"]
     for node in graph.nodes:
         attribute = print_attribute(node)
@@ -74,7 +84,7 @@ def parse_graph(text: str) -> Graph:
     """The graph of a text; InternalError names the line that cannot be read."""
     lines = [line for line in (raw.strip() for raw in text.splitlines()) if line]
     nodes: dict[str, Node] = {}
-    inputs: tuple[TensorSpec | None, ...] = ()
+    inputs: tuple[TensorMeta | None, ...] = ()
     outputs: list[Output | object] = []
     made = _call_outputs(lines)
     for line in lines:
@@ -90,9 +100,9 @@ def parse_graph(text: str) -> Graph:
     return Graph.of(inputs, tuple(outputs))
 
 
-def _call_outputs(lines: Sequence[str]) -> dict[str, tuple[TensorSpec | None, ...]]:
+def _call_outputs(lines: Sequence[str]) -> dict[str, tuple[TensorMeta | None, ...]]:
     """What calls of torch give, by their names: read from the lines that take it."""
-    found: dict[str, dict[int, TensorSpec]] = {}
+    found: dict[str, dict[int, TensorMeta]] = {}
     for line in lines:
         if item := _ITEM.match(line):
             found.setdefault(item[2], {})[int(item[1])] = _spec(*_parse_type(item[3]))
@@ -100,7 +110,7 @@ def _call_outputs(lines: Sequence[str]) -> dict[str, tuple[TensorSpec | None, ..
 
 
 def _parse_line(
-    line: str, nodes: dict[str, Node], made: Mapping[str, tuple[TensorSpec | None, ...]]
+    line: str, nodes: dict[str, Node], made: Mapping[str, tuple[TensorMeta | None, ...]]
 ) -> tuple[str, Node]:
     found = _LINE.match(line)
     if found is None:
@@ -120,13 +130,13 @@ def _parse_type(text: str) -> tuple[Shape, DType | None]:
     return shape, None if name == "torch" else DType(name)
 
 
-def _spec(shape: Shape, dtype: DType | None, strides: str = "") -> TensorSpec:
+def _spec(shape: Shape, dtype: DType | None, strides: str = "") -> TensorMeta:
     kind = torch.complex64 if dtype is None else dtype.row.torch_dtype
     found = tuple(int(s) for s in strides.split(",")) if strides else contiguous_strides(shape)
-    return TensorSpec(shape, found, kind, dtype)
+    return TensorMeta(shape, found, kind, dtype)
 
 
-def _spec_of(found: re.Match[str]) -> TensorSpec:
+def _spec_of(found: re.Match[str]) -> TensorMeta:
     return _spec(*_parse_type(found[1]), found[2] or "")
 
 
@@ -162,11 +172,11 @@ def _number(text: str, dtype: DType | None) -> bool | int | float:
     return float(text) if dtype is not None and dtype.is_float else int(text)
 
 
-def _extern(text: str, inputs: tuple[Node, ...], outputs: tuple[TensorSpec | None, ...]) -> ExternCall:
+def _extern(text: str, inputs: tuple[Node, ...], outputs: tuple[TensorMeta | None, ...]) -> ExternCall:
     target: Any = torch.ops
     for part in text.split("."):
         target = getattr(target, part)
-    slots = tuple(Slot(k) for k in range(len(inputs)))
+    slots = tuple(TensorArgument(k) for k in range(len(inputs)))
     layouts = tuple(contiguous_strides(i.shape) for i in inputs)
     return ExternCall(target, slots, {}, layouts, outputs, len(outputs) <= 1)
 

@@ -12,7 +12,7 @@ from typing import Any
 from argand.native.ir.affine import Affine, span
 from argand.native.ir.builder import broadcast, reduced
 from argand.native.ir.faults import Fault
-from argand.native.ir.tensor import OPS, ExternCall, Graph, Kind, Node, Output, TensorSpec
+from argand.native.ir.tensor import OPS, ExternCall, Graph, Node, NodeKind, Output, TensorMeta
 from argand.native.ir.types import DType, Shape, numel
 from argand.support.errors import InternalError
 
@@ -42,7 +42,7 @@ def _node_fault(graph: Graph, node: Node, seen: set[Node]) -> Fault | None:
 def _type_fault(node: Node) -> Fault | None:
     row = OPS[node.op]
     operands = [i.dtype for i in (node.inputs[1:] if node.op == "select" else node.inputs)]
-    if node.kind is Kind.POINTWISE and node.op != "cast" and len(set(operands)) > 1:
+    if node.kind is NodeKind.POINTWISE and node.op != "cast" and len(set(operands)) > 1:
         return Fault("T4", f"inputs of different types: {operands}")
     if node.op == "select" and node.inputs[0].dtype is not DType.BOOL:
         return Fault("T4", "the condition is not bool")
@@ -57,13 +57,13 @@ def _type_fault(node: Node) -> Fault | None:
 
 def _shape_fault(node: Node) -> Fault | None:
     shapes = [i.shape for i in node.inputs]
-    if node.kind is Kind.POINTWISE:
+    if node.kind is NodeKind.POINTWISE:
         try:
             found = broadcast(shapes)
         except InternalError:
             return Fault("T5", f"inputs {shapes} do not broadcast")
         return None if found == node.shape else Fault("T5", f"inputs {shapes} do not broadcast to {node.shape}")
-    if node.kind is Kind.REDUCE:
+    if node.kind is NodeKind.REDUCE:
         dims: Any = node.attribute
         if not isinstance(dims, tuple) or len(set(dims)) != len(dims) or not _within(dims, len(shapes[0])):
             return Fault("T7", f"reduces dimensions {dims} of {shapes[0]}")
@@ -132,7 +132,7 @@ def _leaf_fault(graph: Graph, node: Node) -> Fault | None:
         return None
     position: Any = node.attribute
     spec = graph.inputs[position] if 0 <= position < len(graph.inputs) else None
-    if not isinstance(spec, TensorSpec):
+    if not isinstance(spec, TensorMeta):
         return Fault("T8", f"input {position} of the graph is no tensor")
     if (spec.shape, spec.dtype) != (node.shape, node.dtype):
         return Fault("T8", f"input {position} of the graph is another: {spec.shape} {spec.dtype}")

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 
 from argand.native.convolution import Fused, pack_convolutions
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, Slot, TensorSpec
+from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
@@ -32,13 +32,13 @@ from argand.support.options import Options
 _NO_SIZE: Final = -(1 << 40)
 
 
-def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple) -> TensorSpec | None:
+def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple) -> TensorMeta | None:
     """Metadata of a fake or real tensor; None for anything else."""
     if not isinstance(value, torch.Tensor):
         return None
     plain = value.layout is torch.strided and value.device.type == "cpu"
     dtype = FROM_TORCH.get(value.dtype) if plain else None
-    return TensorSpec(express(value.shape), express(value.stride()), value.dtype, dtype)
+    return TensorMeta(express(value.shape), express(value.stride()), value.dtype, dtype)
 
 
 def import_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Graph:
@@ -63,7 +63,7 @@ class _Importer:
         self.layouts: dict[Node, tuple[int, ...]] = {}
 
     def run(self, example_inputs: list[Any]) -> Graph:
-        inputs: list[TensorSpec | int | None] = []
+        inputs: list[TensorMeta | int | None] = []
         outputs: tuple[Any, ...] = ()
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
@@ -105,7 +105,7 @@ class _Importer:
             return self.memory[node.args[0]]
         return len(self.memory)
 
-    def _leaf(self, op: str, attribute: Any, spec: TensorSpec | None, value: Any) -> Any:
+    def _leaf(self, op: str, attribute: Any, spec: TensorMeta | None, value: Any) -> Any:
         if spec is None:
             return value
         return self.build.node(op, (), spec.shape, spec.dtype, attribute)
@@ -219,7 +219,7 @@ class _Importer:
         )
         given = [(value, self.express(strides)) for value, strides in operands if value is not None]
         slots = iter(range(len(given)))
-        args = tuple(None if value is None else Slot(next(slots)) for value, _ in operands)
+        args = tuple(None if value is None else TensorArgument(next(slots)) for value, _ in operands)
         inputs, layouts = zip(*given, strict=True)
         spec = spec_of(result, self.express)
         assert spec is not None
@@ -243,7 +243,7 @@ class _Importer:
                     raise fixing(symbols, f"{node.target} of a number known only at run time")
                 strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
-                return Slot(len(inputs) - 1)
+                return TensorArgument(len(inputs) - 1)
             return argument
 
         args = tuple(_map_nested(a, place) for a in node.args)

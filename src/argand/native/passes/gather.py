@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import GatherMap, Graph, Kind, Node
+from argand.native.ir.tensor import GatherMap, Graph, Node, NodeKind
 from argand.native.ir.types import at_least, numel
 from argand.native.passes.rewrite import rewrite
 
@@ -28,7 +28,7 @@ def _sink(build: Builder, node: Node) -> Node | None:
     if node.op != "gather":
         return None
     source = node.inputs[0]
-    if source.kind is not Kind.POINTWISE or not at_least(numel(source.shape), FEWER * numel(node.shape)):
+    if source.kind is not NodeKind.POINTWISE or not at_least(numel(source.shape), FEWER * numel(node.shape)):
         return None
     places = [_place(node, value) for value in source.inputs]
     looked = [any(isinstance(form, int) for form in forms) for forms in places]
@@ -36,7 +36,7 @@ def _sink(build: Builder, node: Node) -> Node | None:
         return None  # nobody would check the index any more
     pieces: list[Node] = []
     for value, forms, look in zip(source.inputs, places, looked, strict=True):
-        if look and value.kind is Kind.LEAF and value.op not in ("input", "tensor"):
+        if look and value.kind is NodeKind.LEAF and value.op not in ("input", "tensor"):
             return None  # no memory to look in
         if look:
             found = build.node("gather", (value, *node.inputs[1:]), node.shape, value.dtype, forms)

@@ -17,16 +17,16 @@ import torch
 from argand.native.extern import Operand, preallocates
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import ExternCall, Graph, Kind, Node, Output, TensorSpec, roots_of, topological
+from argand.native.ir.tensor import ExternCall, Graph, Node, NodeKind, Output, TensorMeta, roots_of, topological
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
 from argand.native.schedule.strides import Strided, apart, dense, same_layout, strided
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS
-COMPUTED = (Kind.POINTWISE, Kind.REDUCE, Kind.GATHER)
+COMPUTED = (NodeKind.POINTWISE, NodeKind.REDUCE, NodeKind.GATHER)
 
 
-class Region(NamedTuple):
+class Destination(NamedTuple):
     """Where a copy is written: into the memory of ``owner`` at these forms of its coordinates."""
 
     owner: Node
@@ -42,7 +42,7 @@ class Demand:
     layouts: Mapping[Node, Shape]
     operands: Mapping[Node, tuple[Node, ...]]
     after: Mapping[Node, Node]  # writes that must follow another write
-    regions: Mapping[Node, Region]
+    destinations: Mapping[Node, Destination]
     writes: Mapping[Node, int]  # copies into inputs, and which result each is
     outputs: tuple[Any, ...]
     required: frozenset[Node]  # computed nodes that need memory
@@ -62,19 +62,19 @@ class Demand:
 
     def with_write_aside(self, copy: Node) -> Demand:
         """The new value of an input gets memory of its own, and the caller copies it."""
-        position, strides = self.writes[copy], self.layouts[self.regions[copy].owner]
+        position, strides = self.writes[copy], self.layouts[self.destinations[copy].owner]
         own = strides if dense(copy.shape, strides) else contiguous_strides(copy.shape)
         return dataclasses.replace(
             self,
             layouts={**self.layouts, copy: own},
             writes={node: k for node, k in self.writes.items() if node is not copy},
-            regions={node: region for node, region in self.regions.items() if node is not copy},
+            destinations={node: destination for node, destination in self.destinations.items() if node is not copy},
             outputs=(*self.outputs[:position], copy, *self.outputs[position + 1 :]),
         )
 
     def aside(self, copy: Node, reason: str) -> str:
         """The decision to write an input's new value aside, in words."""
-        return f"write input {self.regions[copy].owner.attribute} aside: {reason}"
+        return f"write input {self.destinations[copy].owner.attribute} aside: {reason}"
 
 
 def _strides(layouts: Mapping[Node, Shape], node: Node) -> Shape | None:
@@ -92,7 +92,7 @@ class _Draft:
     layouts: dict[Node, Shape] = field(default_factory=dict)
     operands: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
     after: dict[Node, Node] = field(default_factory=dict)
-    regions: dict[Node, Region] = field(default_factory=dict)
+    destinations: dict[Node, Destination] = field(default_factory=dict)
     writes: dict[Node, int] = field(default_factory=dict)
     required: set[Node] = field(default_factory=set)
 
@@ -100,7 +100,7 @@ class _Draft:
         return _strides(self.layouts, node)
 
     def finish(self, outputs: tuple[Any, ...]) -> Demand:
-        fields = (self.graph, self.layouts, self.operands, self.after, self.regions, self.writes)
+        fields = (self.graph, self.layouts, self.operands, self.after, self.destinations, self.writes)
         whole = Demand(*fields, outputs, frozenset(self.required), ())
         roots = [*roots_of(self.graph.effects, outputs), *self.writes]
         return dataclasses.replace(whole, nodes=topological(roots, whole.needs))
@@ -124,7 +124,7 @@ def find_demand(graph: Graph) -> Demand:
         elif node.op == "gather":
             source = _in_memory(demand, build, node.inputs[0], None)
             demand.operands[node] = (source, *node.inputs[1:])
-        elif node.kind is Kind.REGION:
+        elif node.kind is NodeKind.ASSEMBLED:
             _pieces(demand, node)
     return demand.finish(_outputs(demand, build))
 
@@ -176,7 +176,7 @@ def _leaf_layout(demand: _Draft, node: Node) -> None:
     if node.op == "input":
         position: Any = node.attribute
         spec = demand.graph.inputs[position]
-        assert isinstance(spec, TensorSpec)
+        assert isinstance(spec, TensorMeta)
         demand.layouts[node] = spec.strides
     elif node.op == "tensor":
         baked: Any = node.attribute
@@ -190,7 +190,7 @@ def _leaf_layout(demand: _Draft, node: Node) -> None:
 def _prefer_layouts(demand: _Draft) -> None:
     """A computed node takes the layout eager gives it, so that its views are laid out as in eager."""
     for node, strides in demand.graph.layouts.items():
-        owned = node.kind in COMPUTED or node.kind is Kind.REGION
+        owned = node.kind in COMPUTED or node.kind is NodeKind.ASSEMBLED
         if owned and node not in demand.layouts and dense(node.shape, strides):
             demand.layouts[node] = strides
 
@@ -226,7 +226,7 @@ def _may_fail(node: Node) -> bool:
 def _takes(graph: Graph, output: Output) -> bool:
     """Whether a result may be written into the input whose new value it is."""
     spec, node = graph.inputs[output.into] if output.into >= 0 else None, output.node
-    if not isinstance(spec, TensorSpec) or node.dtype is None:
+    if not isinstance(spec, TensorMeta) or node.dtype is None:
         return False
     return (spec.shape, spec.dtype) == (node.shape, node.dtype) and apart(spec.shape, spec.strides)
 
@@ -237,7 +237,7 @@ def _write(demand: _Draft, inputs: dict[Any, Node], output: Output, position: in
     target = inputs.setdefault(number, Node("input", (), node.shape, node.dtype, number))
     _leaf_layout(demand, target)
     copy = Node("copy", (node,), node.shape, node.dtype)
-    demand.regions[copy] = Region(target, tuple(Affine.of(d) for d in range(len(node.shape))))
+    demand.destinations[copy] = Destination(target, tuple(Affine.of(d) for d in range(len(node.shape))))
     demand.writes[copy] = position
     demand.required.add(copy)
     return target
@@ -283,7 +283,7 @@ def _without_copies(build: Builder, node: Node) -> Node:
     """The same value as views of what was copied."""
     if node.op == "copy":
         return _without_copies(build, node.inputs[0])
-    if node.kind is not Kind.VIEW:
+    if node.kind is not NodeKind.VIEW:
         return node
     below = _without_copies(build, node.inputs[0])
     return node if below is node.inputs[0] else build.rebuild(node, (below,))
@@ -309,7 +309,7 @@ def _pieces(demand: _Draft, node: Node) -> None:
         elif position == 1:
             forms = list(node.attribute)  # type: ignore[arg-type]
         copy = Node("copy", (piece,), piece.shape, piece.dtype)
-        demand.regions[copy] = Region(node, tuple(forms))
+        demand.destinations[copy] = Destination(node, tuple(forms))
         demand.required.add(copy)
         if node.op == "update" and copies:
             demand.after[copy] = copies[0]

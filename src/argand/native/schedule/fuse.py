@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import final
 
 from argand.native.ir.affine import Affine, NotAffine
-from argand.native.ir.tensor import OPS, Kind, Node
+from argand.native.ir.tensor import OPS, Node, NodeKind
 from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Fusion, Group, split, unify, variables_of
@@ -72,7 +72,7 @@ class _Fuser:
         return reads(self.demand, node, group.members[node], group.operands.get(node))
 
     def visit(self, node: Node) -> None:
-        if node.kind in (Kind.LEAF, Kind.VIEW):
+        if node.kind in (NodeKind.LEAF, NodeKind.VIEW):
             return
         if node.op == "item":
             self.cluster_of[node] = self.cluster_of[node.inputs[0]]
@@ -92,10 +92,10 @@ class _Fuser:
 
     def _start(self, node: Node) -> Group:
         """The group of one node: a loop for each of its dimensions."""
-        shape = node.inputs[0].shape if node.kind is Kind.REDUCE else node.shape
+        shape = node.inputs[0].shape if node.kind is NodeKind.REDUCE else node.shape
         forms = tuple(Affine() if size == 1 else Affine.of(self.extents.fresh(size)) for size in shape)
         variables, cost = variables_of(forms), OPS[node.op].cost
-        if node.kind is not Kind.REDUCE:
+        if node.kind is not NodeKind.REDUCE:
             return Group({node: forms}, {}, None, variables, cost)
         dims: tuple[int, ...] = node.attribute  # type: ignore[assignment]
         kept = tuple(form for d, form in enumerate(forms) if d not in dims)
@@ -268,7 +268,7 @@ class _Fuser:
 
     def _consistent(self, merged: Group, group: Group, producer: Group) -> bool:
         for member in merged.members:
-            gathers = member.kind is Kind.GATHER  # looks up memory that must be complete
+            gathers = member.kind is NodeKind.GATHER  # looks up memory that must be complete
             if gathers and source_of(self.demand.inputs(member)[0]) in merged.members:
                 return False
         for member in group.members:

@@ -74,7 +74,7 @@ class Group:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Fusion:
-    """Groups in the order they were made; externs and regions are groups without members."""
+    """Groups in the order they were made; externs and assembled values are groups without members."""
 
     demand: Demand
     extents: Mapping[Var, int]

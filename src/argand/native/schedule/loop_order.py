@@ -18,8 +18,8 @@ from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
 from argand.sizes.expressions import SizeInt
 
-Row: TypeAlias = tuple[int, ir.Block]
-Stage: TypeAlias = tuple[int, Variables, ir.Block]
+RowSite: TypeAlias = tuple[int, ir.Block]
+LoopSite: TypeAlias = tuple[int, Variables, ir.Block]
 PANEL_BYTES: Final = 1 << 16  # sums of columns side by side that stay in the nearest caches
 UNITS: Final = 8  # pieces of work that must be left for the threads
 FEW_ROWS: Final = 16  # up to so many, sums in registers are better
@@ -31,41 +31,41 @@ def arrange(
     buffers: tuple[DType, ...],
     group: Group,
     extents: Mapping[Var, int],
-    rows: Sequence[Row],
-    stages: Sequence[Stage],
+    rows: Sequence[RowSite],
+    sites: Sequence[LoopSite],
     scratch: Scratch,
 ) -> ir.Kernel:
     """The kernel of these statements."""
     sizes = dict(extents)
-    if group.outer is None and stages:
-        return _pointwise(buffers, sizes, stages[0])
-    outer = _ordered(group.outer or frozenset(), [*_blocks(rows), *_blocks(stages)])
-    blocks = [*_blocks(rows), *_blocks(stages)]
-    vector = _outer_vector(outer, stages, sizes)
+    if group.outer is None and sites:
+        return _pointwise(buffers, sizes, sites[0])
+    outer = _ordered(group.outer or frozenset(), [*_blocks(rows), *_blocks(sites)])
+    blocks = [*_blocks(rows), *_blocks(sites)]
+    vector = _outer_vector(outer, sites, sizes)
     if vector is not None:
         outer = [*(v for v in outer if v != vector), vector]
     outer, dropped = coalesce(outer, blocks, sizes, keep=vector)
     rows = [(depth, _drop(block, dropped)) for depth, block in rows]
-    stages = [(depth, inner, _drop(block, dropped)) for depth, inner, block in stages]
-    if vector is not None and not scratch and _sums_rows(vector, outer, stages, sizes):
-        return _column_sums(buffers, vector, outer, rows, stages[0], sizes)
-    depths = sorted({depth for depth, *_ in (*rows, *stages)})
+    sites = [(depth, inner, _drop(block, dropped)) for depth, inner, block in sites]
+    if vector is not None and not scratch and _sums_rows(vector, outer, sites, sizes):
+        return _column_sums(buffers, vector, outer, rows, sites[0], sizes)
+    depths = sorted({depth for depth, *_ in (*rows, *sites)})
     body: list[ir.Statement] = []
     for depth in depths:
         for at, block in rows:
             if at == depth:
                 body.extend(block)
-        for at, inner, block in stages:
+        for at, inner, block in sites:
             if at == depth:
                 body.extend(_loops(inner, block, sizes, vectorize=vector is None))
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
 
 
-def _sums_rows(vector: Var, outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]) -> bool:
+def _sums_rows(vector: Var, outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int]) -> bool:
     """Whether the kernel is plain sums of many rows, in pieces that keep the threads busy."""
-    if len(stages) != 1 or type(sizes[vector]) is not int:
+    if len(sites) != 1 or type(sizes[vector]) is not int:
         return False
-    _, inner, block = stages[0]
+    _, inner, block = sites[0]
     found = [s for s in block if isinstance(s, ir.Accumulate)]
     plain = all(s.op == "sum" and s.dtype.is_float for s in found)
     if not found or not plain or any(isinstance(s, ir.Store) for s in block):
@@ -79,21 +79,21 @@ def _column_sums(
     buffers: tuple[DType, ...],
     vector: Var,
     outer: Sequence[Var],
-    rows: Sequence[Row],
-    stage: Stage,
+    rows: Sequence[RowSite],
+    site: LoopSite,
     sizes: Mapping[Var, int],
 ) -> ir.Kernel:
     """Read row after row, with the sums of all columns on the stack."""
     column = Affine.of(vector)
     before, after = (tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True))
-    fresh = 1 + max(s.result for s in (*stage[2], *before, *after) if not isinstance(s, ir.Store | ir.Loop))
+    fresh = 1 + max(s.result for s in (*site[2], *before, *after) if not isinstance(s, ir.Store | ir.Loop))
     start: list[ir.Statement] = []
     inside: list[ir.Statement] = list(before)
     # What a column needs before its rows and after them is computed twice, under two names.
     again, names, fresh = _renumbered(before, fresh)
     end: list[ir.Statement] = list(again)
     scratch: list[tuple[DType, int]] = []
-    for statement in stage[2]:
+    for statement in site[2]:
         if not isinstance(statement, ir.Accumulate):
             inside.append(statement)
             continue
@@ -106,7 +106,7 @@ def _column_sums(
         inside += [ir.Compute(new, dtype, "add", (old, statement.value), dtype)]
         inside += [ir.Store(dtype, place, column, new)]
         end.append(ir.Load(statement.result, dtype, place, column))
-    inner = _ordered(stage[1], [tuple(inside)])
+    inner = _ordered(site[1], [tuple(inside)])
     body = (
         *_nest([vector], tuple(start), sizes, vectorize=True),
         *_nest([*inner, vector], tuple(inside), sizes, vectorize=True),
@@ -140,9 +140,9 @@ def _renamed(statement: ir.Statement, names: Mapping[ir.ValueId, ir.ValueId]) ->
             return dataclasses.replace(statement, body=tuple(_renamed(s, names) for s in statement.body))
 
 
-def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], stage: Stage) -> ir.Kernel:
+def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite) -> ir.Kernel:
     """All loops are free: the contiguous one runs inside, the others are the rows."""
-    _, variables, block = stage
+    _, variables, block = site
     order, dropped = coalesce(_ordered(variables, [block]), [block], sizes)
     block = _drop(block, dropped)
     best = _most_contiguous(order, [block])
@@ -191,7 +191,7 @@ def _with_indices(block: ir.Block, change: Callable[[Affine], Affine]) -> ir.Blo
     return tuple(map(changed, block))
 
 
-def _blocks(places: Iterable[Row | Stage]) -> list[ir.Block]:
+def _blocks(places: Iterable[RowSite | LoopSite]) -> list[ir.Block]:
     return [place[-1] for place in places]
 
 
@@ -226,14 +226,14 @@ def _most_contiguous(order: Sequence[Var], blocks: Sequence[ir.Block]) -> Var:
     return max(order, key=lambda var: (_score(var, memory), order.index(var)))
 
 
-def _outer_vector(outer: Sequence[Var], stages: Sequence[Stage], sizes: Mapping[Var, int]) -> Var | None:
+def _outer_vector(outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int]) -> Var | None:
     """An outer variable to vectorize over, when memory runs along it and not along the rows."""
-    if not outer or not stages:
+    if not outer or not sites:
         return None
-    blocks = _blocks(stages)
+    blocks = _blocks(sites)
     memory = _memory(blocks)
     best = _most_contiguous(outer, blocks)
-    inner = {v for _, variables, _ in stages for v in variables}
+    inner = {v for _, variables, _ in sites for v in variables}
     along_rows = max((_score(v, memory) for v in inner), default=0)
     return best if _score(best, memory) > along_rows and sizes[best] >= 4 else None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from argand.native.ir.affine import Affine, Var, linear
-from argand.native.ir.tensor import Kind, Node
+from argand.native.ir.tensor import Node, NodeKind
 from argand.native.ir.types import Shape, contiguous_strides
 from argand.native.schedule.demand import Demand
 
@@ -26,10 +26,10 @@ def reads(
 ) -> list[tuple[Node, Coordinates]]:
     """The inputs a computed node pulls from, each with the place it is read at."""
     inputs = demand.inputs(node)
-    if node.kind is Kind.REDUCE:
+    if node.kind is NodeKind.REDUCE:
         assert operand is not None
         return [(inputs[0], operand)]
-    listed = inputs[1:] if node.kind is Kind.GATHER else inputs
+    listed = inputs[1:] if node.kind is NodeKind.GATHER else inputs
     return [(i, broadcast_coordinates(coordinates, i.shape)) for i in listed]
 
 
@@ -57,7 +57,7 @@ def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var,
 
 def through_views(node: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> tuple[Node, Coordinates]:
     """The source under all views and where it is read."""
-    while node.kind is Kind.VIEW:
+    while node.kind is NodeKind.VIEW:
         coordinates = view_coordinates(node, coordinates, extents)
         node = node.inputs[0]
     return node, coordinates

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, linear
-from argand.native.ir.tensor import OPS, Kind, Lookup, Node
+from argand.native.ir.tensor import OPS, Lookup, Node, NodeKind
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.groups import Group, Variables, variables_of
@@ -27,13 +27,13 @@ from argand.native.schedule.strides import strided
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
 
-StageKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
+SiteKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
 SCRATCH_BYTES = 1 << 16  # stack a kernel may use for rows it needs twice
 
 
 @final
 @dataclass(slots=True, eq=False)
-class Stage:
+class Site:
     """Statements of one place: the row (no inner variables) or a loop over part of it."""
 
     depth: int
@@ -93,7 +93,7 @@ def _late_writes(schedule: Schedule, group: Group, nest: LoopNest) -> list[Node]
     for copy in demand.nodes:
         if copy not in demand.writes or copy not in group.members:
             continue
-        owner = demand.regions[copy].owner
+        owner = demand.destinations[copy].owner
         if owner in nest.owners and _read_late(nest.kernel, nest.owners.index(owner)):
             found.append(copy)
     return found
@@ -117,7 +117,7 @@ class _Nest:
         self.group = group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
         self.extents = {k: schedule.extents[var] for k, var in enumerate(order)}
         self.outer = self.group.outer or frozenset()
-        self.stages: dict[StageKey, Stage] = {}
+        self.sites: dict[SiteKey, Site] = {}
         self.buffers: dict[Node, int] = {}
         self.depths: dict[Node, int] = {}
         self.reductions: dict[Node, ir.ValueId] = {}
@@ -140,8 +140,8 @@ class _Nest:
             self.storing = node
             self._store(node)
             self.finished.add(node)
-        rows = [s for s in self.stages.values() if not s.inner]
-        loops = [s for s in self.stages.values() if s.inner and s.statements]
+        rows = [s for s in self.sites.values() if not s.inner]
+        loops = [s for s in self.sites.values() if s.inner and s.statements]
         dtypes = tuple(_known(node) for node in self.buffers)
         kernel = arrange(
             dtypes,
@@ -155,15 +155,15 @@ class _Nest:
 
     # --- where things go ---------------------------------------------------------------------
 
-    def _stage(self, depth: int, variables: Variables) -> Stage:
+    def _site(self, depth: int, variables: Variables) -> Site:
         key = (depth, variables - self.outer)
-        if key not in self.stages:
-            self.stages[key] = Stage(depth, key[1])
-        return self.stages[key]
+        if key not in self.sites:
+            self.sites[key] = Site(depth, key[1])
+        return self.sites[key]
 
     def _depth(self, node: Node) -> int:
         """How many reductions of this kernel must be finished before the node can be computed."""
-        if node.kind is Kind.VIEW:
+        if node.kind is NodeKind.VIEW:
             return self._depth(node.inputs[0])
         if node in self.depths:
             return self.depths[node]
@@ -172,9 +172,9 @@ class _Nest:
             depth = 0
         else:
             listed = self.demand.inputs(node)
-            pulled = listed[1:] if node.kind is Kind.GATHER else listed
+            pulled = listed[1:] if node.kind is NodeKind.GATHER else listed
             depth = max((self._depth(i) for i in pulled), default=0)
-            depth += node.kind is Kind.REDUCE
+            depth += node.kind is NodeKind.REDUCE
         self.depths[node] = depth
         return depth
 
@@ -189,125 +189,125 @@ class _Nest:
 
     def _store(self, node: Node) -> None:
         coordinates = self.group.members[node]
-        stage = self._stage(self._depth(node), variables_of(coordinates))
-        value = self._pull(node, coordinates, stage)
-        region = self.demand.regions.get(node)
+        site = self._site(self._depth(node), variables_of(coordinates))
+        value = self._pull(node, coordinates, site)
+        destination = self.demand.destinations.get(node)
         owner, at = node, coordinates
-        if region is not None:
-            owner = region.owner
-            at = tuple(f.substitute(dict(enumerate(coordinates))) for f in region.forms)
+        if destination is not None:
+            owner = destination.owner
+            at = tuple(f.substitute(dict(enumerate(coordinates))) for f in destination.forms)
         index = self._linear(owner, at)
-        stage.statements.append(ir.Store(_known(node), self._buffer(owner), index, value))
+        site.statements.append(ir.Store(_known(node), self._buffer(owner), index, value))
 
     def _linear(self, node: Node, coordinates: Coordinates) -> Affine:
         return linear(coordinates, self.demand.strides(node) or ())
 
     # --- pulling values ----------------------------------------------------------------------
 
-    def _pull(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
-        """The value of a node at coordinates, for use in a stage."""
+    def _pull(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
+        """The value of a node at coordinates, for use in a site."""
         if self.group.outer is not None and not variables_of(coordinates) - self.outer:
-            home = self._stage(self._depth(node), frozenset())
-            stage = home if home.depth <= stage.depth else stage
+            home = self._site(self._depth(node), frozenset())
+            site = home if home.depth <= site.depth else site
         key = (node, coordinates)
-        if key not in stage.memo:
-            stage.memo[key] = self._make(node, coordinates, stage)
-        return stage.memo[key]
+        if key not in site.memo:
+            site.memo[key] = self._make(node, coordinates, site)
+        return site.memo[key]
 
-    def _make(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
+    def _make(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
         if node.op == "constant":
-            return self._emit(stage, ir.Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
+            return self._emit(site, ir.Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
         if node.op == "size":
             (value,) = node.attribute  # type: ignore[misc]
-            return self._emit(stage, ir.Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
+            return self._emit(site, ir.Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
         if node.op == "iota":
             (dim,) = node.attribute  # type: ignore[misc]
-            return self._emit(stage, ir.Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
-        direct = self._load(node, coordinates, stage)
+            return self._emit(site, ir.Coordinate(self._fresh(), coordinates[dim]))  # type: ignore[index]
+        direct = self._load(node, coordinates, site)
         if direct is not None:
             return direct
-        if node.kind is Kind.VIEW:
+        if node.kind is NodeKind.VIEW:
             try:
                 below = view_coordinates(node, coordinates, self.extents)
             except NotAffine:
-                return self._load_reshaped(node, coordinates, stage)
-            return self._pull(node.inputs[0], below, stage)
-        if node.kind is Kind.REDUCE:
+                return self._load_reshaped(node, coordinates, site)
+            return self._pull(node.inputs[0], below, site)
+        if node.kind is NodeKind.REDUCE:
             return self._reduce(node)
         if node.op == "copy":
             ((source, place),) = reads(self.demand, node, coordinates, None)
-            return self._pull(source, place, stage)
-        if node.kind is Kind.GATHER:
-            return self._gather(node, coordinates, stage)
-        again = self._from_earlier_loop(node, coordinates, stage)
+            return self._pull(source, place, site)
+        if node.kind is NodeKind.GATHER:
+            return self._gather(node, coordinates, site)
+        again = self._from_earlier_loop(node, coordinates, site)
         if again is not None:
             return again
         listed = reads(self.demand, node, coordinates, None)
-        arguments = tuple(self._pull(value, at, stage) for value, at in listed)
+        arguments = tuple(self._pull(value, at, site) for value, at in listed)
         operand = _known(node.inputs[-1] if node.op == "select" else node.inputs[0])
         compute = ir.Compute(self._fresh(), _known(node), node.op, arguments, operand)
-        return self._emit(stage, compute)
+        return self._emit(site, compute)
 
-    def _emit(self, stage: Stage, statement: Any) -> ir.ValueId:
-        stage.statements.append(statement)
+    def _emit(self, site: Site, statement: Any) -> ir.ValueId:
+        site.statements.append(statement)
         return int(statement.result)
 
     def _strides(self, node: Node) -> tuple[int, ...] | None:
         """Strides of a node whose memory this kernel may read."""
         if node.kind in COMPUTED and (node not in self.schedule.in_memory or node in self.group.members):
             return None
-        if node in self.demand.regions:
+        if node in self.demand.destinations:
             return None
         return self.demand.strides(node)
 
-    def _load(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
+    def _load(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId | None:
         place = strided(node, self._strides)
         if place is None:
             return None
         index = linear(coordinates, place.strides, place.offset)
-        return self._emit(stage, ir.Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
+        return self._emit(site, ir.Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
 
-    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
+    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId | None:
         """Reuse what an earlier loop over the same row computed, when that is cheaper."""
         depth = self._depth(node)
-        if depth >= stage.depth or not stage.inner or self.group.members.get(node) != coordinates:
+        if depth >= site.depth or not site.inner or self.group.members.get(node) != coordinates:
             return None
-        if node in self.schedule.in_memory and node not in self.demand.regions:
+        if node in self.schedule.in_memory and node not in self.demand.destinations:
             index = self._linear(node, coordinates)
             load = ir.Load(self._fresh(), _known(node), self._buffer(node), index)
-            return self._emit(stage, load)
+            return self._emit(site, load)
         if node not in self.cached and not self._keep_row(node):
-            return self._hosted(node, coordinates, stage)
-        inner = variables_of(coordinates) - self.outer  # maybe less than the stage's
+            return self._hosted(node, coordinates, site)
+        inner = variables_of(coordinates) - self.outer  # maybe less than the site's
         dtype, index = _computed_type(node), self._row_index(inner)
         if node not in self.cached:
-            earlier = self._stage(depth, inner | self.outer)
+            earlier = self._site(depth, inner | self.outer)
             value = self._pull(node, coordinates, earlier)
             self.cached[node] = len(self.scratch)
             self.scratch.append((dtype, self._row_length(inner)))
             earlier.statements.append(ir.Store(dtype, -1 - self.cached[node], index, value))
-        return self._emit(stage, ir.Load(self._fresh(), dtype, -1 - self.cached[node], index))
+        return self._emit(site, ir.Load(self._fresh(), dtype, -1 - self.cached[node], index))
 
-    def _hosted(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId | None:
+    def _hosted(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId | None:
         """Keep a row that may not fit the stack in the memory of a result that is written after its last use."""
         host = self.hosts.get(node, self.storing)
         length = self._row_length(variables_of(coordinates) - self.outer)
         if host is None or not isinstance(length, SizeInt) or _weight(self.schedule, node) < 4:
             return None
         dtype = _computed_type(node)
-        if self.group.members[host] != coordinates or host in self.demand.regions or _known(host) is not dtype:
+        if self.group.members[host] != coordinates or host in self.demand.destinations or _known(host) is not dtype:
             return None
-        if stage.depth > self._depth(host) - (host in self.finished):
+        if site.depth > self._depth(host) - (host in self.finished):
             return None
         if node not in self.hosts:
             if host in self.hosts.values():
                 return None
-            earlier = self._stage(self._depth(node), variables_of(coordinates))
+            earlier = self._site(self._depth(node), variables_of(coordinates))
             value = self._pull(node, coordinates, earlier)
             earlier.statements.append(ir.Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
             self.hosts[node] = host
         index = self._linear(host, coordinates)
-        return self._emit(stage, ir.Load(self._fresh(), dtype, self._buffer(host), index))
+        return self._emit(site, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
     def _keep_row(self, node: Node) -> bool:
         """Worth a row of stack: dear to compute again, and the row fits."""
@@ -333,23 +333,23 @@ class _Nest:
             raise InternalError("native.schedule", f"reduction {node.op} has no memory")
         operand = self.group.operands[node]
         (source,) = self.demand.inputs(node)
-        stage = self._stage(self._depth(source), variables_of(operand))
-        value = self._pull(source, operand, stage)
+        site = self._site(self._depth(source), variables_of(operand))
+        value = self._pull(source, operand, site)
         result = self._fresh()
         self.reductions[node] = result
         position = Affine()
         if node.op.startswith("arg"):
             (dim,) = node.attribute  # type: ignore[misc]
             position = operand[dim]  # type: ignore[index]
-        stage.statements.append(ir.Accumulate(result, _known(node), node.op, value, _known(source), position))
+        site.statements.append(ir.Accumulate(result, _known(node), node.op, value, _known(source), position))
         return result
 
-    def _gather(self, node: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
+    def _gather(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
         source = self.demand.inputs(node)[0]
         place = strided(source, self._strides)
         if place is None:
             raise InternalError("native.schedule", "the source of a gather has no memory")
-        values = [self._pull(value, at, stage) for value, at in reads(self.demand, node, coordinates, None)]
+        values = [self._pull(value, at, site) for value, at in reads(self.demand, node, coordinates, None)]
         index = Affine(place.offset)
         indirect: list[tuple[ir.ValueId, int, int]] = []
         marks: list[int] = []
@@ -363,9 +363,9 @@ class _Nest:
         buffer = self._buffer(place.leaf)
         flag = self._buffer(self.schedule.flag)
         load = ir.Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag, tuple(marks))
-        return self._emit(stage, load)
+        return self._emit(site, load)
 
-    def _load_reshaped(self, view: Node, coordinates: Coordinates, stage: Stage) -> ir.ValueId:
+    def _load_reshaped(self, view: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
         """A reshape whose loops do not split evenly: divide the linear index at run time."""
         source = view.inputs[0]
         whole = linear(coordinates, contiguous_strides(view.shape))
@@ -373,18 +373,18 @@ class _Nest:
         if place is None:
             raise InternalError("native.schedule", f"{source.op} is read through a hard reshape")
         i64 = DType.I64
-        rest = self._emit(stage, ir.Coordinate(self._fresh(), whole))
+        rest = self._emit(site, ir.Coordinate(self._fresh(), whole))
         indirect: list[tuple[ir.ValueId, int, int]] = []
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._fresh()
             opened = isinstance(size, SizeInt)
-            self._emit(stage, ir.Coordinate(by, Affine(size)) if opened else ir.Constant(by, i64, size))
-            digit = self._emit(stage, ir.Compute(self._fresh(), i64, "irem", (rest, by), i64))
-            rest = self._emit(stage, ir.Compute(self._fresh(), i64, "idiv", (rest, by), i64))
+            self._emit(site, ir.Coordinate(by, Affine(size)) if opened else ir.Constant(by, i64, size))
+            digit = self._emit(site, ir.Compute(self._fresh(), i64, "irem", (rest, by), i64))
+            rest = self._emit(site, ir.Compute(self._fresh(), i64, "idiv", (rest, by), i64))
             indirect.append((digit, stride, 0))
         buffer = self._buffer(place.leaf)
         index = Affine(place.offset)
-        return self._emit(stage, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
+        return self._emit(site, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
 
 
 def _read_late(kernel: ir.Kernel, buffer: int) -> bool:
@@ -430,6 +430,6 @@ def _weight(schedule: Schedule, node: Node) -> int:
             continue
         seen.add(current)
         cost += OPS[current.op].cost
-        if current.kind is Kind.POINTWISE and (current is node or current not in schedule.in_memory):
+        if current.kind is NodeKind.POINTWISE and (current is node or current not in schedule.in_memory):
             stack.extend(schedule.demand.inputs(current))
     return cost

@@ -20,7 +20,7 @@ from argand.native.schedule.storage import Storage
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Groups in running order; externs and regions are groups without members."""
+    """Groups in running order; externs and assembled values are groups without members."""
 
     demand: Demand
     extents: Mapping[Var, int]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from argand.native.ir.affine import NotAffine
-from argand.native.ir.tensor import OPS, Kind, Node
+from argand.native.ir.tensor import OPS, Node, NodeKind
 from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Fusion, Group
@@ -72,7 +72,7 @@ def _mark_reads(fusion: Fusion, node: Node, again: bool, marks: _Marks) -> None:
 
 
 def _reshaped(node: Node) -> bool:
-    while node.kind is Kind.VIEW:
+    while node.kind is NodeKind.VIEW:
         if node.op == "reshape":
             return True
         node = node.inputs[0]
@@ -81,7 +81,7 @@ def _reshaped(node: Node) -> bool:
 
 def _computed_again(demand: Demand, node: Node) -> bool:
     """Cheap enough to compute in every kernel that reads it."""
-    if node.kind is not Kind.POINTWISE:
+    if node.kind is not NodeKind.POINTWISE:
         return False
     cost, wide = 0, 0
     stack, seen = [node], set()
@@ -90,7 +90,7 @@ def _computed_again(demand: Demand, node: Node) -> bool:
         if current in seen:
             continue
         seen.add(current)
-        if current.kind is not Kind.POINTWISE or current in demand.required:
+        if current.kind is not NodeKind.POINTWISE or current in demand.required:
             memory = current.op not in ("constant", "iota", "size")
             wide += memory and numel(current.shape) * 2 > numel(node.shape)
             continue

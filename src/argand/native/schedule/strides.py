@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
-from argand.native.ir.tensor import Kind, Node
+from argand.native.ir.tensor import Node, NodeKind
 from argand.native.ir.types import Shape, at_least, contiguous_strides, divides
 
 
@@ -23,7 +23,7 @@ class Strided:
 
 def source_of(node: Node) -> Node:
     """The node under all views."""
-    while node.kind is Kind.VIEW:
+    while node.kind is NodeKind.VIEW:
         node = node.inputs[0]
     return node
 
@@ -31,7 +31,7 @@ def source_of(node: Node) -> Node:
 def strided(node: Node, leaf_strides: Callable[[Node], Shape | None]) -> Strided | None:
     """How a view reads the memory of its source; None when that needs a copy or has no memory."""
     chain: list[Node] = []
-    while node.kind is Kind.VIEW:
+    while node.kind is NodeKind.VIEW:
         chain.append(node)
         node = node.inputs[0]
     strides = leaf_strides(node)

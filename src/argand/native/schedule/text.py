@@ -37,9 +37,9 @@ def _node(demand: Demand, names: Mapping[Node, str], node: Node) -> str:
 def _memory(demand: Demand, names: Mapping[Node, str], node: Node) -> str:
     """What is demanded of a node's memory."""
     words = ""
-    if node in demand.regions:
-        region = demand.regions[node]
-        words += f" into {names.get(region.owner, '?')}[{', '.join(map(str, region.forms))}]"
+    if node in demand.destinations:
+        destination = demand.destinations[node]
+        words += f" into {names.get(destination.owner, '?')}[{', '.join(map(str, destination.forms))}]"
     elif node in demand.layouts and node.op not in ("input", "tensor"):
         words += f" strides [{','.join(map(str, demand.layouts[node]))}]"
     if node in demand.after:

@@ -11,7 +11,7 @@ from typing import Any
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, Var, span
 from argand.native.ir.faults import Fault
-from argand.native.ir.tensor import Kind, Node
+from argand.native.ir.tensor import Node, NodeKind
 from argand.native.ir.types import Shape
 from argand.native.ir.verify_loops import verify_kernel
 from argand.native.schedule.demand import COMPUTED, Demand
@@ -57,7 +57,7 @@ def verify_demand(demand: Demand) -> Fault | None:
         if isinstance(output, Node) and not _readable(demand, output):
             return Fault("D3", f"result {number} is in no memory", len(demand.nodes))
     for copy, position in demand.writes.items():
-        target = demand.regions[copy].owner if copy in demand.regions else None
+        target = demand.destinations[copy].owner if copy in demand.destinations else None
         if target is None or target.op != "input" or demand.outputs[position] is not target:
             return Fault("D5", f"result {position} is not the input it is written into", len(demand.nodes))
     return None
@@ -77,9 +77,9 @@ def _demand_fault(demand: Demand, node: Node, seen: set[Node]) -> Fault | None:
     for value in wanted:
         if not _readable(demand, value):
             return Fault("D3", f"reads {value.op} of {value.shape}, which is in no memory")
-    if node in demand.regions:
-        region = demand.regions[node]
-        if what := _outside(region.forms, region.owner.shape, dict(enumerate(node.shape))):
+    if node in demand.destinations:
+        destination = demand.destinations[node]
+        if what := _outside(destination.forms, destination.owner.shape, dict(enumerate(node.shape))):
             return Fault("D4", what)
     return None
 
@@ -98,7 +98,7 @@ def verify_fusion(fusion: Fusion) -> Fault | None:
     demand, known = fusion.demand, set(fusion.groups)
     for number, node in enumerate(demand.nodes):
         group = fusion.group_of.get(node)
-        if node.kind in (Kind.LEAF, Kind.VIEW):
+        if node.kind in (NodeKind.LEAF, NodeKind.VIEW):
             continue
         if group is None or group not in known or (node.kind in COMPUTED) != (node in group.members):
             return Fault("F1", f"%{number} {node.op} is not in its group")
@@ -117,19 +117,19 @@ def _member_fault(fusion: Fusion, group: Group, node: Node) -> Fault | None:
     at = group.members[node]
     if what := _outside(at, node.shape, extents):
         return Fault("F2", what)
-    if node.kind is Kind.REDUCE:
+    if node.kind is NodeKind.REDUCE:
         operand = group.operands.get(node)
         below = fusion.demand.inputs(node)[0].shape
         if operand is None or (what := _outside(operand, below, extents)):
             return Fault("F2", "the reduction has no place it reads at" if operand is None else what)
-    if group.outer is None and (node.kind is Kind.REDUCE or variables_of(at) != group.variables):
+    if group.outer is None and (node.kind is NodeKind.REDUCE or variables_of(at) != group.variables):
         return Fault("F3", "it does not run over all loops, and there are no rows")
     if group.outer is not None:
         if not group.outer <= group.variables:
             return Fault("F3", "a row is no loop of the group")
-        if node.kind is Kind.REDUCE and not variables_of(at) <= group.outer:
+        if node.kind is NodeKind.REDUCE and not variables_of(at) <= group.outer:
             return Fault("F3", "a reduction gives one value per row")
-    if node.kind is Kind.GATHER and source_of(fusion.demand.inputs(node)[0]) in group.members:
+    if node.kind is NodeKind.GATHER and source_of(fusion.demand.inputs(node)[0]) in group.members:
         return Fault("F4", "its source is computed in the same loops")
     return None
 
@@ -163,7 +163,7 @@ def verify_storage(storage: Storage) -> Fault | None:
         group = fusion.group_of[node]
         for source, at in _sources_at(fusion, group, node):
             own = fusion.group_of[source] is group and at == group.members[source]
-            if not own and source not in storage.in_memory and source.kind is not Kind.POINTWISE:
+            if not own and source not in storage.in_memory and source.kind is not NodeKind.POINTWISE:
                 return Fault("M2", f"%{number} {node.op} reads a {source.op} that is neither stored nor cheap")
     fault = verify_fusion(fusion)
     needs: dict[Group, list[Group]] = fusion.needs()
@@ -196,7 +196,7 @@ def verify_schedule(schedule: Schedule) -> Fault | None:
             if need in group_of and position[group_of[need]] > position[group_of[node]]:
                 return Fault("S2", f"%{number} {node.op} runs before what it reads")
     for copy in demand.writes:
-        target, written = demand.regions[copy].owner, position[group_of[copy]]
+        target, written = demand.destinations[copy].owner, position[group_of[copy]]
         for node, group in group_of.items():
             if position[group] <= written:
                 continue

@@ -31,7 +31,7 @@ def settle_writes(storage: Storage) -> Storage:
     decisions = list(fusion.decisions)
     settled = demand
     for copy in demand.writes:
-        target, group = demand.regions[copy].owner, group_of[copy]
+        target, group = demand.destinations[copy].owner, group_of[copy]
         first = (_readers(target, users, storage) | calls) - {group}
         reason = "a result is its old value" if target in returned else ""
         if not reason and any(group in before[other] for other in first):
