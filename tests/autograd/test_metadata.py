@@ -233,3 +233,39 @@ def test_gradients_through_bits():
             grads.append((first, second))
         for one, two in zip(*grads, strict=True):
             assert torch.allclose(one, two, atol=1e-5)
+
+
+def test_results_without_a_tangent_give_no_nan():
+    """A zero in place of a missing tangent, times an infinite derivative, would be one."""
+
+    def program(a):
+        return a.sqrt(), a.rsqrt(), a.log1p()
+
+    a = torch.tensor([-0.5, 0.5, 0.0], requires_grad=True)
+    for create_graph in (False, True):
+        for _ in range(2):
+            (wanted,) = torch.autograd.grad(program(a)[2].sum(), a)
+            compiled = argand.compile(program)
+            (found,) = torch.autograd.grad(compiled(a)[2].sum(), a, create_graph=create_graph)
+            assert torch.allclose(found, wanted)
+            (found,) = torch.autograd.grad(compiled(a)[2].sum(), a, create_graph=create_graph)
+            assert torch.allclose(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda a: a.detach() * 2, lambda a: torch.no_grad()(torch.mul)(a, 2), lambda a: a.data * 2]
+)
+def test_gradients_of_gradients_know_what_is_hidden_from_autograd(cut):
+    def program(a):
+        v = cut(a)
+        v.add_(a)
+        return v * a
+
+    a = torch.ones(3, requires_grad=True)
+    compiled = argand.compile(program)
+    for _ in range(3):  # from the second call on gradients are linked, where they can be
+        both = []
+        for run in (program, compiled):
+            (first,) = torch.autograd.grad(run(a).pow(2).sum(), a, create_graph=True)
+            both.append((first, *torch.autograd.grad(first.sum(), a)))
+        assert all(map(torch.allclose, *both))

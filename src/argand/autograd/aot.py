@@ -336,22 +336,22 @@ def _part(
 
 def _differentiate_later(
     program: Program, traced: Traced, compilers: Compilers
-) -> Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]:
+) -> Callable[[Sequence[Any], Sequence[Any], Asked], Sequence[Any]]:
     """The backward as a program of its own, traced and compiled when ``create_graph`` asks for it."""
     turns = Turns()
     known: dict[tuple[int, ...], Callable[..., Any]] = {}
 
-    def gradients(primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
+    def gradients(primals: Sequence[Any], tangents: Sequence[Any], asked: Asked) -> Sequence[Any]:
         values = [*primals, *tangents]
         if len(known) >= MOST_BACKWARDS:
-            wanted = full_backward(traced).gradients
-        key: tuple[int, ...] = (wanted, *(tangent.requires_grad for tangent in tangents))
+            asked = asked._replace(gradients=full_backward(traced).gradients)
+        key: tuple[int, ...] = (*asked, torch.is_grad_enabled(), *(tangent.requires_grad for tangent in tangents))
         if traced.sizes is not None:  # one program for each combination of sizes
             key = (*key, *traced.sizes.values(primals).values())
         if key not in known:
             with turns.take("again"), quiet.compiling():
                 if key not in known:
-                    again = gradient_program(program, traced, wanted)
+                    again = gradient_program(program, traced, asked)
                     second = _try_trace(again, values, compilers)
                     if second is not None:
                         known[key] = compile_traced(again, second, compilers).call

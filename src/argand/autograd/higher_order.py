@@ -14,16 +14,20 @@ from typing import Any
 import torch
 
 from argand.autograd.outputs import Traced, read_effects, state_of
+from argand.autograd.runtime import Asked
 from argand.autograd.trace import Program, ambient_autocast, run_engine
 
 
 def run_eagerly(program: Program, *values: Any) -> Sequence[Any]:
     """A program on real tensors: for what cannot be traced."""
-    return program(SimpleNamespace(stack_trace=None, line_book=None), list(values))  # type: ignore[arg-type]
+    return program(SimpleNamespace(stack_trace=None, line_book=None, cut=False), list(values))  # type: ignore[arg-type]
 
 
-def gradient_program(program: Program, traced: Traced, wanted: int) -> Program:
-    """(primals, tangents) -> gradients of the traced program's differentiable inputs; None for those not wanted."""
+def gradient_program(program: Program, traced: Traced, asked: Asked) -> Program:
+    """(primals, tangents) -> gradients of the traced program's differentiable inputs; None for those not wanted.
+
+    Only through the results whose tangents are there: a zero for another one, times an infinite derivative, is NaN.
+    """
     count = len(traced.inputs)
     written_inputs = {mutation.index for mutation in traced.effects.mutations}
 
@@ -41,8 +45,8 @@ def gradient_program(program: Program, traced: Traced, wanted: int) -> Program:
                 outputs = program(recorder, given)
             effects = read_effects(given, before, list(outputs), written, lambda base, view: ())
             results = effects.results(given)
-            targets = {bit: primals[i] for bit, i in enumerate(traced.differentiable) if wanted >> bit & 1}
-            chosen = [results[k] for k in traced.tangents]
+            targets = {bit: primals[i] for bit, i in enumerate(traced.differentiable) if asked.gradients >> bit & 1}
+            chosen = [results[k] for bit, k in enumerate(traced.tangents) if asked.tangents >> bit & 1]
             made = run_engine(chosen, tangents, list(targets.values()), create_graph=True)
             found = dict(zip(targets, made, strict=True))
             return [found.get(bit) for bit in range(len(traced.differentiable))]

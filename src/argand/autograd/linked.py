@@ -67,6 +67,7 @@ def _is_plain(traced: Traced) -> bool:
         traced.random,
         traced.autocast,
         traced.bits,
+        traced.cut,
     )
     fresh = all(
         row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(traced.effects.rows)

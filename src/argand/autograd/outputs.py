@@ -87,6 +87,9 @@ class Traced:
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
     bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # inputs with a conjugate or a negative bit
+    cut: bool = (
+        False  # some of it is hidden from autograd (detach, no_grad, a Function of the user's): aten does not tell
+    )
     absolute: bool = False  # it holds for the storage offsets of these inputs alone, which no key of a cache tells
     sizes: Any = None  # OpenSizes when sizes are known only at run time
 

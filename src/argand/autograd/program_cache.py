@@ -336,10 +336,10 @@ class _Late:
                     self.known[asked] = found.takes_list if found else self._late()[0](asked, primals)
         return self.known[asked]
 
-    def again(self, primals: Sequence[Any], tangents: Sequence[Any], wanted: int) -> Sequence[Any]:
+    def again(self, primals: Sequence[Any], tangents: Sequence[Any], asked: Asked) -> Sequence[Any]:
         """Gradients that can be differentiated again."""
         differentiate: Callable[..., Sequence[Any]] = self._late()[1]
-        return differentiate(primals, tangents, wanted)
+        return differentiate(primals, tangents, asked)
 
     def link(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
         """The program with linked gradients."""

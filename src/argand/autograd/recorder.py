@@ -19,10 +19,11 @@ from typing_extensions import override
 from argand.autograd import functional
 from argand.autograd.aliasing import Aliasing, Region
 from argand.autograd.functional import Action, Copied, Recipe
-from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, geometry_of, steps_of
+from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
+from argand.ops.layout import contiguous
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
@@ -45,6 +46,8 @@ class Recorder(FakeMode):
         self.open: set[Any] = set()  # ops whose decomposition runs now
         self.aliasing = Aliasing(self.emit)
         self.given: list[torch.Tensor] = []  # the fakes of inputs, as the program has them
+        self.cut = False  # whether part of the program is hidden from autograd, as by `detach` or `no_grad`
+        self.follows = torch.is_grad_enabled()
         self.absolute = False  # an offset in the storage of an input was given by hand: right for this input alone
         self.constants: dict[str, torch.Tensor] = {}
         self.stack_trace: str | None = None
@@ -61,6 +64,7 @@ class Recorder(FakeMode):
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or _NO_KWARGS
+        self._notice_cut()
         self.learn(func, args, kwargs)
         decomposition = self.decompositions.get(func)
         if decomposition is not None and func not in self.open:
@@ -97,13 +101,34 @@ class Recorder(FakeMode):
             case Action.REFUSE:
                 raise Untraceable(f"{func} changes a storage")
 
+    def _notice_cut(self) -> None:
+        if self.follows and not self.backward and not torch.is_grad_enabled():
+            self.cut = True
+
     def _decomposed(self, func: Any, decomposition: Any, args: Any, kwargs: Any) -> Any:
         self.open.add(func)  # one that reaches its own op leaves that op as it is
         try:
             with self:
-                return decomposition(*args, **kwargs)
+                result = decomposition(*args, **kwargs)
         finally:
             self.open.discard(func)
+        if isinstance(result, torch.Tensor) and result.stride() != contiguous(result.shape) and not func.is_view:
+            return self._with_strides_of(func, args, kwargs, result)
+        return result
+
+    def _with_strides_of(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
+        """The result of a decomposition with the op's own strides of dimensions of size one: they tell how it is made."""
+        if func._schema.is_mutable or 1 not in result.shape:
+            return result
+        wanted = infer(func, args, kwargs)
+        if not isinstance(wanted, torch.Tensor) or wanted.stride() == result.stride():
+            return result
+        if wanted.shape != result.shape or not same_layout(result.shape, wanted.stride(), result.stride()):
+            return result
+        view: torch.Tensor = self._view(
+            aten.as_strided.default, (result, list(result.shape), list(wanted.stride())), _NO_KWARGS
+        )
+        return view
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any = None) -> Any:
         """Record a pure call, perhaps under another target; its results are fresh fakes."""

@@ -31,8 +31,8 @@ class Asked(NamedTuple):
 
 # (what is asked, primals) -> the backward for it
 Backward = Callable[[Asked, Sequence[Any]], Boxed | None]
-# (primals, tangents, bits of the gradients that are wanted) -> gradients that can be differentiated again
-Differentiable = Callable[[Sequence[Any], Sequence[Any], int], Sequence[Any]]
+# (primals, the tangents that are there, what is asked) -> gradients that can be differentiated again
+Differentiable = Callable[[Sequence[Any], Sequence[Any], Asked], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
 _set_version: Final = torch._C._autograd._unsafe_set_version_counter
@@ -340,11 +340,13 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             wanted = places.wanted(ctx.next_functions)
             if not present:
                 return (None,) * places.inputs
+            asked = Asked(present, wanted)
             if torch.is_grad_enabled():
-                tangents = places.fill(tangents, present, opened)
-                return places.scatter(_differentiate(ctx, tangents, wanted, checked, again), present)
-            run = backward(Asked(present, wanted), ctx.primals)
-            if run is None:
+                return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
+            run = backward(asked, ctx.primals)
+            if run is None and _are_unchanged(ctx, checked):
+                return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
+            if run is None:  # zeros for what is missing: not quite the same, where a derivative is infinite
                 run = backward(Asked(places.every, wanted), ctx.primals)
                 tangents = places.fill(tangents, present, opened)
             assert run is not None
@@ -431,22 +433,27 @@ def _release(ctx: Any) -> None:
         ctx.primals = None
 
 
+def _are_unchanged(ctx: Any, checked: Sequence[int]) -> bool:
+    """Whether the inputs are what they were in the forward."""
+    return [ctx.primals[k]._version for k in checked] == ctx.versions
+
+
 def _differentiate(
-    ctx: Any, tangents: list[Any], wanted: int, checked: Sequence[int], again: Differentiable
+    ctx: Any, tangents: list[Any], asked: Asked, checked: Sequence[int], again: Differentiable
 ) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
     _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
     primals = ctx.primals
-    if [primals[k]._version for k in checked] != ctx.versions:
+    if not _are_unchanged(ctx, checked):
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an "
             "inplace operation between the forward and this differentiable backward"
         )
     if not hasattr(ctx, "generator"):
-        return again(primals, tangents, wanted)
+        return again(primals, tangents, asked)
     state = torch.get_rng_state()
     torch.set_rng_state(ctx.generator)
     try:
-        return again(primals, tangents, wanted)
+        return again(primals, tangents, asked)
     finally:
         torch.set_rng_state(state)

@@ -85,10 +85,22 @@ def run_graph(module: GraphModule) -> Program:
                     values[node] = attribute(module, node.target)
                 case _:
                     result = args[0]
+            if node.op in ("call_function", "call_method"):
+                recorder.cut = recorder.cut or _cuts(args, kwargs, values[node])
         recorder.stack_trace = recorder.checkpoint = None
         return result
 
     return program
+
+
+def _cuts(args: Any, kwargs: Any, result: Any) -> bool:
+    """Whether a call hides from autograd what its result is made of."""
+    if isinstance(result, torch.Tensor):
+        open_ended = not result.requires_grad and (result.is_floating_point() or result.is_complex())
+        return open_ended and any(
+            isinstance(value, torch.Tensor) and value.requires_grad for value in (*args, *kwargs.values())
+        )
+    return False
 
 
 @final
@@ -312,6 +324,7 @@ def _trace(
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
         view_results=[k for k, node in enumerate(values) if is_view(node)],
         bits={k: bits_of(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and any(bits_of(x))},
+        cut=recorder.cut,
         absolute=recorder.absolute,
     )
 
