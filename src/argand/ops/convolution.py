@@ -153,8 +153,17 @@ def _max_pool(spatial: int, self: Tensor, *options: Any) -> tuple[Tensor, Tensor
 
 
 def _avg_pool(
-    spatial: int, self: Tensor, kernel: Sizes, stride: Sizes = (), pad: Sizes = (0,), ceil: bool = False, *_: Any
+    spatial: int,
+    self: Tensor,
+    kernel: Sizes,
+    stride: Sizes = (),
+    pad: Sizes = (0,),
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Tensor:
+    if divisor_override == 0:
+        refuse("a divisor of zero")
     return in_format_of(self, _pooled(spatial, self, kernel, stride, pad, (1,), ceil))
 
 

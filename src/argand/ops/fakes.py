@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from argand.ops import unreadable
 from argand.ops.data_dependent import RULES, Make
-from argand.ops.fallback import eager_error, fake_context, infer_by_torch
+from argand.ops.fallback import eager_error, fake_context, infer_by_torch, is_small
 from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.one_element import eager_takes
 from argand.ops.rows import draws, may_raise, reads_memory, row_of
@@ -175,9 +175,10 @@ def _functional(func: Any) -> Handler:
             # knows best, or a case the rule does not know, and then eager's answer is right.
             return eager_error(func, args, kwargs)
         # Called by hand, in a graph that was captured before, the question has been asked.
-        if mode is None or eager_takes(func, kind, args, kwargs):
-            return result
-        return eager_error(func, args, kwargs)
+        taken = mode is None or eager_takes(func, kind, args, kwargs)
+        if taken is None and is_small((args, kwargs)):
+            return infer_by_torch(func, args, kwargs)
+        return eager_error(func, args, kwargs) if taken is False else result
 
     return answer
 
@@ -334,8 +335,8 @@ def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
     for target, result in zip(targets, results if isinstance(results, tuple | list) else (results,), strict=False):
         if not isinstance(target, torch.Tensor):
             continue
-        if result.dtype is not target.dtype and not torch.can_cast(result.dtype, target.dtype):
-            return False
+        if result.dtype is not target.dtype and (is_out or not torch.can_cast(result.dtype, target.dtype)):
+            return False  # some ops convert into ``out``, others refuse: eager knows
         if target.shape != result.shape:
             if not is_out:
                 return False

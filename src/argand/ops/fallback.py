@@ -105,6 +105,14 @@ def elements(value: Any) -> int:
     return 0
 
 
+def is_small(value: Any) -> bool:
+    """Whether to run a kernel on zeros of this size is cheap."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() <= _SMALL
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return all(map(is_small, items))
+
+
 def _run(func: Any, args: Any, kwargs: Any, device: str, zero: bool) -> Any:
     real_args = thaw(args, device, zero)
     real_kwargs = {name: thaw(value, device, zero) for name, value in kwargs}

@@ -1,4 +1,4 @@
-"""ops.one_element: does eager's kernel take these dtypes and numbers?  In: one call.  Out: yes or no.
+"""ops.one_element: does eager's kernel take these dtypes and numbers?  In: one call.  Out: yes, no, or who knows.
 
 Type rules know shapes and promotion; which dtypes a kernel is compiled for, and which numbers it can convert
 to them, only the kernel knows. So it is asked, once for each combination, with tensors of one element.
@@ -34,8 +34,11 @@ class _Many(tuple[Any, ...]):
     __slots__ = ()
 
 
-def eager_takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether eager has a kernel for the dtypes and numbers of this call, whatever its sizes."""
+def eager_takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    """Whether eager has a kernel for the dtypes and numbers of this call, whatever its sizes.
+
+    None: one element is too little to tell (half of a dimension of size one, a wrong option).
+    """
     if kind not in _ASKED:
         return True
     named = tuple((name, _image(value)) for name, value in kwargs.items()) if kwargs else ()
@@ -52,11 +55,10 @@ def _image(value: Any) -> Any:
 
 
 @lru_cache(maxsize=16384, typed=True)
-def _takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], default: torch.dtype) -> bool:
+def _takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], default: torch.dtype) -> bool | None:
     if _runs(func, kind, args, kwargs, None):
         return True
-    # It may be that one element is too little; then no dtype does.
-    return not any(_runs(func, kind, args, kwargs, control) for control in _CONTROLS)
+    return False if any(_runs(func, kind, args, kwargs, control) for control in _CONTROLS) else None
 
 
 def _runs(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], control: torch.dtype | None) -> bool:

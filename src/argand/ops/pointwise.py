@@ -129,6 +129,12 @@ def masked(self: Tensor, mask: Tensor, value: Any) -> Tensor:
     return dense(broadcast_shapes(self.shape, mask.shape), self.dtype)
 
 
+def _masked_fill(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor) and value.dim():
+        refuse("a value that is no single element")
+    return masked(self, mask, value)
+
+
 def _logical(*args: Any) -> Tensor:
     """Logical ops look at each operand in its own dtype: no cast happens."""
     layouts = tuple(operand_of(value)[:2] for value in args)
@@ -231,7 +237,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (_with_numbers, "pow.Tensor_Scalar clamp clamp_min clamp_max"),
     (_clamp_tensor, "clamp.Tensor clamp_min.Tensor clamp_max.Tensor"),
     (_where, "where.self"),
-    (masked, "masked_fill.Scalar masked_fill.Tensor"),
+    (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
     (dense_each(0, 0), "log_sigmoid_forward"),
     (lambda grad, self, weight: (_ternary(self, weight, grad),) * 2, "_prelu_kernel_backward"),
