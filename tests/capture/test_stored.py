@@ -438,8 +438,7 @@ def test_other_worlds_are_noticed(tmp_path, world):
 
 
 @pytest.mark.parametrize(
-    "question",
-    ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", "torch.get_num_threads()", 'hash("a") % 7', "constant()"],
+    "question", ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", 'hash("a") % 7', "constant()"]
 )
 def test_what_depends_on_the_process_is_not_stored(tmp_path, question):
     text = f"""
@@ -456,6 +455,21 @@ def make():
         heard = run(load(text).make, tmp_path)
         assert heard.total("restores") == 0
         assert heard.total("cache.bypass") == 1, reasons(heard)
+
+
+def test_questions_about_torch_are_asked_again(tmp_path):
+    text = """
+import torch
+def make():
+    return lambda x: {"out": x * torch.get_num_threads()}
+"""
+    make, threads = load(text).make, torch.get_num_threads()
+    try:
+        for count, restored in ((threads, 0), (threads, 1), (threads + 1, 0), (threads + 1, 1)):
+            torch.set_num_threads(count)
+            assert run(make, tmp_path).total("restores") == restored
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("damage", ["{}", "[]", "nonsense", '{"guards": 3}'])

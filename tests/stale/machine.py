@@ -97,18 +97,20 @@ def described(value: Any) -> Any:
     return (type(value).__name__, repr(value))
 
 
-def compiled(program: Callable[..., Any]) -> Callable[..., Any]:
-    """The program, compiled for graphs that are run as they are: what goes wrong is capture's."""
-    made: Callable[..., Any] = argand.compile(
-        program, backend=lambda graph, _: graph.forward, options={"strict": True, "recompile_limit": 64}
-    )
+def compiled(program: Callable[..., Any], backend: str = "") -> Callable[..., Any]:
+    """The program, compiled; without a backend its graphs are run as they are: what goes wrong is capture's."""
+    chosen: Any = backend or (lambda graph, _: graph.forward)
+    options = {"strict": True, "recompile_limit": 64}
+    if backend == "argand":
+        options |= {"measure": False}
+    made: Callable[..., Any] = argand.compile(program, backend=chosen, options=options)
     return made
 
 
-def check(name: str) -> None:
+def check(name: str, backend: str = "") -> None:
     """One row: before the change, after it, and (where it can be undone) before it again."""
     ours, theirs = ROWS[name](), ROWS[name]()
-    program = compiled(ours.program)
+    program = compiled(ours.program, backend)
     steps = (False, False, True, True) + ((False, True) if ours.undo is not None else ())
     for step, changed in enumerate(steps):
         expected = outcome(theirs, theirs.program, changed)
@@ -118,7 +120,7 @@ def check(name: str) -> None:
         )
 
 
-def check_random(seed: int, count: int = 4, calls: int = 6) -> list[str]:
+def check_random(seed: int, count: int = 4, calls: int = 6, backend: str = "") -> list[str]:
     """Several rows in one program; some of their changes come and go between calls."""
     draw = random.Random(seed)
     names = draw.sample(sorted(name for name, make in ROWS.items() if _mixes(make)), count)
@@ -132,7 +134,7 @@ def check_random(seed: int, count: int = 4, calls: int = 6) -> list[str]:
 
         return program
 
-    mine, eager = compiled(joined(ours)), joined(theirs)
+    mine, eager = compiled(joined(ours), backend), joined(theirs)
     on: set[int] = set()
     for step in range(calls):
         place = draw.randrange(count)

@@ -17,6 +17,7 @@ import torch
 from argand.capture import holders, native
 from argand.capture.found import class_value, is_data_descriptor, outside_source, rely_on, written
 from argand.capture.journal import DELETED
+from argand.capture.kinds import is_trusted_module
 from argand.capture.markers import MISSING
 from argand.capture.methods import PLAIN, lookup
 from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
@@ -225,10 +226,21 @@ def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
     return native.raise_(AttributeError(text, name=name, obj=owner))
 
 
+def _replaced(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
+    """What a user has put into the class of tensors under a name; MISSING if torch's own is there."""
+    found = lookup(tracer, type(owner), name)
+    function = found.fget if type(found) is property else found
+    ours = type(function) is not types.FunctionType or is_trusted_module(function.__module__)
+    return MISSING if ours else found
+
+
 def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     value = written(tracer, owner, name)
     if value is not MISSING:
         return value
+    replaced = _replaced(tracer, owner, name)
+    if type(replaced) is property:
+        return tracer.call(replaced.fget, (owner,), {})
     if name in _METADATA:
         value = native.attribute(owner, name)
         if name in {"shape", "nbytes"} and tracer.world.sizes.active:

@@ -36,6 +36,7 @@ _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
     | {"typing_extensions", "sre_compile"}
 )
+_MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
 _LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
 
 
@@ -46,7 +47,7 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         return rule(tracer, function, args, kwargs)
     if isinstance(function, torch.nn.Module):
         found = lookup(tracer, type(function), "__call__")
-        if found is torch.nn.Module.__call__:
+        if found is _MODULE_CALL:
             return torch_rules.call_module(tracer, function, args, kwargs)
         if not isinstance(function, torch.jit.ScriptModule):
             return call(tracer, found, (function, *args), kwargs)
@@ -113,9 +114,14 @@ def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: 
         tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
     if name in torch_rules.ANSWERS:
         return torch_rules.ANSWERS[name]
+    if name in torch_rules.ASKED or name in torch_rules.SETTLED:
+        tracer.world.inlined[id(function)] = function  # its code is asked for at each call
+        if name in torch_rules.ASKED:
+            tracer.world.ask(function)
+        return native.call(function, args, kwargs)
     if rule is not None:
         return rule(tracer, args, kwargs)
-    if is_node:
+    if is_node and torch_rules.is_intact(tracer, function):
         if module != "torch._tensor":
             try:
                 return tracer.recorder.call_function(function, args, kwargs)

@@ -18,7 +18,7 @@ from argand.capture.effects import write_effects
 from argand.capture.messages import write_messages
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
-from argand.capture.relied import facts_of, tables_of
+from argand.capture.relied import asked_of, facts_of, tables_of
 from argand.capture.reruns import write_attempt
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
@@ -93,6 +93,7 @@ def finish(
         rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
     ending(rebuilder, effects)
     restore_state(saved)
+    asked = tuple(asked_of(tracer))
     if left[0] != saved[0]:
         tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
     _check_overlap(tracer)
@@ -118,7 +119,8 @@ def finish(
     text = _text(rebuilder, head)
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
     tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
-    guards = (tables, Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *sizes.all_guards(relied))
+    state = (Guard(GuardKind.GLOBAL_STATE, None), *asked)
+    guards = (tables, *state, *tracer.world.guards, *sizes.all_guards(relied))
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = facts_of(tracer, rebuilder.namespace, key)

@@ -32,6 +32,8 @@ def module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any:
     entry = tracer.journal.globals.get(id(owner.__dict__))
     if entry is not None and name in entry.values:
         return entry.values[name]
+    if name not in owner.__dict__:
+        tracer.world.note(owner.__dict__, name)
     raw = native.attribute(owner, name)
     if is_trusted(tracer.world, raw, owner.__name__) or name.startswith("__"):
         if owner.__dict__.get(name) is raw:
@@ -134,10 +136,17 @@ def function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) -> 
     value = written(tracer, owner, name)
     if value is not MISSING:
         return value
-    raw, world = native.attribute(owner, name), tracer.world
-    source = world.source_of(owner)
+    source = tracer.world.source_of(owner)
     if source is None:
-        return raw
+        return native.attribute(owner, name)
+    if not hasattr(owner, name):
+        tracer.world.guard(GuardKind.NO_ATTR, source, name)
+    return _read_function(tracer, owner, name, source, native.attribute(owner, name))
+
+
+def _read_function(tracer: Tracer, owner: types.FunctionType, name: str, source: Source, raw: Any) -> Any:
+    """What an outside function has under a name, guarded."""
+    world = tracer.world
     if name in _UNTOLD:
         world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
     match name:

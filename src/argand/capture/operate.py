@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture import callbacks, native, pending, pure
+from argand.capture.kinds import is_trusted_module
 from argand.capture.markers import END, MISSING
 from argand.capture.methods import PLAIN, lookup, python_method
 from argand.capture.pending import Pending
@@ -74,6 +75,9 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
         changed = numbers[0] is not a or numbers[1] is not b
         return binary(tracer, row, *numbers) if changed else pending.compare(tracer, function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        patched = [(a, b, inplace), (a, b, method), (b, a, reflected)]
+        if any(name and _replaced(tracer, x, name) for x, _, name in patched):
+            return _try_methods(tracer, function, patched)
         if inplace and not isinstance(a, torch.Tensor):
             if isinstance(a, list) and function is operator.iadd:
                 a.extend(get_iter(tracer, b))
@@ -93,13 +97,26 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
         check_readable(tracer, a)
         check_readable(tracer, b)
         return native.apply(function, a, b)
+    return _try_methods(tracer, function, tries)
+
+
+def _try_methods(tracer: Tracer, function: Callable[..., Any], tries: Any) -> Any:
     for left, right, name in tries:
         found = lookup(tracer, type(left), name) if name else MISSING
         if found is not MISSING:
             result = tracer.sealed(found, (left, right), {})
             if result is not NotImplemented:
                 return result
+    a, b, _ = tries[0]
     return native.apply(function, a, b)  # raises TypeError, or compares by identity
+
+
+def _replaced(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+    """The method that a user has put into the class of tensors in place of torch's."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    found = lookup(tracer, type(value), name)
+    return found if type(found) is types.FunctionType and not is_trusted_module(found.__module__) else None
 
 
 def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
@@ -136,7 +153,7 @@ def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) 
 
 def unary(tracer: Tracer, function: Callable[[Any], Any], method: str, value: Any) -> Any:
     """`-a`, `+a`, `~a`."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and _replaced(tracer, value, method) is None:
         return tracer.recorder.call_function(function, (value,), {})
     found = python_method(tracer, value, method)
     if found is not None:
@@ -164,7 +181,7 @@ def truth(tracer: Tracer, value: Any) -> bool:
 
 def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
     """`container[key]`."""
-    if isinstance(container, torch.Tensor):
+    if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__getitem__") is None:
         return tracer.recorder.call_function(operator.getitem, (container, key), {})
     kind = type(container)
     if kind in PLAIN:
@@ -190,7 +207,7 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
 
 def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> None:
     """`container[key] = value`."""
-    if isinstance(container, torch.Tensor):
+    if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__setitem__") is None:
         tracer.recorder.call_function(operator.setitem, (container, key, value), {})
         return
     found = python_method(tracer, container, "__setitem__")
@@ -305,7 +322,7 @@ def iterate(tracer: Tracer, value: Any) -> Any:
 
 def length(tracer: Tracer, value: Any) -> Any:
     """`len(value)`."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and _replaced(tracer, value, "__len__") is None:
         return tracer.world.sizes.wrap(native.apply(len, value))
     found = python_method(tracer, value, "__len__")
     if found is not None:

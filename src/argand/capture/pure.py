@@ -134,7 +134,11 @@ _FUNCTIONS: Final[dict[str, frozenset[str]]] = {
 # Python functions that are run, not interpreted, by module: what they do depends on their arguments alone.
 _RUN: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("typing", "typing_extensions", "enum", "abc", "numbers", "string", "textwrap", "keyword"), _ALL),
-    **dict.fromkeys(("re", "sre_compile", "json", "ast", "packaging", "posixpath", "ntpath"), _ALL),
+    **dict.fromkeys(("re", "sre_compile", "json", "ast", "packaging"), _ALL),
+    **dict.fromkeys(
+        ("posixpath", "ntpath", "genericpath"),
+        _words("join split basename dirname splitext isabs normpath normcase splitdrive commonprefix commonpath"),
+    ),
     # these ask the process, and get the same answer as long as it lives
     "inspect": _words(
         """signature getfullargspec getcallargs get_annotations isclass ismethod isfunction ismodule isbuiltin isroutine
@@ -143,7 +147,7 @@ _RUN: Final[dict[str, frozenset[str]]] = {
         bind bind_partial apply_defaults replace from_callable"""
     ),
     **dict.fromkeys(("tokenize", "linecache", "importlib", "importlib_metadata"), _ALL),
-    "os": _words("fspath fsencode fsdecode getenv cpu_count"),
+    "os": _words("fspath fsencode fsdecode cpu_count"),
     "sys": _ALL,
 }
 

@@ -6,6 +6,7 @@ call: what modules and classes held under the names the trace asked for, and the
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from argand.capture.stored.save import Facts
 from argand.capture.world import SENTINEL
 from argand.protocol import Bypass
 from argand.runtime._native import NULL, Tables
-from argand.runtime.guards import Const
+from argand.runtime.guards import Const, Guard, GuardKind
 from argand.runtime.tables import Lookups, make_tables
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def tables_of(tracer: Tracer) -> Tables:
         for table in (tracer.lookups, tracer.own_lookups)
     )
     return make_tables(names, lookups, own, _functions(tracer), world.questions)
+
+
+def asked_of(tracer: Tracer) -> Iterator[Guard]:
+    """Guards on what was asked about the state of torch and the process. To be made in the state the trace began in."""
+    for (function, args), place in tracer.world.asked.items():
+        reader = functools.partial(function, *args) if args else function
+        yield Guard(GuardKind.GLOBAL_STATE, None, (reader, reader()), place)
 
 
 def _or_null(found: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from argand.capture import native, pending, pure
+from argand.capture.kinds import is_constant, is_trusted_module
 from argand.capture.torch_state import SETTERS
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.support.errors import Break, CaptureBreak
@@ -39,18 +40,23 @@ ANSWERS: Final[dict[str, Any]] = {
     "torch.onnx._internal.torchscript_exporter._globals.is_in_onnx_export": False,
     "torch.overrides.has_torch_function": False,
 }
+# Questions that Python functions of torch answer: the same for the life of a process, or asked for at each call.
+SETTLED: Final = frozenset({"torch.cuda.is_available", "torch.distributed.is_available"})
+ASKED: Final = frozenset(
+    {"torch.distributed.distributed_c10d.is_initialized", "torch.fx._symbolic_trace.is_fx_tracing"}
+    | {"torch.fx._symbolic_trace.is_fx_symbolic_tracing"}
+)
 _METHOD_BREAKS: Final = frozenset(
     {"backward", "register_hook", "numpy", "data_ptr", "storage", "untyped_storage", "__array__"}
     | {"share_memory_", "retain_grad", "register_post_accumulate_grad_hook", "__deepcopy__"}
     | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
     | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
 )
-# Questions about state that is guarded, or asked for again when a capture is restored.
+# Questions about state that is guarded in any case (`runtime.state`).
 _GUARDED: Final = frozenset(
     {"is_grad_enabled", "is_inference_mode_enabled", "_is_any_autocast_enabled", "is_autocast_enabled"}
-    | {"is_autocast_cpu_enabled", "is_autocast_cache_enabled", "_get_tracing_state", "_is_torch_function_enabled"}
-    | {"_get_flash_sdp_enabled", "_get_mem_efficient_sdp_enabled", "_get_math_sdp_enabled", "_get_mkldnn_enabled"}
-    | {"_get_deterministic_algorithms"}
+    | {"is_autocast_cpu_enabled", "_get_tracing_state", "_is_torch_function_enabled", "get_default_dtype"}
+    | {"_get_deterministic_algorithms", "_len_torch_function_stack", "_len_torch_dispatch_stack"}
 )
 # Modules of operators; those of `torch` itself are bound to no module.
 _OPERATORS: Final = frozenset(
@@ -98,6 +104,32 @@ def is_node(function: types.FunctionType) -> bool:
     return id(function) in _node_functions() or function.__module__ in _NODE_MODULES
 
 
+def is_intact(tracer: Tracer, function: types.FunctionType) -> bool:
+    """Whether a function of torch finds torch's own functions under its names, which must stay so.
+
+    It becomes a node, which is compiled by its name, so one that calls what somebody has patched is interpreted instead.
+    """
+    answer = tracer.intact.get(id(function))
+    if answer is None:
+        tracer.intact[id(function)] = True  # it may call itself
+        tracer.world.inlined.setdefault(id(function), function)
+        tables = (function.__globals__, vars(torch), vars(torch._C._nn))
+        names = [(table, name) for table in tables for name in function.__code__.co_names if name in table]
+        found = [_is_own(tracer, *row) for row in names]  # each is noted
+        answer = tracer.intact[id(function)] = all(found)
+    return answer
+
+
+def _is_own(tracer: Tracer, table: dict[str, Any], name: str) -> bool:
+    found = table[name]
+    if not callable(found) or isinstance(found, type):
+        return True
+    tracer.world.note(table, name, found)
+    if not isinstance(found, types.FunctionType):
+        return not type(found).__module__.startswith("unittest.")
+    return is_trusted_module(found.__module__) and (found.__module__ not in _NODE_MODULES or is_intact(tracer, found))
+
+
 def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A C function or class of torch: an operator, a question, a setter of `torch_state`, or left to Python."""
     name = getattr(function, "__name__", "")
@@ -110,8 +142,8 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
     if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
-    if not args and not kwargs and name not in _GUARDED and isinstance(result, bool | int | float | str):
-        tracer.world.keep_off_disk(f"torch.{name} asks the process")
+    if name.startswith(_QUESTIONS) and name not in _GUARDED and not kwargs and is_constant((args, result)):
+        tracer.world.ask(function, args)
     return result
 
 

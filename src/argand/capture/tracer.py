@@ -62,6 +62,7 @@ class Tracer:
         self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
         self.regions: list[Any] = []  # open contexts of the profiler, which a graph does not have
         self.lookups: dict[tuple[type, str], Any] = {}  # what classes hold, with their bases
+        self.intact: dict[int, bool] = {}  # functions of torch: whether they call torch's own
         self.own_lookups: dict[tuple[type, str], Any] = {}  # what they hold themselves
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}

@@ -122,6 +122,7 @@ class World:
         # What no guard says because it cannot change while the process lives (see `stored`):
         self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
         self.inlined: dict[int, types.FunctionType] = {}
+        self.asked: dict[tuple[Any, tuple[Any, ...]], Location | None] = {}  # questions about torch's state, and where
         self.questions: list[tuple[type, type, bool]] = []  # is the one a subclass of the other, an abstract one?
         self.bypass: Bypass | None = None  # why another process must not rely on this trace
 
@@ -175,6 +176,10 @@ class World:
     def note(self, namespace: dict[str, Any], name: str, found: Any = SENTINEL) -> None:
         """Remember what a module held under a name (SENTINEL: nothing), for other processes to check."""
         self.names[id(namespace), name] = (namespace, found)
+
+    def ask(self, function: Any, args: tuple[Any, ...] = ()) -> None:
+        """The trace was told what `function(*args)` gives: it must give the same at the start of each call."""
+        self.asked.setdefault((function, args), self._place())
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
         """Rely on a fact; the same fact is noted once."""

@@ -28,6 +28,11 @@ class LazyGraph(_LazyGraphModule):
         # Each graph module has a class of its own, which knows the name of the text once it ran.
         weakref.finalize(self, _forget, type(self)).atexit = False
 
+    def _lazy_forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call: not by `__call__`, where hooks for the user's modules would meet ours."""
+        self.real_recompile()
+        return self.forward(*args, **kwargs)
+
     @override
     def real_recompile(self) -> None:
         with self._writing:

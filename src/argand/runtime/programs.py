@@ -251,7 +251,7 @@ def _attach(builder: _Builder, number: int, row: Guard) -> object | None:
     kind, expected = row.kind, row.expected
     if kind is GuardKind.GLOBAL_STATE:
         rows = state.snapshot() if expected is None else expected
-        builder.owning |= len(rows) > 2 * len(state.READERS)
+        builder.owning |= expected is not None or len(rows) > 2 * len(state.READERS)
         return rows
     if kind is GuardKind.TABLES:
         return expected

@@ -110,6 +110,11 @@ def snapshot() -> Snapshot:
     return tuple(rows)
 
 
+def _call_text(reader: Any) -> str:
+    args = ", ".join(map(repr, getattr(reader, "args", ())))
+    return f"{getattr(getattr(reader, 'func', reader), '__name__', reader)}({args})"
+
+
 def differences(expected: Snapshot) -> list[str]:
     """What changed since a snapshot, for the user to read."""
     names: dict[object, str] = {reader: name for name, reader in READERS}
@@ -118,5 +123,5 @@ def differences(expected: Snapshot) -> list[str]:
     for reader, was in zip(expected[::2], expected[1::2], strict=True):
         now = reader()
         if now != was:
-            found.append(f"`{names[reader]}` was {was}, is {now}")
+            found.append(f"`{names.get(reader) or _call_text(reader)}` was {was}, is {now}")
     return found

@@ -167,6 +167,8 @@ def read_global(frame: Frame, name: str) -> Any:
             tracer.world.note(frame.builtins, name, raw)
             return raw
         return tracer.world.read(tracer.world.child(Builtin, None, name), raw)
+    tracer.world.note(namespace, name)
+    tracer.world.note(frame.builtins, name)
     return native.raise_(NameError(f"name '{name}' is not defined", name=name))
 
 

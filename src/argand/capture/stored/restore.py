@@ -7,6 +7,7 @@ program runs before.
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -102,6 +103,7 @@ class Restorer:
         rows = tuple([self._guard(*row) for row in data["guards"]])
         known = [row.expected for row in rows if row.kind is GuardKind.ID_IS]
         self.functions += [value for value in known if type(value) is types.FunctionType]
+        rows = (*[self._asked(*row) for row in data["asked"]], *rows)
         rows = (Guard(GuardKind.TABLES, None, make_tables(tables[0], tables[1], tables[2], self.functions)), *rows)
         if len({id(found) for found in self.objects.values()}) < len(self.objects):
             raise Miss("objects that were two are one")
@@ -227,6 +229,14 @@ class Restorer:
             return Guard(kind, None)
         source, where = self.sources[at], self.places[place] if place >= 0 else None
         return Guard(kind, source, self._expected(kind, source, at, expected), where)
+
+    def _asked(self, module: str, path: str, args: Any, answer: Any) -> Guard:
+        function, given = find_function(module, path), self.reader.read(args)
+        reader = functools.partial(function, *given) if given else function
+        expected = self.reader.read(answer)
+        if reader() != expected:
+            raise Miss(f"{path} gives another answer")
+        return Guard(GuardKind.GLOBAL_STATE, None, (reader, expected))
 
     def _expected(self, kind: GuardKind, source: Source, at: int, expected: Any) -> Any:
         if kind in BY_TOKEN:

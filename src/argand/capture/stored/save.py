@@ -23,7 +23,7 @@ from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.capture.tails import NAMES, is_entered
 from argand.protocol import Bypass
 from argand.runtime import guards
-from argand.runtime.disk.values import Unstorable, Writer
+from argand.runtime.disk.values import Unstorable, Writer, name_of_function
 from argand.runtime.guards import Const, Guard, GuardKind, Relation
 from argand.runtime.tables import Lookups
 from argand.support.errors import Location
@@ -48,6 +48,14 @@ class Facts(NamedTuple):
     bypass: Bypass | None  # why another process must not rely on the trace
     namespace: dict[str, Any]
     graph: str | Bypass | None  # the key of the compiled graph, or why it has none; None: there is no graph
+
+
+def _is_asked(row: Guard) -> bool:
+    return row.kind is GuardKind.GLOBAL_STATE and row.expected is not None
+
+
+def _is_about_process(row: Guard) -> bool:
+    return row.kind is GuardKind.TABLES or _is_asked(row)
 
 
 class _SourceWriter(Writer):
@@ -96,7 +104,8 @@ class Saver:
         self._meet_codes(facts)
         self.tokens.seen.add(id(self.code))
         return {
-            "guards": [self._guard(row) for row in captured.guards if row.kind is not GuardKind.TABLES],
+            "guards": [self._guard(row) for row in captured.guards if not _is_about_process(row)],
+            "asked": [self._asked(row) for row in captured.guards if _is_asked(row)],
             "collect": [self.source(source) for source in captured.collect],
             "names": self._names(facts),
             "lookups": self._lookups(facts, facts.lookups),
@@ -205,6 +214,12 @@ class Saver:
         if row.source is None:
             raise Unstorable(f"a guard {kind.name}")
         return [int(kind), self.source(row.source), self._expected(kind, expected), self._place(row.where)]
+
+    def _asked(self, row: Guard) -> list[Any]:
+        """A question about the state of torch, and its answer."""
+        reader, answer = row.expected
+        function, args = getattr(reader, "func", reader), getattr(reader, "args", ())
+        return [*name_of_function(function), self.writer.write(args), self.writer.write(answer)]
 
     def _expected(self, kind: GuardKind, expected: Any) -> Any:
         if kind in BY_TOKEN:
