@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo test setup lint types layers sizes pytest cases bench zoo ops ext clean
+.PHONY: demo test setup lint types layers sizes pytest sanitize threads cases bench zoo ops ext clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -43,6 +43,13 @@ ext:
 	mkdir -p build
 	flock build/.lock sh -c '$(BIN)/python -c "import setuptools; setuptools.setup()" --quiet build_ext --build-lib build/ext --build-temp build/temp \
 	  && for built in build/ext/argand/runtime/_native*.so; do cp $$built $$built.new && mv -f $$built.new src/argand/runtime/$$(basename $$built); done'
+
+# The C extension under address and undefined-behaviour sanitizers: its tests, and fuzzers.
+sanitize: $(STAMP)
+	$(BIN)/python -m tools.sanitize $(ARGS)
+# Eight threads that compile, train, reset and fork at once, against eager.
+threads: $(STAMP)
+	$(BIN)/python -X faulthandler -m tools.threads $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)

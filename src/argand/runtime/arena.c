@@ -82,6 +82,10 @@ void argand_advise(void *memory, size_t bytes) {
 Arena *argand_arena_take(size_t bytes) {
     if (bytes == 0)
         bytes = ALIGNMENT;
+    if (bytes > PTRDIFF_MAX - 2 * (size_t)HUGE_PAGE) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     Arena **best = NULL, **widest = NULL;
     for (Arena **link = &free_blocks; *link; link = &(*link)->next) {
         if (!widest || (*link)->bytes > (*widest)->bytes)

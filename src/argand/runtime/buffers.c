@@ -104,9 +104,30 @@ static int make_fresh(Run *run, int id, const Buffer *buffer) {
     return 0;
 }
 
+// Whether a tensor of at least a byte an element fits into so many bytes; torch would end the process.
+static int fits(const Buffer *buffer, int64_t bytes) {
+    int64_t last = 0, reach;
+    for (int64_t i = 0; i < buffer->ndim; i++) {
+        if (buffer->sizes[i] < 0 || buffer->strides[i] < 0)
+            return 0;
+        if (buffer->sizes[i] > 1
+            && (__builtin_mul_overflow(buffer->sizes[i] - 1, buffer->strides[i], &reach)
+                || __builtin_add_overflow(last, reach, &last)))
+            return 0;
+    }
+    for (int64_t i = 0; i < buffer->ndim; i++)
+        if (buffer->sizes[i] == 0)
+            return 1;
+    return last < bytes;
+}
+
 // A tensor over arena memory: valid for this call only.
 static int make_slot_tensor(Run *run, int id, const Buffer *buffer) {
     Handle handle;
+    if (!fits(buffer, resolve(run->plan->arena_bytes, run->numbers) - buffer->offset)) {
+        PyErr_SetString(PyExc_ValueError, "argand: a buffer lies outside of the arena");
+        return -1;
+    }
     if (run->torch->from_blob(run->pointers[id], buffer->ndim, buffer->sizes, buffer->strides, 0,
                               buffer->dtype, DEVICE_CPU, 0, &handle))
         return torch_failed("wrap arena memory");
@@ -117,6 +138,10 @@ static int make_view(Run *run, int id, const Buffer *buffer) {
     PyObject *base = argand_object_of(run, buffer->base);
     if (!base)
         return -1;
+    if (!PyObject_TypeCheck(base, run->torch->tensor_type)) {
+        PyErr_Format(PyExc_TypeError, "argand: buffer %d is no tensor to be viewed", buffer->base);
+        return -1;
+    }
     Handle handle;
     if (run->torch->reinterpret(argand_handle(base), buffer->ndim, buffer->sizes, buffer->strides,
                                 buffer->offset, &handle))
@@ -165,6 +190,11 @@ int argand_refuse_missing_memory(Run *run, int id) {
     return -1;
 }
 
+static int64_t floor_modulo(int64_t a, int64_t b) {
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 static int64_t floor_divide(int64_t a, int64_t b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -210,7 +240,7 @@ static int compute(int kind, int64_t a, int64_t b, int64_t *result) {
         overflows = b == -1 && a == INT64_MIN;
         *result = overflows ? 0 : floor_divide(a, b);
         break;
-    case NUMBER_MODULO: *result = b == -1 ? 0 : a - b * floor_divide(a, b); break;
+    case NUMBER_MODULO: *result = b == -1 ? 0 : floor_modulo(a, b); break;
     case NUMBER_MINIMUM: *result = a < b ? a : b; break;
     default: *result = a > b ? a : b;
     }

@@ -101,4 +101,8 @@ int argand_world_of_view(PyObject *view, ArgandWorld *world);
 int argand_state_init(State *state, Py_ssize_t nodes);
 void argand_state_free(State *state);
 
+// Whether rows are what guards.c takes them for (validate.c).
+int argand_operand_fits(int op, PyObject *operand, int32_t index);
+int argand_expected_fits(int kind, PyObject *expected, Py_ssize_t nodes);
+
 #endif

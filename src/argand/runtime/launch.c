@@ -248,6 +248,10 @@ static int start_run(Run *run, PyObject *inputs) {
     if (plan->n_numbers && argand_compute_numbers(run))
         return -1;
     int64_t arena_bytes = resolve(plan->arena_bytes, run->numbers);
+    if (arena_bytes < 0) {
+        PyErr_SetString(PyExc_ValueError, "argand: an arena of less than nothing");
+        return -1;
+    }
     if (arena_bytes && !(run->arena = argand_arena_take(arena_bytes)))
         return -1;
     char *base = run->arena ? argand_arena_base(run->arena) : NULL;
@@ -255,7 +259,12 @@ static int start_run(Run *run, PyObject *inputs) {
         const Buffer *buffer = &plan->buffers[i];
         Py_ssize_t id = plan->n_inputs + i;
         if (buffer->kind == BUFFER_SLOT) {
-            run->pointers[id] = base + resolve(buffer->offset, run->numbers);
+            int64_t offset = resolve(buffer->offset, run->numbers);
+            if (offset < 0 || offset > arena_bytes) {
+                PyErr_SetString(PyExc_ValueError, "argand: a buffer lies outside of the arena");
+                return -1;
+            }
+            run->pointers[id] = base ? base + offset : NULL;
         } else if (buffer->kind == BUFFER_OBJECT) {
             run->pointers[id] = buffer->pointer;
             run->objects[id] = Py_NewRef(buffer->object);

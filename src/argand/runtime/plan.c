@@ -8,6 +8,9 @@ static int refuse(const char *what) {
     return -1;
 }
 
+// What a damaged file may hold in place of a row is no error of ours.
+static int is_row(PyObject *row) { return PyTuple_Check(row) || refuse("a row is a tuple") == 0; }
+
 // Zeros, and one more than asked for, so that none is not NULL.
 static void *zeros(Py_ssize_t count, size_t size) {
     void *memory = PyMem_Calloc(count + 1, size);
@@ -54,32 +57,37 @@ static int check_id(const Plan *plan, int64_t id) {
 
 // Ids as ints; lowest is 0, or -1 where "no buffer" is meant.
 static int *parse_ids(const Plan *plan, PyObject *tuple, int lowest) {
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     int64_t *wide = parse_integers(tuple, 0);
-    int *ids = (int *)wide;
-    for (Py_ssize_t i = 0; wide && i < PyTuple_GET_SIZE(tuple); i++) {
-        int64_t id = wide[i];
-        if (id != lowest && check_id(plan, id)) {
-            PyMem_Free(wide);
-            return NULL;
+    int *ids = wide ? zeros(count, sizeof *ids) : NULL;
+    for (Py_ssize_t i = 0; ids && i < count; i++) {
+        int is_none = lowest < 0 && wide[i] == lowest;
+        if (!is_none && check_id(plan, wide[i])) {
+            PyMem_Free(ids);
+            ids = NULL;
+        } else {
+            ids[i] = (int)wide[i];
         }
-        ids[i] = (int)id; /* narrowing in place: slot i is never ahead of the one being read */
     }
+    PyMem_Free(wide);
     return ids;
 }
 
-static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row, Buffer *buffer) {
+// `own` is the id of the buffer.
+static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row, Py_ssize_t own,
+                        Buffer *buffer) {
     PyObject *sizes, *strides, *object;
     long long offset;
     int kind, dtype, base;
-    if (!PyArg_ParseTuple(row, "iiiLO!O!O", &kind, &dtype, &base, &offset, &PyTuple_Type, &sizes,
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iiiLO!O!O", &kind, &dtype, &base, &offset, &PyTuple_Type, &sizes,
                           &PyTuple_Type, &strides, &object))
         return -1;
     Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
     if (kind < BUFFER_FRESH || kind > BUFFER_MARKS || PyTuple_GET_SIZE(strides) != ndim
         || ndim > MOST_DIMENSIONS)
         return refuse("malformed buffer row");
-    if (kind == BUFFER_VIEW && check_id(plan, base))
-        return -1;
+    if (kind == BUFFER_VIEW && (check_id(plan, base) || base >= own))
+        return PyErr_Occurred() ? -1 : refuse("a view comes after what it is a view of");
     *buffer = (Buffer){kind, 0, dtype, base, offset, kind == BUFFER_MADE && !offset ? -1 : ndim};
     int64_t *behind = parse_integers(strides, 0);
     buffer->sizes = behind ? parse_integers(sizes, 2 * ndim) : NULL;
@@ -105,7 +113,7 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
 static int parse_argument(const Plan *plan, PyObject *row, Argument *argument) {
     PyObject *value;
     int kind;
-    if (!PyArg_ParseTuple(row, "iO", &kind, &value))
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iO", &kind, &value))
         return -1;
     argument->kind = kind;
     if (kind == ARGUMENT_OBJECT) {
@@ -118,9 +126,9 @@ static int parse_argument(const Plan *plan, PyObject *row, Argument *argument) {
     }
     if (kind == ARGUMENT_NUMBER) {
         int64_t number = PyLong_AsLongLong(value);
-        argument->id = (int)(number - SYMBOL);
         if (!PyErr_Occurred() && !is_symbol(number))
             PyErr_SetString(PyExc_ValueError, "malformed argument row");
+        argument->id = is_symbol(number) ? (int)(number - SYMBOL) : 0;
         return PyErr_Occurred() ? -1 : check_symbols(&number, 1, plan->n_numbers);
     }
     if (kind != ARGUMENT_LIST || !PyTuple_Check(value))
@@ -141,12 +149,12 @@ static int parse_kernel(Plan *plan, PyObject *row, Step *step) {
     unsigned long long pointer;
     long long total, grain;
     int kind, is_long;
-    if (!PyArg_ParseTuple(row, "iO!KLLO!p", &kind, &PyTuple_Type, &ids, &pointer, &total, &grain,
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iO!KLLO!p", &kind, &PyTuple_Type, &ids, &pointer, &total, &grain,
                           &PyTuple_Type, &sizes, &is_long))
         return -1;
     step->kernel = (KernelFunction)(uintptr_t)pointer;
     step->total = total;
-    step->grain = grain < 1 ? 1 : grain;
+    step->grain = grain < 1 ? 1 : grain > INT32_MAX ? INT32_MAX : grain;
     step->is_long = (char)is_long;
     step->sizes = parse_integers(sizes, 0);
     if (!step->sizes)
@@ -166,7 +174,7 @@ static int parse_product(const Plan *plan, PyObject *row, Step *step) {
     PyObject *ids, *table;
     Product *p = &step->product;
     int kind, trans_a, trans_b, is_double, is_long;
-    if (!PyArg_ParseTuple(row, "iO!ddO!pppp", &kind, &PyTuple_Type, &ids, &p->alpha, &p->beta,
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iO!ddO!pppp", &kind, &PyTuple_Type, &ids, &p->alpha, &p->beta,
                           &PyTuple_Type, &table, &trans_a, &trans_b, &is_double, &is_long))
         return -1;
     if ((PyTuple_GET_SIZE(ids) != 3 && PyTuple_GET_SIZE(ids) != 4)
@@ -187,7 +195,7 @@ static int parse_product(const Plan *plan, PyObject *row, Step *step) {
 static int parse_call(const Plan *plan, PyObject *row, Step *step) {
     PyObject *ids, *function, *arguments, *names;
     int kind;
-    if (!PyArg_ParseTuple(row, "iO!OO!O!", &kind, &PyTuple_Type, &ids, &function, &PyTuple_Type,
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iO!OO!O!", &kind, &PyTuple_Type, &ids, &function, &PyTuple_Type,
                           &arguments, &PyTuple_Type, &names))
         return -1;
     Py_ssize_t count = PyTuple_GET_SIZE(arguments);
@@ -231,7 +239,7 @@ static int parse_step(Plan *plan, PyObject *row, Step *step) {
 static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Number *number) {
     int kind;
     long long left, right;
-    if (!PyArg_ParseTuple(row, "iLL", &kind, &left, &right))
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iLL", &kind, &left, &right))
         return -1;
     *number = (Number){kind, left, right};
     int reads_input = kind <= NUMBER_INPUT;
@@ -253,6 +261,10 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
         return -1;
     }
     plan->keep = Py_NewRef(keep);
+    if (plan->n_inputs < 0 || plan->n_inputs > MOST_INPUTS) {
+        plan->n_inputs = 0;
+        return refuse("a plan has from none to very many inputs");
+    }
     plan->arena_bytes = arena_bytes;
     Py_ssize_t n_numbers = PyTuple_GET_SIZE(numbers);
     plan->numbers = zeros(n_numbers, sizeof *plan->numbers);
@@ -273,7 +285,7 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
         return -1;
     plan->n_buffers = n_buffers;
     for (Py_ssize_t i = 0; i < n_buffers; i++)
-        if (parse_buffer(plan, torch, PyTuple_GET_ITEM(buffers, i), &plan->buffers[i]))
+        if (parse_buffer(plan, torch, PyTuple_GET_ITEM(buffers, i), plan->n_inputs + i, &plan->buffers[i]))
             return -1;
     plan->n_steps = n_steps;
     for (Py_ssize_t i = 0; i < n_steps; i++)

@@ -7,7 +7,7 @@ typedef void (*KernelFunction)(void **buffers, const int64_t *sizes, int64_t beg
 
 // Where a table holds SYMBOL + k, number k of the call is meant: a size known only at run time.
 #define SYMBOL INT64_MIN
-enum { MOST_SYMBOLS = 1 << 20, MOST_DIMENSIONS = 64 };
+enum { MOST_SYMBOLS = 1 << 20, MOST_DIMENSIONS = 64, MOST_INPUTS = 1 << 28 };
 
 static inline int is_symbol(int64_t number) { return number < SYMBOL + MOST_SYMBOLS; }
 

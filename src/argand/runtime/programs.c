@@ -76,6 +76,10 @@ static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
         PyErr_Clear(); /* a huge key of a dict is no index */
         if (index == (int32_t)index) node->index = (int32_t)index;
     }
+    if (!argand_operand_fits(op, operand, node->index)) {
+        PyErr_Format(PyExc_ValueError, "node %zd of a guard program has a wrong operand", i);
+        return -1;
+    }
     if (node->op == OP_ITEM) {
         node->hash = PyObject_Hash(operand);
         if (node->hash == -1) return -1;
@@ -89,7 +93,8 @@ static int read_check(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
     int kind, node_number, guard, versioned;
     if (!PyArg_ParseTuple(row, "iiipO", &kind, &node_number, &guard, &versioned, &expected))
         return -1;
-    if (kind < 0 || kind >= KIND_COUNT || node_number >= program->node_count) {
+    if (kind < 0 || kind >= KIND_COUNT || node_number >= program->node_count ||
+        !argand_expected_fits(kind, expected, program->node_count)) {
         PyErr_Format(PyExc_ValueError, "check %zd of a guard program is malformed", i);
         return -1;
     }

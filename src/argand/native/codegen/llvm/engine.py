@@ -100,7 +100,9 @@ def compile_object(text: str, target: Target, level: int) -> bytes:
         text += _HALF_CONVERSIONS
     try:
         with events.stage("native.llvm.parse"):
-            module = llvm.parse_assembly(text)
+            module = llvm.parse_assembly(
+                text, llvm.create_context()
+            )  # the global one keeps types and constants for ever
     except RuntimeError as error:
         raise InternalError("native.llvm", str(error), dump=text) from error
     with events.stage("native.llvm.optimise"):
