@@ -93,7 +93,7 @@ def run_with_it(module: str, arguments: list[str]) -> None:
     sys.modules[name] = extension
     loader.exec_module(extension)
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__")
+    runpy.run_module(module, run_name="__main__", alter_sys=True)  # functions find their module
 
 
 def main() -> int:
