@@ -269,3 +269,12 @@ def test_gradients_of_gradients_know_what_is_hidden_from_autograd(cut):
             (first,) = torch.autograd.grad(run(a).pow(2).sum(), a, create_graph=True)
             both.append((first, *torch.autograd.grad(first.sum(), a)))
         assert all(map(torch.allclose, *both))
+
+
+def test_versions_rise_where_a_view_of_an_argument_is_turned_over():
+    for function in (
+        lambda a: a[1:].t_(),
+        lambda a: a.detach().unsqueeze_(0),
+        lambda a: (a.view(-1).unsqueeze_(0), a.mul_(2)),
+    ):
+        check(function, base)

@@ -67,6 +67,7 @@ def _is_plain(traced: Traced) -> bool:
         traced.random,
         traced.autocast,
         traced.bits,
+        traced.effects.bumps,
         traced.cut,
     )
     fresh = all(

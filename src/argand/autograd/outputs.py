@@ -59,6 +59,8 @@ class Effects:
     rows: list[Row] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     fresh: list[torch.Tensor] = field(default_factory=list)  # base fakes the graph must return
+    # inputs whose version rises, and by how much, although nothing is written: a view of them was turned over in place
+    bumps: list[tuple[int, int]] = field(default_factory=list)
 
     def results(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """The tensors the compiled graph returns: new values of inputs, then fresh ones."""
@@ -133,6 +135,8 @@ def read_effects(
         if written(value):
             changed = value.requires_grad and value.grad_fn is not old.grad_fn
             effects.mutations.append(Mutation(index, value._version - old.version, changed))
+        elif value._version != old.version:
+            effects.bumps.append((index, value._version - old.version))
     bases: dict[int, int] = {}
     slots: dict[int, int] = {}
     for slot, value in enumerate(outputs):

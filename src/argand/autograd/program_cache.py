@@ -224,7 +224,7 @@ def _data(writer: Writer, origin: Recorded, backward: GraphText | None) -> list[
     table = None if traced.sizes is None else traced.sizes.table
     rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
-    plain["effects"] = Effects(rows, traced.effects.mutations)
+    plain["effects"] = Effects(rows, traced.effects.mutations, bumps=traced.effects.bumps)
     shown = traced.inputs if table is None else traced.sizes.shown
     return [
         writer.write(plain),

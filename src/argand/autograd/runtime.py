@@ -145,13 +145,15 @@ class Epilogue:
 
     def __init__(self, traced: Traced, *, written_in_graph: bool) -> None:
         effects = traced.effects
-        self.mutations = effects.mutations
+        self.mutations, self.bumps = effects.mutations, effects.bumps
         self.rows = effects.rows
         self.sizes, self.bits = traced.sizes, traced.bits
         self.count = traced.results
         self.written_in_graph = written_in_graph
-        self.trivial = not self.mutations and all(
-            row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(self.rows)
+        self.trivial = (
+            not self.mutations
+            and not self.bumps
+            and all(row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(self.rows))
         )
 
     def __call__(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
@@ -161,6 +163,9 @@ class Epilogue:
             skip = len(self.mutations)
             if skip:
                 _write_back(self.mutations, inputs, results, self.bits)
+        for index, bump in self.bumps:
+            if not inputs[index].is_inference():
+                _set_version((inputs[index],), (inputs[index]._version + bump,))
         outputs: list[Any] = []
         rows: list[Row] = self.rows
         if self.sizes is not None:
