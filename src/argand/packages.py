@@ -28,7 +28,7 @@ from argand.runtime.disk.values import load as load_values
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.marks import SIZE_MARKS
-from argand.sizes.refusals import Stop
+from argand.sizes.refusals import Refusal
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
 from argand.support.errors import UserError
@@ -171,10 +171,10 @@ class _Loaded:
             graph_sizes = GraphSizes(table)
         gm = read_graph(json.loads(self._program), b"", graph_sizes, values=False)
         run: Any = gm.forward
-        try:
-            compiled = compile_graph(gm, inputs, make_options())
+        compiled = compile_graph(gm, inputs, make_options())
+        if isinstance(compiled, CompiledGraph):
             run, facts = compiled.takes_inputs, list(compiled.facts)
-        except Stop:  # too late to capture anew: torch runs the graph
+        else:  # too late to capture anew: torch runs the graph
             facts = [Fact("==", Expr.of(symbol), Expr.of(size)) for symbol, size in sizes.items()]
         self._runs.append((facts, run))
         return run
@@ -215,10 +215,12 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
 
     seen: list[Any] = []
 
-    def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph:
+    def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph | Refusal:
         table = gm.meta.get("sizes")
         state = None if table is None else table.state()
         compiled = compile_graph(gm, inputs, make_options(None, {"cache_dir": directory}))
+        if not isinstance(compiled, CompiledGraph):
+            return compiled
         key, facts = compiled.key, [(fact.operator, fact.left, fact.right) for fact in compiled.facts]
 
         def run(*values: Any) -> Any:

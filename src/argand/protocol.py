@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
+from argand.sizes.refusals import Refusal, Stop, as_refusal
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
@@ -72,7 +74,8 @@ class CompiledGraph:
         return lambda *inputs: call(list(inputs))
 
 
-Compiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], CompiledGraph]"
+# A refusal, in place of code: sizes that are open in the graph cannot all stay open.
+Compiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], CompiledGraph | Refusal]"
 PlainCompiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]"  # torch's convention
 
 
@@ -83,7 +86,21 @@ def adapt(compiled: Callable[..., Any]) -> CompiledGraph:
 
 def adapted(compiler: PlainCompiler) -> Compiler:
     """A plain function ``(gm, example_inputs) -> callable`` as a compiler of graphs."""
-    return lambda gm, example_inputs: adapt(compiler(gm, example_inputs))
+
+    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+        try:
+            return adapt(compiler(gm, example_inputs))
+        except Stop as stopped:  # of ours, called by the function
+            return as_refusal(stopped)
+
+    return compile_graph
+
+
+def settled(compiled: CompiledGraph | Refusal) -> CompiledGraph:
+    """Code for somebody who knows nothing of refusals: `Stop` takes one to whoever called them."""
+    if isinstance(compiled, CompiledGraph):
+        return compiled
+    raise Stop(compiled)
 
 
 class OpenSizes(enum.Enum):

@@ -29,9 +29,9 @@ from argand.autograd.sizes import OpenSizes
 from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
+from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted, settled
 from argand.runtime import quiet
-from argand.sizes.refusals import NeedFacts, Stop
+from argand.sizes.refusals import NeedFacts, Refusal, Stop, as_refusal
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.locks import Turns
@@ -75,13 +75,20 @@ def compile_with_autograd(
         keep_mutations=keep_inference_input_mutations,
         options=options or Options(),
     )
-    compiled = compile_program(gm, example_inputs, compilers)
+    compiled = _settled(compile_program(gm, example_inputs, compilers))
     if compiled.facts:  # a callable cannot tell of them: they have to be known before
         raise Stop(NeedFacts(compiled.facts))
     return compiled.call
 
 
-def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledProgram:
+def _settled(compiled: CompiledProgram | Refusal) -> CompiledProgram:
+    """A program for somebody who knows nothing of refusals, as `protocol.settled`."""
+    if isinstance(compiled, CompiledProgram):
+        return compiled
+    raise Stop(compiled)
+
+
+def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledProgram | Refusal:
     """The same, with everything the caller wants in one object."""
     if "sizes" in gm.meta and gm.meta["sizes"].unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
@@ -91,7 +98,11 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
     traced = _try_trace(flat.program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
+    if not isinstance(traced, Traced):
+        return traced
     made = compile_traced(flat.program, traced, compilers)
+    if not isinstance(made, CompiledProgram):
+        return made
     if compilers.sizes is not None:
         made = made._replace(facts=compilers.sizes.facts)
     if flat.nested is None:
@@ -102,14 +113,19 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
 
 def _try_trace(
     program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1, *, strict: bool = False
-) -> Traced | None:
-    """The traced program; None, with a count of why, when only eager is right for it."""
+) -> Traced | Refusal | None:
+    """The traced program; None, with a count of why, when only eager is right for it.
+
+    A refusal where sizes cannot stay open: what stopped the trace from inside of torch is a value from here on.
+    """
     try:
         with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify):
             return trace(program, inputs, compilers.decompositions, only, compilers.sizes)
+    except Stop as stopped:
+        return as_refusal(stopped)
     except Exception as reason:
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
-            compilers.sizes.refuse(f"{type(reason).__name__}: {reason}")
+            return compilers.sizes.refusal(f"{type(reason).__name__}: {reason}")
         # what eager alone can do right is no failure
         if (strict or compilers.options.strict) and not isinstance(reason, Untraceable | DataDependent):
             raise
@@ -142,7 +158,7 @@ class _Flat:
         return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
 
 
-def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledProgram:
+def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledProgram | Refusal:
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
@@ -154,6 +170,8 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
     compiled = compilers.forward(forward, traced.inputs)
+    if not isinstance(compiled, CompiledGraph):
+        return compiled
     switch = Switch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
     switch.run = run_training(traced, compiled.takes_list, late, switch.noticing(again))
@@ -170,7 +188,8 @@ class _Tools:
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
         """Trace a program."""
         with torch.enable_grad():
-            return _try_trace(program, inputs, self.compilers, only)
+            traced = _try_trace(program, inputs, self.compilers, only)
+        return traced if isinstance(traced, Traced) else None
 
     def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
         """Cut it in two."""
@@ -178,11 +197,11 @@ class _Tools:
 
     def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
         """Compile it."""
-        return compile_traced(program, traced, self.compilers).call
+        return _settled(compile_traced(program, traced, self.compilers)).call
 
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph."""
-        return self.compilers.backward(module, _examples(module)).takes_list
+        return settled(self.compilers.backward(module, _examples(module))).takes_list
 
 
 def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
@@ -216,7 +235,7 @@ def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: 
     )
 
 
-def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram:
+def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram | Refusal:
     in_graph = compilers.keep_mutations and bool(traced.effects.mutations) and not traced.bits
     if in_graph:
         keep_writes(traced)
@@ -228,6 +247,8 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram:
         )
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs)
+    if not isinstance(compiled, CompiledGraph):
+        return compiled
     run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)
     origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
     return CompiledProgram(run, origin, traced.random)
@@ -295,10 +316,10 @@ def _only(backward: GraphModule, gradients: int) -> GraphModule:
 
 
 def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
-    try:
-        return compilers.backward(module, _examples(module)).takes_list
-    except Stop:  # too late to compile anew: torch runs the graph
-        return CompiledGraph(torch.fx.Interpreter(module).run).takes_list
+    compiled = compilers.backward(module, _examples(module))
+    if not isinstance(compiled, CompiledGraph):  # too late to compile anew: torch runs the graph
+        compiled = CompiledGraph(torch.fx.Interpreter(module).run)
+    return compiled.takes_list
 
 
 def _examples(module: GraphModule) -> list[Any]:
@@ -314,13 +335,12 @@ def _part(
     by name.
     """
     known = () if compilers.sizes is None else compilers.sizes.facts
-    try:
-        with torch.enable_grad(), ambient_autocast(traced.autocast):
-            part = _try_trace(program, primals, compilers, present)
-    except Stop:
+    with torch.enable_grad(), ambient_autocast(traced.autocast):
+        part = _try_trace(program, primals, compilers, present)
+    if not isinstance(part, Traced):
         return None
-    if part is None or (compilers.sizes is not None and compilers.sizes.facts != known):
-        return None  # in the latter case it relies on more than the guards say
+    if compilers.sizes is not None and compilers.sizes.facts != known:
+        return None  # it relies on more than the guards say
     nodes = {node.name: node for node in part.graph.nodes}
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
     saved = [nodes.get(n.name, n) for n in places if not str(n.target).startswith("tangents")]
@@ -353,8 +373,8 @@ def _differentiate_later(
                 if key not in known:
                     again = gradient_program(program, traced, asked)
                     second = _try_trace(again, values, compilers)
-                    if second is not None:
-                        known[key] = compile_traced(again, second, compilers).call
+                    if isinstance(second, Traced):
+                        known[key] = _settled(compile_traced(again, second, compilers)).call
                     else:
                         known[key] = functools.partial(run_eagerly, again)
         return known[key](*values)

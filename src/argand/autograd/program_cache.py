@@ -41,6 +41,7 @@ from argand.support.options import Options
 if TYPE_CHECKING:
     from argand.autograd.aot import Compilers
     from argand.sizes.facts import Fact
+    from argand.sizes.refusals import Refusal
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
@@ -79,7 +80,7 @@ class CompiledProgram(NamedTuple):
 
 
 @final
-class ProgramStage(Stage[CompiledProgram]):
+class ProgramStage(Stage["CompiledProgram | Refusal"]):
     """Ahead-of-time autograd of one torch-level graph; ``joint_pass`` names a pass of the caller.
 
     ``compilers`` makes what autograd needs of the compiler, which a program from disk may do without.
@@ -126,13 +127,15 @@ class ProgramStage(Stage[CompiledProgram]):
         return _decode(self._key, self.options, self.compilers, self.sizes, sections)
 
     @override
-    def build(self) -> CompiledProgram:
+    def build(self) -> CompiledProgram | Refusal:
         from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 
         return compile_program(self.gm, list(self.inputs), self.compilers())
 
     @override
-    def encode(self, value: CompiledProgram) -> Mapping[str, Sections] | Bypass:
+    def encode(self, value: CompiledProgram | Refusal) -> Mapping[str, Sections] | Bypass:
+        if not isinstance(value, CompiledProgram):
+            return Bypass("sizes that cannot stay open")
         origin = value.origin
         if not isinstance(origin, Recorded):
             return origin if isinstance(origin, Bypass) else Bypass("it comes from disk")

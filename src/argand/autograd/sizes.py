@@ -12,7 +12,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -25,7 +25,7 @@ from argand.runtime.disk.graphs import opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat, sample_pair
-from argand.sizes.refusals import fixing
+from argand.sizes.refusals import FixSizes, Stop
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
 from argand.support import events
@@ -121,10 +121,14 @@ class OpenSizes:
             inputs[place] = one if table is self.table else two
         return inputs
 
-    def refuse(self, reason: str, symbols: frozenset[Symbol] | None = None) -> Any:
+    def refusal(self, reason: str, symbols: frozenset[Symbol] | None = None) -> FixSizes:
         """These sizes (all, when it cannot be told which) must be fixed."""
         events.count("autograd.specialise", detail=reason)
-        raise fixing(symbols or {*self.table.samples, *self.float_symbols}, reason)
+        return FixSizes(frozenset(symbols or {*self.table.samples, *self.float_symbols}), reason)
+
+    def refuse(self, reason: str, symbols: frozenset[Symbol] | None = None) -> NoReturn:
+        """The same from inside of a comparison, for `aot._try_trace`."""
+        raise Stop(self.refusal(reason, symbols))
 
     # -- two traces are one -------------------------------------------------------------------
 

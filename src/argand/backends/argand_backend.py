@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final, runtim
 
 from torch.fx import GraphModule
 
-from argand.autograd.program_cache import ProgramStage, forget
+from argand.autograd.program_cache import CompiledProgram, ProgramStage, forget
 from argand.autograd.program_cache import restore as restore_program
 from argand.backends.trial import can_try, never_slower
 from argand.native.graph_cache import GraphCompiler
 from argand.protocol import Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
 from argand.runtime.disk.stage import run_stage
+from argand.sizes.refusals import Refusal
 from argand.support.options import Options, make_options
 
 if TYPE_CHECKING:
@@ -100,10 +101,12 @@ def compile_fx(
 
 def compile_graph(
     gm: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom = OURS
-) -> CompiledGraph:
+) -> CompiledGraph | Refusal:
     """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
     make = functools.partial(make_compilers, options, custom)
     program, key = run_stage(ProgramStage(gm, example_inputs, options, make, _joint_pass(custom)), options)
+    if not isinstance(program, CompiledProgram):
+        return program
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
     compiled = CompiledGraph(program.call, key=key, draws=program.draws, facts=program.facts)

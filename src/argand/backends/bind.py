@@ -15,6 +15,7 @@ from argand.backends.compose import FirstThatTakes
 from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of, open_sizes_of
 from argand.backends.resolve import is_own, own_compiler, own_restore, plain_compiler
 from argand.protocol import Backend, CompiledGraph, Compiler, Described, OpenSizes
+from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
 from argand.support.options import Options, make_options
@@ -86,7 +87,7 @@ def _bind_several(several: FirstThatTakes, mode: str | None, options: Mapping[st
 def _guarded(name: str, compile_graph: Compiler) -> Compiler:
     """The same; what it raises comes out as ``BackendCompilerFailed``, which names the backend."""
 
-    def compile_guarded(gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph:
+    def compile_guarded(gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
         with events.stage("backend", name):
             try:
                 return compile_graph(gm, example_inputs)

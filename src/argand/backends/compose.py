@@ -15,6 +15,7 @@ from typing_extensions import override
 from argand.backends.registry import CompilerFunction, name_of
 from argand.backends.resolve import compiler_of
 from argand.protocol import CompiledGraph
+from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import InvalidBackend
 
@@ -42,8 +43,8 @@ class FirstThatTakes:
         self.choices: list[Choice] = []
         self.__name__ = " | ".join(name_of(backend) for backend in backends)
 
-    def compile(self, gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph:
-        """Compile with the first backend that does not raise."""
+    def compile(self, gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+        """Compile with the first backend that does not raise; one that wants other sizes does not decline."""
         declined: list[tuple[str, str]] = []
         for backend in self.backends:
             try:

@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from argand.backends.opening import CapturedOpening, Opening, Place, plain_copy, sizes_in
 from argand.backends.writes import may_write, reads_offsets
 from argand.ops.fakes import FakeMode, fake_of
-from argand.protocol import CompiledGraph, Compiler
+from argand.protocol import CompiledGraph, Compiler, settled
 from argand.runtime import quiet, state
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Guard, GuardKind, Item, Local, SizeOf, Source, tensor_spec
@@ -173,12 +173,12 @@ class CheckedGraph:
         """Sizes that our own capture has left open, which a backend of the user's hands on to us."""
         if self._variants or "sizes" not in self.gm.meta:
             return None
-        compiled = self._compiler(self.gm, list(inputs))
+        compiled = settled(self._compiler(self.gm, list(inputs)))  # our capture tries other sizes
         return self._variant(inputs, compiled, CapturedOpening(self.gm))
 
     def _exact(self, inputs: tuple[Any, ...]) -> Variant:
         graph = plain_copy(self.gm) if "sizes" in self.gm.meta else self.gm
-        return self._variant(inputs, self._compiler(graph, list(inputs)), None)
+        return self._variant(inputs, settled(self._compiler(graph, list(inputs))), None)
 
     def _open(self, inputs: tuple[Any, ...]) -> Variant | None:
         """Code with the sizes left open that are not what they were in an earlier call."""
@@ -197,7 +197,7 @@ class CheckedGraph:
                 opening = Opening(plan, inputs, groups)
                 if not opening.symbols:
                     break
-                compiled = self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals])
+                compiled = settled(self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals]))
                 return self._variant(inputs, compiled, opening)
             except Stop as stopped:
                 try:

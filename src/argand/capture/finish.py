@@ -26,7 +26,7 @@ from argand.capture.target import make_target
 from argand.capture.torch_state import STATE, read_state, restore_state
 from argand.capture.tracebacks import pass_through
 from argand.capture.tracer import Tracer
-from argand.protocol import Backend, Bypass
+from argand.protocol import Backend, Bypass, CompiledGraph
 from argand.runtime import _native
 from argand.runtime.guards import Guard, GuardKind, Source
 from argand.runtime.lifetimes import LazyGraph
@@ -109,6 +109,8 @@ def finish(
     if module is not None:
         with events.stage("capture.backend"):
             compiled = backend.compile(module, [known.raw for _, known in inputs])
+        if not isinstance(compiled, CompiledGraph):
+            return compiled
         key, relied = compiled.key, compiled.facts
         rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
         names = ", ".join([rebuilder.source(known.source) for _, known in inputs])

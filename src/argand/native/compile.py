@@ -20,7 +20,7 @@ from argand.native.ir.tensor_text import print_graph
 from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import Setting, run_passes
 from argand.native.plan import rows_of
-from argand.protocol import Boxed
+from argand.protocol import Boxed, settled
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -41,7 +41,7 @@ class Interpreted:
 
 def compile_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options | None = None) -> Boxed:
     """Compile an aten graph to machine code, or load it from the disk cache; the callable takes one list."""
-    return GraphCompiler(options or Options())(module, example_inputs).takes_list
+    return settled(GraphCompiler(options or Options())(module, example_inputs)).takes_list
 
 
 def interpreted(module: torch.fx.GraphModule) -> Interpreted | None:

@@ -31,6 +31,7 @@ from argand.runtime.disk.keys import about, environment, hexdigest, make_key, op
 from argand.runtime.disk.stage import Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
 from argand.runtime.plans import Detached, Rows, link
+from argand.sizes.refusals import Refusal, Stop, as_refusal
 from argand.support import events
 from argand.support.options import Options
 
@@ -127,10 +128,13 @@ class GraphCompiler:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
         """Compile an aten graph, or load it."""
         stage = GraphStage(module, example_inputs, self.options)
-        (graph, _), key = run_stage(stage, self.options)
+        try:
+            (graph, _), key = run_stage(stage, self.options)
+        except Stop as stopped:  # from anywhere in the room
+            return as_refusal(stopped)
         if isinstance(key, str) and stage.text is not None:
             key = stage.text.key  # the machine is no part of it: a program may be carried to another one
         return dataclasses.replace(graph, key=key)

@@ -7,6 +7,7 @@ expressions  a *symbol* is an unknown integer, an *expression* what is computed 
 facts        a *fact* is a comparison that compiled code relies on, and a guard checks
 samples      a *sample* is the integer that stands for a symbol in the fakes
 table        the *table* reads integers in shapes as expressions, and collects facts
+view         a frozen copy of a table, handed on with a graph
 formulas     sizes of results that are no products of sizes of inputs, one row per op
 floats       *open floats*, which have no expressions
 plan         a *plan* says which *places* of a frame are open, and survives its attempts
