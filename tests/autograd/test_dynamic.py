@@ -5,10 +5,14 @@ import torch
 import torch.nn.functional as F
 
 import argand as argand_api
-from argand.backends.argand_backend import argand
+from argand.autograd.aot import compile_with_autograd
+from argand.backends.argand_backend import argand, compile_graph
 from argand.ops.fakes import fake_of
+from argand.protocol import CompiledGraph
+from argand.sizes.refusals import FixSizes, Stop
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
+from argand.support.options import make_options
 
 
 def open_graph(function, names, specs, reals, requires=()):
@@ -200,3 +204,20 @@ def test_sizes_that_shrink_to_the_same_numbers_are_told_apart():
     for shape in ((2, 4, 40, 70), (3, 4, 64, 33), (2, 4, 96, 50)):
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x), shrink(x), rtol=1e-4, atol=1e-4)
+
+
+def test_facts_come_back_and_the_graphs_sizes_stay_as_they_were():
+    gm, example = open_graph(lambda n, x: x[:5] * n, ["a"], ["a,7"], {"a": 8})
+    made = compile_graph(gm, example, make_options())
+    assert isinstance(made, CompiledGraph) and made.facts
+    assert all(fact.holds(dict.fromkeys(fact.symbols, 9)) for fact in made.facts)
+    assert not all(fact.holds(dict.fromkeys(fact.symbols, 3)) for fact in made.facts)
+    assert gm.meta["sizes"].relied == ()
+    with pytest.raises(Stop, match="a call needs"):  # a callable could not tell of them
+        compile_with_autograd(gm, example, fw_compiler=lambda gm, _: gm.forward)
+
+
+def test_a_refusal_comes_back_in_place_of_code():
+    gm, example = open_graph(lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8})
+    refused = compile_graph(gm, example, make_options())
+    assert isinstance(refused, FixSizes) and refused.symbols, refused
