@@ -70,6 +70,7 @@ def test_integers_take_the_whole_part_of_a_factor():
         (lambda x: x.masked_fill(x, 1.0), torch.uint8),
         (lambda x: x.masked_fill(x > 0, x), torch.float32),
         (lambda x: F.gelu(x, approximate="tan"), torch.float32),
+        (lambda x: torch.ops.aten._safe_softmax(x, 0, dtype=torch.int64), torch.float32),
         (lambda x: F.avg_pool2d(x[None, None, None], 1, divisor_override=0), torch.float32),
         (lambda x: torch.gather(x, 0, x.long() * 0, out=torch.empty(3, dtype=torch.float64)), torch.float32),
         (lambda x: torch.amax(x, 0, out=torch.empty((), dtype=torch.float64)), torch.float32),

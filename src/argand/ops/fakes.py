@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from argand.ops import unreadable
 from argand.ops.data_dependent import RULES, Make
-from argand.ops.fallback import eager_error, fake_context, infer_by_torch, is_small
+from argand.ops.fallback import eager_error, fake_context, infer_by_eager, infer_by_torch, is_small
 from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.one_element import eager_takes
 from argand.ops.rows import draws, may_raise, reads_memory, row_of
@@ -162,6 +162,7 @@ def _makes_memory(func: Any) -> bool:
 def _functional(func: Any) -> Handler:
     """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
     rule, kind = row_of(func).infer, row_of(func).kind
+    takes_zeros = row_of(func).raises is Raises.NEVER
     if rule is None:
         return _rowless(func)
 
@@ -176,8 +177,8 @@ def _functional(func: Any) -> Handler:
             return eager_error(func, args, kwargs)
         # Called by hand, in a graph that was captured before, the question has been asked.
         taken = mode is None or eager_takes(func, kind, args, kwargs)
-        if taken is None and is_small((args, kwargs)):
-            return infer_by_torch(func, args, kwargs)
+        if taken is None and takes_zeros and is_small((args, kwargs)):
+            return infer_by_eager(func, args, kwargs)
         return eager_error(func, args, kwargs) if taken is False else result
 
     return answer
