@@ -18,7 +18,7 @@ from argand.capture.torch_state import restore_state
 from argand.runtime import _native
 from argand.runtime.tracebacks import is_ours
 from argand.support import events
-from argand.support.errors import ArgandError, InternalError
+from argand.support.errors import ArgandError, Break, CaptureBreak, CaptureError, InternalError
 
 
 @final
@@ -63,6 +63,16 @@ def again(
 def _template(function: Any, args: Any, kwargs: Any) -> Any: return function(*args, **kwargs)  # fmt: skip  # one line
 
 
+def must_raise(function: Callable[..., Any], text: str) -> Callable[..., Any]:
+    """A frame in which the trace raised, under `fullgraph`: eager raises the same, or there is no graph without a word."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _native.disabled(function)(*args, **kwargs)
+        raise CaptureError(CaptureBreak(Break.B023, None, error=text))
+
+    return run
+
+
 @functools.lru_cache(maxsize=256)
 def _placed(file: str, name: str, line: int, module: str) -> types.FunctionType:
     """A function that calls another, and looks as if it stood at a place."""
@@ -97,4 +107,9 @@ def _own_frames() -> int:
     return count
 
 
-NAMES: Final = {"again": again, "Before": Before, "at": at}  # what the text of a compiled function calls by name
+NAMES: Final = {
+    "again": again,
+    "Before": Before,
+    "at": at,
+    "must_raise": must_raise,
+}  # what the text of a compiled function calls by name

@@ -35,9 +35,11 @@ def _apply_of(kind: Any) -> Any:
 def call(tracer: Tracer, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`kind.apply(*args)`."""
     recorder, before = tracer.recorder, tracer.written()
-    kept = set(recorder.keep), recorder.calls
+    kept, nodes = (set(recorder.keep), recorder.calls, recorder.mutated_inputs), dict(recorder.nodes)
     _rehearse(tracer, kind, args)
-    recorder.keep, recorder.calls = kept  # so that the nodes of the rehearsal are dead
+    # So that the nodes of the rehearsal are dead; a tensor that it changed in place is what it was before.
+    recorder.keep, recorder.calls, recorder.mutated_inputs = kept
+    recorder.nodes.update(nodes)
     if tracer.written() != before:
         broken = CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which changes things outside")
         broken.native = True

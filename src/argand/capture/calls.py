@@ -163,7 +163,7 @@ def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any
     """A bound method of Python."""
     inner, owner = function.__func__, function.__self__
     if inner is autograd_functions.APPLY:
-        return autograd_functions.call(tracer, owner, args, kwargs)
+        return autograd_functions.call(tracer, owner if isinstance(owner, type) else type(owner), args, kwargs)
     if type(inner) is types.FunctionType:
         return call_function(tracer, inner, (owner, *args), kwargs)
     return call(tracer, inner, (owner, *args), kwargs)
@@ -179,6 +179,8 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_rules.call_method(tracer, function.__name__, (owner, *args), kwargs)
+    if function.__name__ == "__new__" and isinstance(owner, type):
+        return _new(function, args, kwargs)
     if torch_rules.is_torch(function):
         return torch_rules.call_native(tracer, function, args, kwargs)
     if owner is not None and type(owner) is not types.ModuleType:
@@ -186,12 +188,15 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         bound_rule = RULES.get(found) if found is not MISSING else None
         if bound_rule is not None:
             return _ruled(tracer, found, bound_rule, (owner, *args), kwargs)
-        if function.__name__ == "__new__":
-            if args and isinstance(args[0], type) and not pure.is_own(args[0]):
-                raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
-            plain = function is object.__new__ and args
-            return native.call(function, args[:1] if plain else args, {} if plain else kwargs)
     return call_harmless(tracer, function, args, kwargs)
+
+
+def _new(function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`kind.__new__` of a C class: makes an object if it has no state that only C code sees."""
+    if args and isinstance(args[0], type) and not pure.is_own(args[0]):
+        raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
+    plain = function is object.__new__ and args
+    return native.call(function, args[:1] if plain else args, {} if plain else kwargs)
 
 
 def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs) -> Any:

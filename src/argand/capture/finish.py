@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, final
 import torch
 import torch.fx
 
-from argand.capture import show
+from argand.capture import again, show
 from argand.capture.checks import write_checks
 from argand.capture.effects import write_effects
 from argand.capture.messages import write_messages
 from argand.capture.rebuild import CannotRebuild, Rebuilder
 from argand.capture.recorder import remove_dead
 from argand.capture.relied import asked_of, facts_of, tables_of
-from argand.capture.reruns import write_attempt
+from argand.capture.reruns import arguments, write_attempt
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.target import make_target
@@ -127,6 +127,18 @@ def finish(
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = facts_of(tracer, rebuilder.namespace, key)
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+
+
+def complaint(tracer: Tracer, where: Location, error: Exception) -> Captured:
+    """The answer under `fullgraph` for a frame in which the trace raised: eager raises the same, or it is our error."""
+    rebuilder = Rebuilder(tracer, sizes_in_graph=False)
+    function = rebuilder.source(tracer.frame_function)
+    rebuilder.namespace.update(again.NAMES)
+    rebuilder.emit(f"return must_raise({function}, {repr(error)!r})({arguments(rebuilder)})")
+    text = _text(rebuilder, [])
+    target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
+    return Captured(guards, tuple(rebuilder.collect), target, None, None, text, where)
 
 
 def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ...], where: Location) -> None:

@@ -62,6 +62,7 @@ class Recorder:
         self._place = place
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
+        self._first_versions: dict[int, tuple[int, bool]] = {}  # of inputs
         self._names: dict[str, int] = {}
         self._sizes: dict[Expr, Any] = {}  # nodes that compute sizes
         self._floats: dict[str, torch.fx.Node] = {}
@@ -96,6 +97,8 @@ class Recorder:
         node.meta["example_value"] = known.value
         self.nodes[id(known.value)] = node
         self.inputs.append((node, known))
+        if isinstance(known.value, torch.Tensor):  # a placeholder is made before what it is used for
+            self._first_versions[id(known.value)] = self._version(known.value)
         return node
 
     def argument(self, value: Any) -> Any:
@@ -276,7 +279,7 @@ class Recorder:
         if self.world.sizes.active:
             explain_failure(self.world.sizes, run, args, kwargs, error)
         if self._is_handled() and not _is_of_torch(error):
-            raise CaptureBreak(Break.B016, None, error=repr(error)) from None
+            raise CaptureBreak(Break.B022, None, error=repr(error)) from None
 
     def _guard_offset(self, tensor: torch.Tensor) -> None:
         """What comes now depends on where a tensor, or what it is a view of, lies in its storage."""
@@ -295,9 +298,12 @@ class Recorder:
 
     def changes_inputs(self) -> bool:
         """Whether the graph changes an input, or a view of one."""
-        return self.mutated_inputs or any(
-            not fake.is_inference() and fake._version for fake in tensors_in([known.value for _, known in self.inputs])
-        )
+        return self.mutated_inputs or bool(self.changed_inputs())
+
+    def changed_inputs(self) -> list[Known]:
+        """The inputs that the graph changes, as far as they count their changes."""
+        inputs = [known for _, known in self.inputs if isinstance(known.value, torch.Tensor)]
+        return [known for known in inputs if self._version(known.value) != self._first_versions[id(known.value)]]
 
     def is_false(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is false whatever the data: a random number of [0, 1) is never below 0."""

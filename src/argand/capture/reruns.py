@@ -12,8 +12,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from argand.capture.again import NAMES
 from argand.capture.bytecode import original_code
 from argand.runtime.guards import FrameFunction, Local
@@ -51,9 +49,7 @@ def write_attempt(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...]) 
     """A statement, and what happens when it raises. `state` is torch's at the beginning of the frame."""
     tracer = rebuilder.tracer
     recorder = tracer.recorder
-    changed = [
-        known for _, known in recorder.inputs if isinstance(known.raw, torch.Tensor) and _is_changed(known.value)
-    ]
+    changed = recorder.changed_inputs()
     changes = bool(changed) or recorder.changes_inputs()
     if changes and not recorder.handled:
         return [statement]
@@ -80,7 +76,3 @@ def write_try(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], kept
         "except Exception as error: failed = error",
         f"if failed is not None: return {made}({arguments(rebuilder)})",
     ]
-
-
-def _is_changed(fake: torch.Tensor) -> bool:
-    return not fake.is_inference() and fake._version > 0

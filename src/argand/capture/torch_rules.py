@@ -62,7 +62,8 @@ _GUARDED: Final = frozenset(
 _OPERATORS: Final = frozenset(
     {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._sparse", "torch._C._nested"}
 )
-# Functions of torch._C that ask and change nothing.
+# Functions of torch._C that look at their arguments only, and beginnings of those that ask and change nothing.
+_PURE: Final = frozenset({"_group_tensors_by_device_and_dtype", "_infer_size", "_broadcast_shapes"})
 _QUESTIONS: Final = ("is_", "_is_", "get_", "_get_", "_has_", "_len_", "_dispatch_has_", "_dispatch_is_")
 _RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
@@ -154,8 +155,8 @@ def _is_quiet(function: Any, name: str) -> bool:
     owner = getattr(function, "__self__", None)
     if owner is None or getattr(function, "__module__", None) in _OPERATORS:
         return True
-    if owner is torch._C:
-        return name.startswith(_QUESTIONS)
+    if owner is torch._C or getattr(function, "__module__", None) == "torch._C":  # those of pybind11 have another owner
+        return name in _PURE or name.startswith(_QUESTIONS)
     return pure.may_run(function, "")
 
 
@@ -184,7 +185,19 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
     if name == "item":
         return pending.item(tracer, args[0])
+    if name == "requires_grad_":
+        return _require_grad(tracer, *args, **kwargs)
     return tracer.recorder.call_method(name, args, kwargs)
+
+
+def _require_grad(tracer: Tracer, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+    """`requires_grad_`: an argument becomes another leaf for whoever holds it, which no graph can do."""
+    if tensor.requires_grad == requires_grad:
+        return tensor
+    if id(tensor) in tracer.world.inputs:
+        raise CaptureBreak(Break.B013, None, what="requires_grad_() of a tensor from outside")
+    result: torch.Tensor = tracer.recorder.call_method("requires_grad_", (tensor, requires_grad), {})
+    return result
 
 
 def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

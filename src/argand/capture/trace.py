@@ -16,7 +16,7 @@ from argand.capture import pure
 from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
 from argand.capture.breaks import write_break
 from argand.capture.bytecode import append_only, original_code, used_names
-from argand.capture.finish import Captured, Ending, Skipped, finish, skipped
+from argand.capture.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.frame import Frame, TooDeep
 from argand.capture.markers import Marker
 from argand.capture.rebuild import CannotRebuild, Rebuilder
@@ -62,6 +62,8 @@ def capture_frame(
                 events.artifact("retries", f"traced in {attempts} attempt{'s' * (attempts > 1)}".__str__, str(where))
                 return outcome.answer
             known.learn(outcome.reason, where)
+    if options.fullgraph:
+        raise CaptureError(CaptureBreak(Break.B013, where, what=f"what {_MAX_ATTEMPTS} attempts could not trace"))
     return SKIP
 
 
@@ -138,7 +140,8 @@ class _Attempt:
             return Done(self._give_up(error))
         except Exception as error:  # user code raised: eager shall raise it again, natively
             self._raised(error)
-            return Done(None)
+            named = self.options.fullgraph and self.frame.function is not None
+            return Done(complaint(self.tracer, where, error) if named else None)
         finally:
             for context in reversed(self.tracer.entered):  # first: they put back the dispatch of the mode
                 context.__exit__(None, None, None)

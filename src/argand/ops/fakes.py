@@ -319,7 +319,7 @@ def _mutating(func: Any) -> Handler:
                 fits = False
             if not fits:
                 eager_error(func, args, kwargs)
-            if not is_out and any(_half_covers(targets[0], value) for value in args[1:]):
+            if not is_out and any(_half_covers(target, value) for target in _written(targets[0]) for value in args[1:]):
                 raise RuntimeError(_HALF_COVERED)
         for target in targets:
             if isinstance(target, list | tuple):  # torch counts writes to lists in its kernels
@@ -329,6 +329,11 @@ def _mutating(func: Any) -> Handler:
         return targets[0] if results == 1 else tuple(targets[:results])
 
     return answer
+
+
+def _written(target: Any) -> Sequence[torch.Tensor]:
+    """What is written: a tensor, or a list of them."""
+    return (target,) if isinstance(target, torch.Tensor) else target
 
 
 def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:

@@ -13,6 +13,7 @@ entry that is there first is used by all.
 from __future__ import annotations
 
 import collections
+import functools
 import threading
 import types
 import warnings
@@ -83,6 +84,7 @@ class CodeCache:
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
         self._turns = Turns()
         self._failures: collections.Counter[tuple[int, str]] = collections.Counter()  # that may pass, by code and kind
+        self._chains: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()  # entries, by `_waiting`
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
         with _process.lock:
             _process.caches.add(self)
@@ -106,7 +108,9 @@ class CodeCache:
             found = region.find(view)
             if found is not None:
                 return found  # another thread compiled it while we waited
-            entries = region.entries(view.code)
+            entries, chain = region.entries(view.code), (id(view.code), _waiting(view))
+            if chain[1]:  # to resume at another place is no recompile
+                entries = entries[: self._chains[chain]]
             if entries:
                 if not self._may_recompile(region, view, entries):
                     return None
@@ -119,6 +123,7 @@ class CodeCache:
                     if found is not None:
                         return found  # another thread was faster
                     region.add(view.code, made)
+                    self._chains[chain] += bool(chain[1])
             return made
 
     def _too_often(self, code: types.CodeType, kind: str) -> bool:
@@ -241,6 +246,7 @@ class CodeCache:
         if region is not None:
             region.clear()
         self._met.clear()
+        self._chains.clear()
         self._failures.clear()
         if self._histories is not None:
             self._histories.clear()
@@ -251,6 +257,15 @@ class CodeCache:
 def _is_of_a_race(error: Exception) -> bool:
     """Whether Python says that somebody changed a container while we went through it."""
     return isinstance(error, RuntimeError) and "during iteration" in str(error)
+
+
+def _waiting(view: FrameView) -> tuple[int, ...]:
+    """The resume functions that wait inside of a frame's first argument, by their code."""
+    found, first = [], view.localsplus[0] if view.localsplus else None
+    while type(first) is functools.partial and type(first.func) is types.FunctionType:
+        found.append(id(first.func.__code__))
+        first = first.args[0] if first.args else None
+    return tuple(found)
 
 
 def _is_watched(view: FrameView) -> bool:

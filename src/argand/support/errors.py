@@ -103,6 +103,11 @@ class Break(enum.Enum):
         "{function} looks at the stack of calls, so the whole function runs in Python",
         "call it outside of the compiled function",
     )
+    B022 = (
+        "{error} came up while tracing inside of a `try` or `with`: only eager knows whether it is right",
+        "move the operation out of the block",
+    )
+    B023 = ("the trace raised {error}, which eager does not", "report it")
     B020 = ("{function} cannot be resumed here: {reason}", "move what breaks the graph out of this function")
     B009 = ("a value of type {type} cannot be an argument of a graph node", "pass tensors and numbers")
     B010 = ("a tensor Argand does not trace: {type}", "use plain strided CPU tensors in the compiled function")

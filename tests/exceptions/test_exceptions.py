@@ -1,0 +1,55 @@
+"""Type, text, place and context of an exception, the handlers that ran and the state after them are eager's."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any
+
+import pytest
+import torch
+
+import argand
+from tests.exceptions import programs
+from tests.exceptions.programs import RAISERS, SHAPES
+
+CALLS = (False, True, False, True)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _told(error: BaseException | None) -> Any:
+    """What a user sees of an exception and of those it came from."""
+    if error is None:
+        return None
+    entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == programs.__file__]
+    # what goes on after a break is a function of its own; its name says of what
+    places = [(re.sub(r"^resume_in_(.*)_at_\d+$", r"\1", entry.name), entry.lineno) for entry in entries]
+    return type(error), str(error), places, _told(error.__cause__), _told(error.__context__)
+
+
+def history(shape: Any, run: Any, cut: Any, compiled: bool, backend: str) -> list[Any]:
+    """Result or exception, log and argument after each call."""
+    function = argand.compile(shape, backend=backend) if compiled else shape
+    found = []
+    for bad in CALLS:
+        x, log = torch.arange(3.0), list[Any]()
+        try:
+            result: Any = function(x, bad, cut, log, run).tolist()
+        except Exception as error:
+            result = _told(error)
+        found.append((result, log, x.tolist()))
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("raiser", RAISERS)
+@pytest.mark.parametrize("cut", [_nothing, argand.graph_break])
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+def test_exceptions(shape: str, raiser: str, cut: Any, backend: str) -> None:
+    if backend == "argand" and (len(shape) + len(raiser)) % 3:  # each costs a second
+        pytest.skip("a third of them is enough")
+    expected = history(SHAPES[shape], RAISERS[raiser], _nothing, False, backend)
+    assert history(SHAPES[shape], RAISERS[raiser], cut, True, backend) == expected

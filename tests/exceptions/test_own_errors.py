@@ -1,0 +1,59 @@
+"""Errors of our own are neither the user's nor silent; a chain of resumptions is no recompile."""
+
+import warnings
+
+import pytest
+import torch
+
+import argand
+from argand.capture import native
+
+
+def _broken_sin(monkeypatch):
+    """Let our fakes fail at one operator."""
+    real = native.call
+
+    def call(function, args, kwargs):
+        if function is torch.sin:
+            return torch.ops.aten.view(args[0], [1 << 20])  # raised below our dispatch
+        return real(function, args, kwargs)
+
+    monkeypatch.setattr(native, "call", call)
+
+
+def test_except_does_not_catch_our_error(monkeypatch):
+    def f(x):
+        try:
+            return torch.sin(x)
+        except RuntimeError:
+            return x * 0
+
+    _broken_sin(monkeypatch)
+    x = torch.ones(3)
+    assert torch.equal(argand.compile(f, backend="eager")(x), f(x))
+    with pytest.raises(argand.CaptureError, match="B022"):
+        argand.compile(f, backend="eager", fullgraph=True)(x)
+
+
+def test_fullgraph_without_a_graph_says_so(monkeypatch):
+    _broken_sin(monkeypatch)
+    with pytest.raises(argand.CaptureError, match="B023"):
+        argand.compile(lambda x: torch.sin(x), backend="eager", fullgraph=True)(torch.ones(3))
+
+
+def test_fullgraph_raises_what_eager_raises():
+    function = argand.compile(lambda x: x.view(7), backend="eager", fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="shape '\\[7\\]' is invalid"):
+            function(torch.ones(3))
+
+
+def test_a_chain_of_resumptions_is_no_recompile():
+    lines = "\n".join(f"    x = x.sin() + {i}\n    argand.graph_break()" for i in range(12))
+    space = {"argand": argand, "torch": torch}
+    exec(f"def helper(x):\n{lines}\n    return x\ndef outer(x):\n    return helper(x * 2).cos()", space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function = argand.compile(space["outer"], backend="eager")
+        for _ in range(2):
+            assert torch.equal(function(torch.ones(3)), space["outer"](torch.ones(3)))
