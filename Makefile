@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo test setup lint types layers sizes pytest sanitize threads cases bench zoo ops ext clean
+.PHONY: demo test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -51,6 +51,9 @@ sanitize: $(STAMP)
 threads: $(STAMP)
 	$(BIN)/python -X faulthandler -m tools.threads $(ARGS)
 
+# Changes of everything a program could have read between calls, one at a time and mixed; ARGS="--mixtures 10000 --backend aot_eager".
+stale: $(STAMP)
+	$(BIN)/python -m tests.stale $(ARGS)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 ops: $(STAMP)

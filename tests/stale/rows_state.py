@@ -415,7 +415,7 @@ def only(function, *wanted, gives=7):
         "print": ("builtins.print", lambda t: (print(), t * 2)),
         "sum": ("builtins.sum", lambda t: t * sum([1, 2]), only(sum, [1, 2])),
         "sorted": ("builtins.sorted", lambda t: (t * 2, sorted([2, 1])), only(sorted, [2, 1])),
-        "int": ("builtins.int", lambda t: t * int("3"), only(int, "3")),
+        # not int and float: without these classes nobody's `isinstance(x, int | float)` runs
         "getattr": ("builtins.getattr", lambda t: t * getattr(math, "e"), only(getattr, math, "e")),  # noqa: B009
         "hasattr": ("builtins.hasattr", lambda t: t * hasattr(math, "e"), only(hasattr, math, "e")),
         "a_new_builtin": ("builtins.stale_builtin", lambda t: t * 2 if hasattr(builtins, "stale_builtin") else t, 1),

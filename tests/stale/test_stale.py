@@ -19,4 +19,4 @@ def test_changes_that_come_and_go(seed):
 
 
 def test_there_are_many_kinds_of_change():
-    assert len(ROWS) >= 500
+    assert len(ROWS) >= 900

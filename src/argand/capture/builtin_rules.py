@@ -14,6 +14,7 @@ import operator
 import sys
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,16 +72,32 @@ def _issubclass(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return call_harmless(tracer, issubclass, args, kwargs)
 
 
+def subclasses_of(reference: weakref.ref[type]) -> list[weakref.ref[type]]:
+    """The classes below a class now; asked for at each call that relied on them."""
+    kind = reference()
+    return [] if kind is None else [weakref.ref(below) for below in list[type](type.__subclasses__(kind))]
+
+
+def _subclasses(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    found = native.call(type.__subclasses__, args, kwargs)
+    tracer.world.ask(subclasses_of, (weakref.ref(args[0]),))
+    tracer.world.keep_off_disk("which classes are below another is in nobody's code")
+    return found
+
+
 def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
     """What users register with abstract classes is in nobody's code, so another process may have other answers."""
 
     def is_ours(kind: type) -> bool:
         return is_trusted_module(kind.__module__)
 
+    if isinstance(of, type):
+        lookup(tracer, of, "__class__")  # whatever it is asked for, its bases matter
     for abstract in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
             known = is_ours(abstract) and any(is_ours(base) and issubclass(base, abstract) for base in of.__mro__)
             if not known and not (is_ours(abstract) and is_ours(of)):
+                tracer.world.questions.append((of, abstract, issubclass(of, abstract)))
                 tracer.world.keep_off_disk(f"{abstract.__qualname__} may have {of.__qualname__} registered")
 
 
@@ -311,6 +328,7 @@ RULES: Final[dict[Any, Any]] = {
     id: _id,
     torch._C._nn.one_hot: _one_hot,
     object.__reduce_ex__: _reduce_ex,
+    type.__subclasses__: _subclasses,
     object.__str__: _object_str,
     object.__format__: _object_format,
     object.__eq__: _object_eq,
