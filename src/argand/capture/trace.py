@@ -15,7 +15,7 @@ import torch
 from argand.capture import pure
 from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
 from argand.capture.breaks import write_break
-from argand.capture.bytecode import append_only, original_code, used_names
+from argand.capture.bytecode import append_only, collected_on_stack, original_code, used_names
 from argand.capture.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.frame import Frame, TooDeep
 from argand.capture.markers import Marker
@@ -82,7 +82,7 @@ class _Attempt:
         frame, world, code = self.frame, self.tracer.world, self.frame.code
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-        used, grown = used_names(code), append_only(code)
+        used, grown = used_names(code), append_only(code) | collected_on_stack(code)
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
             if name in used:
                 read = world.appended if name in grown else world.read

@@ -22,7 +22,7 @@ import torch
 
 from argand.capture import pure
 from argand.capture.attempts import ReadLists
-from argand.capture.bytecode import append_only, is_resume, used_names
+from argand.capture.bytecode import append_only, collected_on_stack, is_resume, used_names
 from argand.capture.kinds import (
     EQUAL_TYPES,
     HARMLESS,
@@ -445,7 +445,7 @@ class World:
             found: tuple[Any, ...] = self.read(place, raw.args)
             return found
         self.guard(GuardKind.LENGTH, place, len(raw.args))
-        used, grown = used_names(code), append_only(code)
+        used, grown = used_names(code), append_only(code) | collected_on_stack(code)
         values: list[Any] = []
         for i, (name, item) in enumerate(zip(code.co_varnames, raw.args, strict=False)):
             read = self.appended if name in grown else self.read

@@ -5,13 +5,13 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 """
 
 from argand.capture.bytecode.assemble import assemble, relocated
-from argand.capture.bytecode.flow import Slot, append_only, live_locals, stack_before, used_names
+from argand.capture.bytecode.flow import Slot, append_only, collected_on_stack, live_locals, stack_before, used_names
 from argand.capture.bytecode.instruction import Decoded, Handler, Instruction, Positions
 from argand.capture.bytecode.normal import ROWS
 from argand.capture.bytecode.resume import handled_slots, is_resume, make_resume, original_code
 from argand.capture.bytecode.version import VERSION, decode
 
 __all__ = [
-    "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "decode",
+    "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "collected_on_stack", "decode",
     "handled_slots", "is_resume", "live_locals", "make_resume", "original_code", "relocated", "stack_before", "used_names",
 ]  # fmt: skip

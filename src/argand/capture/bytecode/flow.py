@@ -200,6 +200,32 @@ def append_only(code: CodeType) -> frozenset[str]:
     return frozenset() if reads_own_frame(code) else frozenset(found & read)
 
 
+@functools.lru_cache(maxsize=1024)
+def collected_on_stack(code: CodeType) -> frozenset[str]:
+    """Arguments of a resume function that are lists a comprehension in it builds.
+
+    As long as the loop of the comprehension goes on, they are only appended to; when it ends, they are values like
+    others. The list lies in the slot of the stack that the argument's name tells.
+    """
+    if not isinstance(code.co_consts[-1] if code.co_consts else None, Origin) or reads_own_frame(code):
+        return frozenset()
+    stacks = stack_before(code)
+    slots = set()
+    for instruction in decode(code).instructions:
+        stack = stacks[instruction.index]
+        if instruction.op == "list_append" and stack is not None:
+            slots.add(len(stack) - 1 - (instruction.arg or 1))
+    arguments = code.co_varnames[: code.co_argcount]
+    found = frozenset(name for name in arguments if name.startswith("___") and _slot_of(name) in slots)
+    return found - append_only(code)
+
+
+def _slot_of(argument: str) -> int:
+    """The slot of the stack that an argument of a resume function is for; -1: for none."""
+    _, found, slot = argument.partition("stack_")
+    return int(slot) if found and slot.isdigit() else -1
+
+
 @functools.lru_cache(maxsize=4096)
 def used_names(code: CodeType) -> frozenset[object]:
     """Variables that `code` reads anywhere; `super()` reads the first argument."""

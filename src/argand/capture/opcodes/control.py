@@ -6,8 +6,10 @@ import collections.abc
 from typing import TYPE_CHECKING, Any, Final
 
 from argand.capture import attributes, checks, native, operate
-from argand.capture.bytecode import Instruction
+from argand.capture.attempts import ReadLists
+from argand.capture.bytecode import Instruction, collected_on_stack
 from argand.capture.markers import END, MISSING, NULL
+from argand.sizes.refusals import Stop
 
 if TYPE_CHECKING:
     from argand.capture.frame import Frame, Handler
@@ -74,9 +76,19 @@ def for_iter(frame: Frame, ins: Instruction) -> int | None:
     item = operate.advance(frame.tracer, frame.stack[-1])
     if item is END:
         frame.stack.pop()
+        _end_collecting(frame)
         return ins.target
     frame.stack.append(item)
     return None
+
+
+def _end_collecting(frame: Frame) -> None:
+    """The loop of a comprehension has ended: the list it built is a value now, and may be read."""
+    if not collected_on_stack(frame.code) or not frame.stack:
+        return
+    known = frame.tracer.world.known.get(id(frame.stack[-1]))
+    if known is not None and known.partial:
+        raise Stop(ReadLists())
 
 
 def return_value(frame: Frame, ins: Instruction) -> int:
