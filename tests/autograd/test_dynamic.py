@@ -221,3 +221,12 @@ def test_a_refusal_comes_back_in_place_of_code():
     gm, example = open_graph(lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8})
     refused = compile_graph(gm, example, make_options())
     assert isinstance(refused, FixSizes) and refused.symbols, refused
+
+
+@pytest.mark.parametrize("shift", [1, -1, 2])
+def test_sizes_of_values_that_only_arguments_tell(shift):
+    """A roll cuts its input at ``size - shift``: small samples of that size are no constants."""
+    f = argand_api.compile(lambda x: x.roll(shift, 0), dynamic=True)
+    for shape in ((6, 8), (9, 6), (5, 7), (12, 3), (2, 2), (40, 4)):
+        x = torch.randn(shape)
+        assert torch.equal(f(x), x.roll(shift, 0)), shape

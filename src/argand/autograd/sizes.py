@@ -169,12 +169,22 @@ class OpenSizes:
 
     def _values(self, one: Any, two: Any) -> None:
         if isinstance(one, torch.Tensor):
-            self.same(tuple(one.shape), tuple(two.shape))
+            self._told(one.shape, two.shape)
             self.table.learn_strides(one.shape)
-            self.same(one.stride(), two.stride())
+            self._told(one.stride(), two.stride())
         elif isinstance(one, tuple | list):
             for item, twin in zip(one, two, strict=True):
                 self._values(item, twin)
+
+    def _told(self, one: Sequence[int], two: Sequence[int]) -> None:
+        """Sizes of a value are no arguments that could be written anew: later stages ask the table what they are.
+
+        It takes small numbers for constants, though two traces say that they are none.
+        """
+        for here, there in zip(one, two, strict=True):
+            self._integer(int(here), int(there))
+            if here != there and self.twin.at(self.table.express(here)) != there:
+                self.refuse(f"the table does not tell a size: {here}, elsewhere {there}")
 
     def same(self, one: Any, two: Any) -> Any:
         """What two arguments of the same call stand for; integers become sizes."""
