@@ -121,3 +121,11 @@ def test_lists_of_tensors_are_changed_by_a_tensor():
     x = torch.ones(3)
     for got, want in zip(argand.compile(f, backend="eager", fullgraph=True)(x), f(x), strict=True):
         assert torch.equal(got, want)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_lazy_module_makes_its_parameters_in_python():
+    module = torch.nn.LazyLinear(4)
+    function, x = argand.compile(lambda x: module(x) * 2), torch.ones(3, 5)
+    first = function(x)
+    assert torch.equal(first, module(x) * 2) and torch.equal(function(x), first)

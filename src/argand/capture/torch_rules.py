@@ -204,6 +204,10 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
     """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
     if isinstance(module, torch.nn.RNNBase) and args and isinstance(args[0], PackedSequence):
         raise CaptureBreak(Break.B008, None, op=f"{type(module).__name__} of a packed sequence")  # at each step of it
+    if "_initialize_hook" in module.__dict__:
+        raise CaptureBreak(
+            Break.B013, None, what=f"the first call of a {type(module).__name__}, which makes its parameters"
+        )
     if _is_hook_free(tracer, module):
         return tracer.call(tracer.load(module, "forward"), args, kwargs)
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
