@@ -146,10 +146,11 @@ class CapturedOpening:
                 found = {Place(number, dim): table.express(size) for dim, size in enumerate(shown.shape)}
             self.places |= {place: size.expr for place, size in found.items() if isinstance(size, SizeInt)}
         order = list(self.places.values())
-        # every symbol is an input
-        self.symbols = {symbol: (order.index(Expr.of(symbol)), 1) for symbol in table.samples}
+        # every symbol is an input, but for those that the graph itself finds in its data
+        inputs = [symbol for symbol in table.samples if symbol not in table.unbacked]
+        self.symbols = {symbol: (order.index(Expr.of(symbol)), 1) for symbol in inputs}
         self.extra: tuple[Expr, ...] = ()
-        self.facts: tuple[Fact, ...] = table.relied
+        self.facts: tuple[Fact, ...] = tuple(fact for fact in table.relied if not fact.symbols & table.unbacked)
 
 
 def plain_copy(gm: GraphModule) -> GraphModule:

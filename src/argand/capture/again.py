@@ -6,6 +6,7 @@ Restored captures need no more than this.
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import types
 import warnings
@@ -42,6 +43,10 @@ def again(
 ) -> Callable[..., Any]:
     """The frame as eager runs it, after its graph raised."""
     if isinstance(error, ArgandError):
+        raise error
+    # Hooks of saved tensors have seen a part of the graph's and may raise on purpose (a checkpoint that has recomputed
+    # all it wants): they must not see the frame a second time.
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
         raise error
     if state:
         restore_state(state)
@@ -85,8 +90,8 @@ def _placed(file: str, name: str, line: int, module: str) -> types.FunctionType:
 def at(places: tuple[tuple[str, str, int, str], ...], function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     """Call a function that may look for the place of its caller: below frames that stand where the user's would."""
     level = kwargs.get("stacklevel", 1)
-    if isinstance(level, int) and level > len(places):  # it means a caller of the frame: our own are in between
-        kwargs = {**kwargs, "stacklevel": level + _own_frames()}
+    if _counts_frames(function) and isinstance(level, int) and level > len(places):
+        kwargs = {**kwargs, "stacklevel": level + _own_frames()}  # a caller of the frame: our own are in between
     for place in reversed(places):
         function, args, kwargs = _placed(*place), (function, args, kwargs), {}
     try:
@@ -97,6 +102,12 @@ def at(places: tuple[tuple[str, str, int, str], ...], function: Any, args: tuple
             trace = None if trace is None else trace.tb_next
         error.__traceback__ = trace
         raise
+
+
+def _counts_frames(function: Any) -> bool:
+    """Whether `stacklevel` means the frames between a function and the place it tells."""
+    owner = getattr(function, "__self__", None)
+    return function is warnings.warn or isinstance(owner, logging.Logger | logging.LoggerAdapter)
 
 
 def _own_frames() -> int:

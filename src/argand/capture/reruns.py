@@ -69,7 +69,8 @@ def write_try(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], kept
     if tracer.root is None or tracer.root.function is None:
         return [statement]
     saved = rebuilder.constant(state) if tracer.recorder.effects else "()"
-    made = f"again(failed, {rebuilder.source(_FUNCTION)}, {saved}, {tracer.options.strict}{kept})"
+    strict = tracer.options.strict or tracer.options.fullgraph
+    made = f"again(failed, {rebuilder.source(_FUNCTION)}, {saved}, {strict}{kept})"
     return [
         "failed = None",
         f"try: {statement}",
