@@ -71,11 +71,6 @@ class Dialect:
     looks_before: bool  # the handler of what a called function raises is that of the code unit before the call
 
 
-def same(name: str, arg: int) -> tuple[tuple[str, int], ...]:
-    """One raw instruction."""
-    return ((name, arg),)
-
-
 def constant_index(constants: Sequence[object], wanted: tuple[str, ...]) -> int:
     """Where the names of keyword arguments stand among the constants: the compiler put them there."""
     return next(i for i, value in enumerate(constants) if type(value) is tuple and value == wanted)

@@ -15,7 +15,6 @@ from argand.capture.bytecode.dialect import Dialect
 from argand.capture.bytecode.instruction import Decoded
 from argand.capture.bytecode.read import Reader
 
-SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
 # Only the module of the running version is loaded: the others' tables make no sense here.
 DIALECT: Final[Dialect] = importlib.import_module(
     f"argand.capture.bytecode.py{sys.version_info[0]}{sys.version_info[1]}"
