@@ -21,6 +21,7 @@ _WHERE: Final = {
     "backends.argand_backend": "compile_fx",
     "native.bundles": "load_cache_artifacts save_cache_artifacts",
     "packages": "load package",
+    "drop_in": "install uninstall",
     "autograd.partition": "default_partition min_cut_partition",
     "customops.definition": "CustomOp custom_op get_op pointwise",
     "customops.fakes": "get_ctx",
@@ -37,11 +38,13 @@ _WHERE: Final = {
 }
 _PLACE: Final = {name: module for module, names in _WHERE.items() for name in names.split()}
 
-__all__ = sorted(_PLACE)
+__all__ = sorted([*_PLACE, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name."""
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("argand")
     place = _PLACE.get(name)
     if place is None:
         raise AttributeError(f"module 'argand' has no attribute {name!r}")

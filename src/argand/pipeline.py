@@ -42,6 +42,7 @@ from argand.runtime.disk.stage import run_stage
 from argand.runtime.varied import open_places
 from argand.sizes.history import SizeHistories
 from argand.support import events, logs
+from argand.support.errors import OptionError
 from argand.support.options import MODES, Options, make_options, read_environment
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ class _Keywords(TypedDict, total=False):
     backend: BackendSpec | None
     mode: str | None
     options: Mapping[str, object] | None
+    name: str | None
     disable: bool
+    recompile_limit: int | None
+    isolate_recompiles: bool
+    shapes_spec: object
 
 
 @overload
@@ -76,13 +81,35 @@ def compile(
     backend: BackendSpec | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: object = None,
 ) -> Any:
     """Compile a function, method, callable object, class or module; also a decorator.
 
     Nothing is compiled before the first call. The result is called like ``model``; a module gives a
-    second module over the same parameters, attributes and hooks. Fails with ``InvalidBackend`` or
-    ``OptionError`` here, with ``CaptureError`` at the call when ``fullgraph`` meets a graph break.
+    second module over the same parameters, attributes and hooks.
+
+    Args:
+        model: what to compile; left out, ``compile`` is a decorator with arguments.
+        fullgraph: a graph break is an error that names the line, instead of a second graph.
+        dynamic: True leaves all sizes open from the first call, False none ever; None opens a size
+            when it changes.
+        backend: a name of ``argand.list_backends()``, a function ``(graph, example_inputs) ->
+            callable``, or a list of them, tried in order.
+        mode: a set of options by name: "default", "fast-compile", "max-performance", or a name that
+            ``torch.compile`` knows.
+        options: single options; ``argand.support.options.Options`` has them all. Not with ``mode``.
+        name: what logs and events call this region.
+        disable: give ``model`` back as it is.
+        recompile_limit: how often one function may be compiled; the same as the option of this name.
+        isolate_recompiles: taken and not needed: every ``compile`` counts its own recompiles.
+        shapes_spec: refused unless None; use ``argand.mark_dynamic`` and ``argand.mark_static``.
+
+    Fails with ``InvalidBackend`` or ``OptionError`` here, with ``CaptureError`` at the call when
+    ``fullgraph`` meets a graph break.
     """
     keywords: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -90,6 +117,10 @@ def compile(
         "backend": backend,
         "mode": mode,
         "options": options,
+        "name": name,
+        "recompile_limit": recompile_limit,
+        "isolate_recompiles": isolate_recompiles,
+        "shapes_spec": shapes_spec,
     }
     if model is None:
         return functools.partial(compile, **keywords, disable=disable)
@@ -140,17 +171,36 @@ def _choose(
     backend: BackendSpec | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    name: str | None = None,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: object = None,
 ) -> _Choice:
     """Backend and options of a ``compile``; what is wrong with them raises."""
+    _check_peer_arguments(isolate_recompiles, shapes_spec)
+    arguments: dict[str, object] = {"fullgraph": fullgraph, "dynamic": dynamic}
+    if name is not None:
+        arguments["name"] = name
+    if recompile_limit is not None:
+        arguments["recompile_limit"] = recompile_limit
     given, spec = dict(options or {}), get_default_backend() if backend is None else backend
     if is_bound_to_own(spec):
-        ours = make_options(mode, given, fullgraph=fullgraph, dynamic=dynamic)
+        ours = make_options(mode, given, **arguments)
         return _Choice(bind_own(ours), ours)
-    theirs = {name: value for name, value in given.items() if name not in _OURS}
+    theirs = {key: value for key, value in given.items() if key not in _OURS}
     bound = bind_backend(spec, mode, theirs)
-    own = {name: value for name, value in given.items() if name in _OURS}
+    own = {key: value for key, value in given.items() if key in _OURS}
     known_mode = mode if mode in MODES and not own else None
-    return _Choice(bound, make_options(known_mode, own, fullgraph=fullgraph, dynamic=dynamic))
+    return _Choice(bound, make_options(known_mode, own, **arguments))
+
+
+def _check_peer_arguments(isolate_recompiles: object, shapes_spec: object) -> None:
+    """Arguments that ``torch.compile`` has and we need not (every region counts for itself) or have not."""
+    if not isinstance(isolate_recompiles, bool):
+        raise OptionError(f"isolate_recompiles must be bool, got {isolate_recompiles!r}")
+    if shapes_spec is not None:
+        hint = "mark the tensors: argand.mark_dynamic(x, 0), argand.mark_static(x); or dynamic=True"
+        raise OptionError("shapes_spec is an object of torch.compile's own and not supported", hint=hint)
 
 
 def _make_region(chosen: _Choice) -> Region:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -12,13 +13,20 @@ from typing import Any
 from argand.backends.registry import list_backends
 from argand.cli.cache import add_arguments as add_cache_arguments
 from argand.cli.cache import run as run_cache
+from argand.cli.run import is_program, run_program
 from argand.report.compare import compare
 from argand.support.errors import ArgandError, UserError
 from argand.support.logs import ARTIFACTS
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="argand", description="A compiler for PyTorch programs.")
+    parser = argparse.ArgumentParser(
+        prog="argand",
+        description="A compiler for PyTorch programs.",
+        epilog="`argand SCRIPT.py [args]` and `argand -m MODULE [args]` run a program with Argand behind torch.compile.",
+    )
+    version = f"argand {importlib.metadata.version('argand')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True)
     cache = commands.add_parser("cache", help="look at, clean and carry the disk cache")
     add_cache_arguments(cache)
@@ -55,8 +63,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
-    options = _parser().parse_args(arguments)
+    """Run one command, or a program; the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if is_program(words):
+        return run_program(words)
+    options = _parser().parse_args(words)
     try:
         match options.command:
             case "cache":

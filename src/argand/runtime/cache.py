@@ -152,7 +152,7 @@ class CodeCache:
         where = Location(view.code.co_filename, view.code.co_firstlineno, view.code.co_qualname)
         what = str(failure or "its guards")
         events.count("recompiles", detail=what)
-        events.artifact("recompiles", lambda: f"{where}: {what}", view.code.co_qualname)
+        events.artifact("recompiles", lambda: f"{where}: {what}", self._label(view.code))
         events.artifact(
             "perf_hints",
             lambda: f"{where}: compiled again: {what}\n  hint: {failure.hint if failure else ''}",
@@ -192,7 +192,7 @@ class CodeCache:
     def _compile(self, view: FrameView) -> Entry | str | None:
         code = view.code
         try:
-            with events.stage("compile", code.co_qualname), state.own_history():
+            with events.stage("compile", self._label(code)), state.own_history():
                 compiled = self.compile_frame(view)
                 if compiled == OFF and self._too_often(code, "recursion"):
                     return self._leave_recursion(code)
@@ -219,9 +219,13 @@ class CodeCache:
                 events.count("compile.moved", detail=f"{code.co_qualname}: {error}")
                 return None
             return self._fall_back(code, error)
-        events.count("compiles", detail=code.co_qualname)
-        events.artifact("guards", lambda: "\n".join(map(str, program.guards)), code.co_qualname)
+        events.count("compiles", detail=self._label(code))
+        events.artifact("guards", lambda: "\n".join(map(str, program.guards)), self._label(code))
         return Entry(program, compiled.target)
+
+    def _label(self, code: types.CodeType) -> str:
+        """What events call this code: the region's name, if the user gave one, and the function's."""
+        return f"{self.options.name}: {code.co_qualname}" if self.options.name else code.co_qualname
 
     def _others_run(self) -> bool:
         return threading.active_count() > 1 and not self.options.strict
