@@ -29,7 +29,7 @@ RULES = (
     Rule("torch._inductor", PEER, BRIDGES),
     Rule("torch._functorch", PEER, BRIDGES),
     Rule("torch.compile", PEER, BRIDGES),
-    Rule("torch.compiler", PEER, BRIDGES),
+    Rule("torch.compiler", PEER, (*BRIDGES, "drop_in.py")),  # drop_in replaces its functions, and calls none
     Rule("torch.export", PEER, BRIDGES),
     Rule("torch.fx.experimental", PEER, BRIDGES),
     Rule("sympy", "design D2: importing it costs more than a compile"),
