@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -62,6 +62,9 @@ $(ZOO): | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm transformers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[zoo]" --no-build-isolation
 	touch $(ZOO)
+language: $(STAMP)
+	$(BIN)/python -m benchmarks.language --rival $(ARGS)
+
 zoo: $(ZOO)
 	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(if $(DYNAMIC),--dynamic) $(ARGS)
 

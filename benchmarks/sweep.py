@@ -118,6 +118,13 @@ class Sweep:
     fresh: bool = False
     show: Callable[[Row], str] = lambda row: str(row.get("cause", ""))
 
+    def forget(self, tasks: Iterable[str]) -> None:
+        """Drop the rows of these tasks from the file."""
+        gone = set(tasks)
+        kept = [row for row in read_rows(self.path) if row["task"] not in gone]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
     def run(self, tasks: Iterable[str], work: Work) -> list[Row]:
         """Run what is not in the file yet; the rows of all tasks."""
         wanted = list(tasks)
