@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext docs wheel clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -67,6 +67,17 @@ language: $(STAMP)
 
 zoo: $(ZOO)
 	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(if $(DYNAMIC),--dynamic) $(ARGS)
+
+# The documentation site, in build/site; opens from disk, needs no network.
+DOCS := $(VENV)/.docs-ready
+$(DOCS): | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]" --no-build-isolation
+	touch $(DOCS)
+docs: $(DOCS)
+	$(BIN)/python -m tools.reference --write
+	$(BIN)/python -m tools.breaks --write
+	$(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m tools.check_site build/site
 
 clean:
 	rm -rf build $(VENV) src/*.egg-info src/argand/runtime/*.so

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from argand.support.errors import Break
+from tools.break_examples import EXAMPLES, WITHOUT
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "breaks.md"
 
@@ -24,7 +25,17 @@ def render() -> str:
         "| id | reason | what to do |",
         "|---|---|---|",
     ]
-    return "\n".join([*head, *rows]) + "\n"
+    return "\n".join([*head, *rows]) + "\n" + "".join(_example(row) for row in sorted(Break, key=lambda row: row.name))
+
+
+def _example(row: Break) -> str:
+    """The example of one reason: what breaks, and the same without a break."""
+    title = f"\n## {row.name}\n\n{row.text[0].upper()}{row.text[1:]}.\n\n"
+    if row.name in WITHOUT:
+        return f"{title}{WITHOUT[row.name]}\n"
+    example = EXAMPLES[row.name]
+    after = f"\nRewritten:\n\n```py\n{example.rewrite.strip()}\n```\n" if example.rewrite else ""
+    return f"{title}```py\n{example.breaks.strip()}\n```\n{after}"
 
 
 if __name__ == "__main__":

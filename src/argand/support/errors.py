@@ -114,7 +114,6 @@ class Break(enum.Enum):
     B011 = ("{type} comes from outside and cannot be read in a trace", "pass plain containers")
     B012 = ("{what} cannot be rebuilt after a graph break", "make it after the break")
     B013 = ("{what} is left to Python", "move it out of the compiled function")
-    B014 = ("{function} draws random numbers or reads a clock", "use torch's random functions")
     B015 = ("{kind} functions are not captured themselves", "call them inside of a compiled function")
     B016 = ("user code raised {error}", "none: eager raises it again")
 

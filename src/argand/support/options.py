@@ -56,7 +56,7 @@ class Environment(NamedTuple):
     logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax
     disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
     cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
-    options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0"
+    options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
 
 
 @functools.cache
