@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import __main__ as command
-from benchmarks import engines, figures, phases, readme, selftest, summary
+from benchmarks import engines, figures, phases, selftest, summary, written
 from benchmarks.child import InstantBackend, compare, interleave, steady
 from benchmarks.compare import difference, distance, excused, gradient_distance
 from benchmarks.models import CASES, GROUPS, select
@@ -200,8 +200,12 @@ def test_the_readme_table_is_filled_between_its_markers():
         for engine, seconds in (("eager", 1e-3), ("argand", 5e-4))
     ]
     data = {"machine": {"cpu": "Test", "cores": 2, "torch": "2", "commit": "abc"}, "rows": rows}
-    text = f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n"
-    filled = readme.fill(text, data)
+    text = f"before\n{written.BEGIN}\nold\n{written.END}\nafter\n"
+    filled = written.fill(text, data)
     assert filled.startswith("before\n") and filled.endswith("after\n")
     assert "old" not in filled and "2.00x" in filled and "mlp" in filled
-    assert readme.fill(filled, data) == filled
+    assert written.fill(filled, data) == filled
+    page = f"before\n{written.SUMMARY_BEGIN}\nold\n{written.SUMMARY_END}\nafter\n"
+    short = written.summary(page, data)
+    assert "| one call: times faster than eager | 2.00 [2.00] |" in short and "old" not in short
+    assert written.summary(short, data) == short
