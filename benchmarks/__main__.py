@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks.engines import ENGINES, find
 from benchmarks.models import CASES, GROUPS, select
 from benchmarks.models.case import MODES
+from benchmarks.peers import run as peers
 from benchmarks.phases import PHASES, ROOT, Settings, measure
 from benchmarks.selftest import run_self_test
 from benchmarks.summary import cell, plot, print_tables
@@ -110,6 +111,8 @@ def run(settings: Settings, out: Path, console: Console) -> Path:
 
 def main() -> None:
     """Run the harness or its self-test."""
+    if sys.argv[1:2] == ["peers"]:
+        return peers.main(sys.argv[2:])
     arguments = parse()
     console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
     if arguments.self_test:

@@ -1,0 +1,1 @@
+"""benchmarks.peers: steady state beside ONNX Runtime and OpenVINO (``python -m benchmarks peers``)."""
