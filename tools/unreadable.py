@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any
 
-from argand.capture import native
+from argand.capture.outside import real
 from argand.ops import fakes
 
 _ROOM = 4096
@@ -28,7 +28,7 @@ def _watch(page: mmap.mmap) -> None:
         data = text.encode()[: _ROOM - 1]
         page[: len(data) + 1] = data + b"\0"
 
-    call, dispatch = native.call, fakes.FakeMode.__torch_dispatch__
+    call, dispatch = real.call, fakes.FakeMode.__torch_dispatch__
 
     def noted(function: Any, args: Any, kwargs: Any) -> Any:
         note(f"{getattr(function, '__qualname__', function)} (while capturing)")
@@ -38,7 +38,7 @@ def _watch(page: mmap.mmap) -> None:
         note(f"{func} (in or after it, under {type(self).__qualname__})")
         return dispatch(self, func, types, args, kwargs)
 
-    native.call = noted
+    real.call = noted
     fakes.FakeMode.__torch_dispatch__ = noted_dispatch  # type: ignore[method-assign]
 
 

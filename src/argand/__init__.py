@@ -12,7 +12,7 @@ from typing import Any, Final
 
 _WHERE: Final = {
     "pipeline": "compile compile_in_place explain",
-    "capture.marks": "allow_in_graph assume_constant_result disable graph_break is_compiling",
+    "capture.rules.marks": "allow_in_graph assume_constant_result disable graph_break is_compiling",
     "sizes.marks": "mark_dynamic mark_static maybe_mark_dynamic",
     "runtime.stance": "set_stance",
     "runtime.cache": "ArgandWarning reset",

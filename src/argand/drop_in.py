@@ -17,7 +17,7 @@ import torch
 
 from argand import pipeline
 from argand.backends.registry import BackendSpec, list_backends, set_default_backend
-from argand.capture.marks import allow_in_graph, assume_constant_result, disable
+from argand.capture.rules.marks import allow_in_graph, assume_constant_result, disable
 from argand.runtime.cache import ArgandWarning, reset
 from argand.runtime.stance import STANCES, set_stance
 from argand.support.locks import make_lock

@@ -47,7 +47,7 @@ from argand.support.options import MODES, Options, make_options, read_environmen
 
 if TYPE_CHECKING:
     from argand.capture.explain import Explanation
-    from argand.capture.finish import Captured, Skipped
+    from argand.capture.finish.finish import Captured, Skipped
     from argand.capture.markers import Marker
 
 Model = TypeVar("Model", bound=Callable[..., Any])
@@ -222,7 +222,7 @@ def _compile_frame(
             return _answer(_capture(backend, options, histories, view), record)
     if backend.restore is None or not options.cache:
         return _answer(_capture(backend, options, histories, view))
-    from argand.capture.stored.shelf import FrameStage, Restored  # noqa: PLC0415  # other backends need none
+    from argand.capture.frame_stage import FrameStage, Restored  # noqa: PLC0415  # other backends need none
 
     capture = functools.partial(_capture, backend, options, histories, view)
     found = run_stage(FrameStage(view, options, backend.restore, capture), options).value
@@ -254,7 +254,7 @@ def _answer(
     captured: Captured | Skipped | Marker | None, record: Callable[[Captured], None] | None = None
 ) -> Compiled | str | None:
     """What the hook is told of a capture."""
-    from argand.capture.finish import Captured  # noqa: PLC0415  # loaded by now
+    from argand.capture.finish.finish import Captured  # noqa: PLC0415  # loaded by now
     from argand.capture.trace import OFF  # noqa: PLC0415
 
     if captured is None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import argand
-from argand.capture.bytecode import ROWS
-from argand.capture.opcodes.table import HANDLED, REFUSED
+from argand.bytecode import ROWS
+from argand.capture.interpret.opcodes.table import HANDLED, REFUSED
 from argand.support.errors import CaptureError
 
 
 def test_every_instruction_has_an_answer():
-    """Handled or refused; that every opcode is such an instruction is tests/capture_bytecode's."""
+    """Handled or refused; that every opcode is such an instruction is tests/bytecode's."""
     assert ROWS.keys() == HANDLED.keys() | REFUSED.keys()
     assert not HANDLED.keys() & REFUSED.keys()
 
@@ -199,7 +199,7 @@ def test_many_compiles_leave_nothing_behind():
 
 
 def test_our_own_bug_is_eager_with_one_warning(monkeypatch):
-    from argand.capture.recorder import Recorder
+    from argand.capture.record.recorder import Recorder
 
     monkeypatch.setattr(Recorder, "argument", None)
 

@@ -18,8 +18,8 @@ import torch
 
 import argand
 from argand.autograd import program_cache as programs
+from argand.capture.frame_stage import FrameStage
 from argand.capture.stored.restore import Restorer
-from argand.capture.stored.shelf import FrameStage
 from argand.native import graph_cache as graphs
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import read_graph

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 import argand
-from argand.capture import native
+from argand.capture.outside import real
 
 
 def _broken_sin(monkeypatch):
     """Let our fakes fail at one operator."""
-    real = native.call
+    original = real.call
 
     def call(function, args, kwargs):
         if function is torch.sin:
             return torch.ops.aten.view(args[0], [1 << 20])  # raised below our dispatch
-        return real(function, args, kwargs)
+        return original(function, args, kwargs)
 
-    monkeypatch.setattr(native, "call", call)
+    monkeypatch.setattr(real, "call", call)
 
 
 def test_except_does_not_catch_our_error(monkeypatch):

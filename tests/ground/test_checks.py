@@ -50,11 +50,8 @@ def test_the_sources_keep_the_rules():
 
 
 def test_an_upward_import_breaks_the_layers(tmp_path):
-    # Only the skeleton of the rooms: the contract is what is tested.
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for room in ("", "capture", "ops", "support"):
-        (tmp_path / "src/argand" / room).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src/argand" / room / "__init__.py").write_text('"""Empty."""\n')
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
 
     def run():
@@ -67,6 +64,9 @@ def test_an_upward_import_breaks_the_layers(tmp_path):
     assert done.returncode == 1
     assert "argand.support is not allowed to import argand.ops" in done.stdout
     (tmp_path / "src/argand/support/planted.py").unlink()
+    (tmp_path / "src/argand/capture/outside/planted.py").write_text("import argand.capture.write.rebuild\n")
+    assert "argand.capture.outside is not allowed to import argand.capture.write" in run().stdout
+    (tmp_path / "src/argand/capture/outside/planted.py").unlink()
     (tmp_path / "src/argand/drawer.py").write_text('"""A room nobody declared."""\n')
     assert run().returncode == 1
 

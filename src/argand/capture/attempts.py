@@ -18,7 +18,7 @@ from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, Location
 
 if TYPE_CHECKING:
-    from argand.capture.finish import Captured, Skipped
+    from argand.capture.finish.finish import Captured, Skipped
     from argand.capture.markers import Marker
 
     Answer: TypeAlias = Captured | Skipped | Marker | None

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch.fx
 from typing_extensions import override
 
-from argand.capture.finish import Captured
+from argand.capture.finish.finish import Captured
 from argand.runtime.guards import Guard
 from argand.support.errors import CaptureBreak
 from argand.support.events import Collector

@@ -12,17 +12,17 @@ from typing import Any, Final, cast
 
 import torch
 
-from argand.capture import pure
+from argand.bytecode import append_only, collected_on_stack, original_code, used_names
 from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
-from argand.capture.breaks import write_break
-from argand.capture.bytecode import append_only, collected_on_stack, original_code, used_names
-from argand.capture.finish import Captured, Ending, Skipped, complaint, finish, skipped
-from argand.capture.frame import Frame, TooDeep
+from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
+from argand.capture.generated.tails import is_entered
+from argand.capture.generated.torch_state import read_state, restore_state
+from argand.capture.interpret.frame import Frame, TooDeep
+from argand.capture.interpret.tracer import Tracer
 from argand.capture.markers import Marker
-from argand.capture.rebuild import CannotRebuild, Rebuilder
-from argand.capture.tails import is_entered
-from argand.capture.torch_state import read_state, restore_state
-from argand.capture.tracer import Tracer
+from argand.capture.outside import pure
+from argand.capture.write.breaks import write_break
+from argand.capture.write.rebuild import CannotRebuild, Rebuilder
 from argand.ops.fakes import FakeMode
 from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Backend

@@ -16,7 +16,7 @@ from typing_extensions import override
 from argand.backends.bind import bind_backend
 from argand.backends.registry import BackendSpec
 from argand.capture.explain import Explanation, explain
-from argand.capture.finish import Captured
+from argand.capture.finish.finish import Captured
 from argand.protocol import Backend, Described
 from argand.support import events
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from argand.capture import again
+from argand.capture.generated import again
+from argand.capture.generated.target import make_target
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import Tokens, find
-from argand.capture.target import make_target
 from argand.protocol import CompiledGraph
 from argand.runtime import _native
 from argand.runtime._native import NULL, FrameView
@@ -120,7 +120,7 @@ class Restorer:
         for name, data, reference in self.data["namespace"]:
             namespace[name] = self.reader.read(data) if reference is None else self._object(reference)
         if self.data["breaks"]:
-            from argand.capture.tails import NAMES  # noqa: PLC0415  # only after graph breaks
+            from argand.capture.generated.tails import NAMES  # noqa: PLC0415  # only after graph breaks
 
             namespace.update(NAMES)
         return namespace
@@ -196,7 +196,7 @@ class Restorer:
             case "inside":
                 return self._code(where).co_consts[rest[0]]
             case _:
-                from argand.capture.tails import resume_again  # noqa: PLC0415  # only after graph breaks
+                from argand.capture.generated.tails import resume_again  # noqa: PLC0415  # only after graph breaks
 
                 return resume_again(self._code(where), *rest)
 

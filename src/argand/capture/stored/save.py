@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple, final
 
 from typing_extensions import override
 
-from argand.capture import again
-from argand.capture.bytecode import is_resume
+from argand.bytecode import is_resume
+from argand.capture.generated import again
+from argand.capture.generated.tails import NAMES, is_entered
 from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
-from argand.capture.tails import NAMES, is_entered
 from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.disk.values import Unstorable, Writer, name_of_function

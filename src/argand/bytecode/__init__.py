@@ -1,0 +1,17 @@
+"""bytecode: CPython bytecode in a form that does not depend on the version.
+
+In: code objects.  Out: `decode` (instructions), `assemble` (back to a code object), `flow` (stack and liveness),
+`make_resume` (a function that goes on in the middle of another).
+"""
+
+from argand.bytecode.assemble import assemble, relocated
+from argand.bytecode.flow import Slot, append_only, collected_on_stack, live_locals, stack_before, used_names
+from argand.bytecode.instruction import Decoded, Handler, Instruction, Positions
+from argand.bytecode.normal import ROWS
+from argand.bytecode.resume import handled_slots, is_resume, make_resume, original_code
+from argand.bytecode.version import VERSION, decode
+
+__all__ = [
+    "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "collected_on_stack", "decode",
+    "handled_slots", "is_resume", "live_locals", "make_resume", "original_code", "relocated", "stack_before", "used_names",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""capture.finish: a trace that has ended becomes a graph, guards and a compiled function."""

@@ -1,0 +1,213 @@
+"""capture.finish.finish: a finished trace becomes a graph module and a compiled function.
+
+In: a tracer whose root frame returned or broke. Out: `Captured`: guards, sources to collect, the callable, and
+what `explain` shows. Dead nodes and unused inputs are removed; torch's state is left as the program left it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, final
+
+import torch
+import torch.fx
+
+from argand.capture.finish.relied import asked_of, facts_of, tables_of
+from argand.capture.generated import again
+from argand.capture.generated.target import make_target
+from argand.capture.generated.torch_state import STATE, read_state, restore_state
+from argand.capture.generated.tracebacks import pass_through
+from argand.capture.interpret import show
+from argand.capture.interpret.tracer import Tracer
+from argand.capture.record.recorder import remove_dead
+from argand.capture.rules.messages import write_messages
+from argand.capture.sizes.twin import check_twin
+from argand.capture.stored.save import Facts
+from argand.capture.write.checks import write_checks
+from argand.capture.write.effects import write_effects
+from argand.capture.write.rebuild import CannotRebuild, Rebuilder
+from argand.capture.write.reruns import arguments, write_attempt
+from argand.protocol import Backend, Bypass, CompiledGraph
+from argand.runtime import _native
+from argand.runtime.guards import Guard, GuardKind, Source
+from argand.runtime.lifetimes import LazyGraph
+from argand.sizes.expressions import Expr
+from argand.sizes.facts import Fact
+from argand.sizes.refusals import Refusal
+from argand.sizes.view import GraphSizes
+from argand.support import events
+from argand.support.errors import Break, CaptureBreak, Location
+
+Ending = Callable[[Rebuilder, Callable[[], None]], None]
+
+
+class Captured(NamedTuple):
+    """A captured frame: what must hold, what to collect, what to call."""
+
+    guards: tuple[Guard, ...]
+    collect: tuple[Source, ...]
+    target: Callable[..., Any]
+    graph: torch.fx.GraphModule | None
+    broken: CaptureBreak | None
+    source: str  # text of the compiled function
+    where: Location
+    sizes: tuple[str, ...] = ()  # symbols, and places that did not stay open
+    facts: Facts | None = None  # what `stored` keeps for other processes
+
+
+@final
+class Skipped(NamedTuple):
+    """A frame that was traced and has nothing to compile: why, for `stored`."""
+
+    guards: tuple[Guard, ...]
+    facts: Facts
+    collect: tuple[Source, ...] = ()
+    source: str = ""
+
+
+def skipped(tracer: Tracer) -> Skipped:
+    """The answer for a frame that is to run in Python, with what the trace had read until then."""
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
+    return Skipped(guards, facts_of(tracer, {}, None))
+
+
+def finish(
+    tracer: Tracer,
+    where: Location,
+    saved: tuple[Any, ...],
+    backend: Backend,
+    ending: Ending,
+    broken: CaptureBreak | None,
+) -> Captured | Refusal:
+    """Compile the graph and write the function around it. `saved` is the state at the start.
+
+    A refusal says what another attempt has to know about sizes.
+    """
+    rebuilder = Rebuilder(tracer, sizes_in_graph=backend.returns_sizes)
+    left = read_state()
+
+    def effects() -> None:
+        _write_all(rebuilder, saved, left, where)
+
+    for error, code, index in tracer.passed:
+        passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
+        rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
+    ending(rebuilder, effects)
+    restore_state(saved)
+    asked = tuple(asked_of(tracer))
+    if left[0] != saved[0]:
+        tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
+    _check_overlap(tracer)
+    _check_checks(tracer)
+    sizes = tracer.world.sizes
+    refusal = _check_sizes(tracer, saved) if sizes.active else None
+    if refusal is not None:
+        return refusal
+    module, inputs = _graph_module(tracer, rebuilder.outputs)
+    head: list[str] = []
+    key: str | Bypass | None = None
+    relied: tuple[Fact, ...] = ()
+    if module is not None:
+        with events.stage("capture.backend"):
+            compiled = backend.compile(module, [known.raw for _, known in inputs])
+        if not isinstance(compiled, CompiledGraph):
+            return compiled
+        key, relied = compiled.key, compiled.facts
+        rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
+        names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
+        outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
+        head, call = write_checks(rebuilder, inputs, f"graph({names})")
+        statement = f"{outs.rstrip()} = {call}" if outs else call
+        head += [statement] if call == "outputs" else write_attempt(rebuilder, statement, saved)
+    text = _text(rebuilder, head)
+    target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
+    tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
+    state = (Guard(GuardKind.GLOBAL_STATE, None), *asked)
+    guards = (tables, *state, *tracer.world.guards, *sizes.all_guards(relied))
+    events.artifact("bytecode", lambda: text, str(where))
+    events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
+    facts = facts_of(tracer, rebuilder.namespace, key)
+    return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+
+
+def complaint(tracer: Tracer, where: Location, error: Exception) -> Captured:
+    """The answer under `fullgraph` for a frame in which the trace raised: eager raises the same, or it is our error."""
+    rebuilder = Rebuilder(tracer, sizes_in_graph=False)
+    function = rebuilder.source(tracer.frame_function)
+    rebuilder.namespace.update(again.NAMES)
+    rebuilder.emit(f"return must_raise({function}, {repr(error)!r})({arguments(rebuilder)})")
+    text = _text(rebuilder, [])
+    target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
+    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
+    return Captured(guards, tuple(rebuilder.collect), target, None, None, text, where)
+
+
+def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ...], where: Location) -> None:
+    """Everything the trace did besides its graph. `left` is torch's state at its end."""
+    begin = len(rebuilder.lines)
+    write_messages(rebuilder, saved)
+    write_effects(rebuilder)
+    for manager in rebuilder.tracer.regions:  # they were entered in name only
+        rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
+    for i, (now, before) in enumerate(zip(left, saved, strict=True)):
+        if now != before:
+            rebuilder.emit(f"{rebuilder.constant(STATE[i].write)}({rebuilder.constant(now)})")
+    show.tell_effects(rebuilder.lines[begin:], where)
+
+
+def _text(rebuilder: Rebuilder, head: list[str]) -> str:
+    parameters = ", ".join(f"v{i}" for i in range(len(rebuilder.collect)))
+    body = "".join(f"    {line}\n" for line in [*head, *rebuilder.lines])
+    return f"def compiled({parameters}):\n{body}"
+
+
+def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
+    recorder = tracer.recorder
+    graph = recorder.graph
+    output = graph.output(tuple(outputs))
+    output.meta["example_value"] = tuple(node.meta["example_value"] for node in outputs)
+    calls = remove_dead(graph, recorder.keep)
+    if not calls or not (outputs or recorder.calls):
+        return None, []
+    inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
+    module = LazyGraph(torch.nn.Module(), graph, "CapturedGraph")
+    module.meta["fullgraph"] = tracer.options.fullgraph
+    if tracer.world.sizes.active:
+        module.meta["sizes"] = GraphSizes(tracer.world.sizes.table)
+    events.count("capture.graphs")
+    events.artifact("graph", lambda: show.table(graph))
+    events.artifact("graph_code", lambda: str(module.code))
+    return module, inputs
+
+
+def _check_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> Refusal | None:
+    """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
+    recorder, sizes = tracer.recorder, tracer.world.sizes
+    for symbol in [symbol for symbol in sizes.table.samples if symbol in sizes.sources]:
+        recorder.keep.add(recorder.size_node(Expr.of(symbol)))
+    if sizes.table.unbacked:
+        tracer.world.keep_off_disk("sizes that depend on data")
+    try:
+        return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
+    finally:
+        restore_state(saved)
+
+
+def _check_checks(tracer: Tracer) -> None:
+    """A check that fails runs the call in Python: inputs must be as they were."""
+    checks = tracer.journal.checks
+    if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
+        raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
+
+
+def _check_overlap(tracer: Tracer) -> None:
+    """In-place changes of inputs are right only while no two inputs share memory."""
+    recorder, world = tracer.recorder, tracer.world
+    inputs = [known for _, known in recorder.inputs if isinstance(known.raw, torch.Tensor)]
+    if not recorder.mutated_inputs or len(inputs) < 2:
+        return
+    storages = {known.raw.untyped_storage()._cdata for known in inputs}
+    if len(storages) < len(inputs):
+        raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")
+    first, *rest = [known.source for known in inputs]
+    world.guard(GuardKind.NO_OVERLAP, first, tuple(rest))

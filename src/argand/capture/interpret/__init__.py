@@ -1,0 +1,1 @@
+"""capture.interpret: frames, instructions and calls: the interpreter of a trace."""

@@ -1,0 +1,358 @@
+"""capture.interpret.calls: what a call does, by the kind of the callable.
+
+In: a callable and its arguments. Out: the result. Python functions are interpreted, torch functions make
+nodes, C functions known to be harmless run for real, and anything else is a graph break.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.markers import MISSING
+from argand.capture.objects import attributes
+from argand.capture.objects.generators import Callback, Generator
+from argand.capture.objects.methods import lookup, unbound
+from argand.capture.outside import pure, real
+from argand.capture.rules import autograd_functions, marks, messages, polyfills, torch_functions
+from argand.capture.rules.harmless import call_harmless
+from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
+from argand.capture.sizes.values import Claim
+from argand.customops.definition import CustomOp
+from argand.runtime._native import Switch
+from argand.sizes.refusals import Stop
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+# Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
+_PURE: Final = frozenset(
+    {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
+    | {"typing_extensions", "sre_compile"}
+)
+_MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
+_LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
+
+
+def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`function(*args, **kwargs)`."""
+    rule = _BY_TYPE.get(type(function))
+    if rule is not None:
+        return rule(tracer, function, args, kwargs)
+    if isinstance(function, torch.nn.Module):
+        found = lookup(tracer, type(function), "__call__")
+        if found is _MODULE_CALL:
+            return torch_functions.call_module(tracer, function, args, kwargs)
+        if not isinstance(function, torch.jit.ScriptModule):
+            return call(tracer, found, (function, *args), kwargs)
+    if isinstance(function, type):
+        return call_class(tracer, function, args, kwargs)
+    return call_object(tracer, function, args, kwargs)
+
+
+def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An instance with `__call__`."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return tracer.recorder.call_function(function, args, kwargs)
+    if isinstance(function, CustomOp):
+        return tracer.recorder.call_function(function.overload, args, kwargs)
+    if isinstance(function, torch.jit.ScriptFunction):
+        original = getattr(function, "_torchdynamo_inline", None)  # torch keeps it there
+        if original is None:
+            raise CaptureBreak(Break.B002, None, function=function.name)
+        return call(tracer, original, args, kwargs)
+    if isinstance(function, Switch):
+        if function.region is None:
+            raise CaptureBreak(Break.B006, None, function=str(function.__wrapped__))
+        return call(tracer, function.__wrapped__, args, kwargs)  # compiled inside compiled
+    found = lookup(tracer, type(function), "__call__")
+    if type(found) is types.FunctionType and not isinstance(function, torch.jit.ScriptModule):
+        return call_function(tracer, found, (function, *args), kwargs)
+    if isinstance(function, functools.partial):
+        return call_partial(tracer, function, args, kwargs)
+    if found is MISSING:
+        return real.call(function, args, kwargs)  # raises TypeError
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function: a rule, a node, or interpreted."""
+    if function.__dict__:
+        mark = marks.mark_of(function)
+        if mark is not None:
+            tracer.world.pin(function)
+            return _call_marked(tracer, function, mark, args, kwargs)
+    module = function.__module__ or ""
+    top = module.partition(".")[0]
+    if top == "torch":
+        return _call_torch(tracer, function, module, args, kwargs)
+    if top == "argand":
+        return _call_own(tracer, function, args, kwargs)
+    if top in messages.MODULES:
+        return messages.call(tracer, function, args, kwargs)
+    if pure.may_run_python(function):
+        tracer.world.pin(function)
+        if top not in _PURE or function.__name__ == "get_type_hints":
+            tracer.world.keep_off_disk(f"{module}.{function.__qualname__} asks the process")
+        return call_harmless(tracer, function, args, kwargs, trusted=True)
+    if top in _LEFT_TO_PYTHON:
+        raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
+    return tracer.inline(function, args, kwargs)
+
+
+def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
+    """A Python function of torch: an answer, a rule, a node, left to Python, or interpreted."""
+    name = f"{module}.{function.__qualname__}"
+    rule, is_node = _TORCH_RULES.get(name), torch_functions.is_node(function)
+    if name in torch_functions.ANSWERS or rule is not None or is_node:
+        tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
+    if name in torch_functions.ANSWERS:
+        return torch_functions.ANSWERS[name]
+    if name in torch_functions.ASKED or name in torch_functions.SETTLED:
+        tracer.world.inlined[id(function)] = function  # its code is asked for at each call
+        if name in torch_functions.ASKED:
+            tracer.world.ask(function)
+        return real.call(function, args, kwargs)
+    if rule is not None:
+        return rule(tracer, args, kwargs)
+    if is_node and torch_functions.is_intact(tracer, function):
+        if module != "torch._tensor":
+            try:
+                return tracer.recorder.call_function(function, args, kwargs)
+            except CaptureBreak as cause:
+                if cause.row is not Break.B009:  # a function or an object among the arguments
+                    raise
+        elif args and lookup(tracer, type(args[0]), function.__name__) is function:
+            return torch_functions.call_method(tracer, function.__name__, args, kwargs)
+    elif module.startswith(torch_functions.LEFT_TO_PYTHON):
+        raise CaptureBreak(Break.B002, None, function=name)
+    return tracer.inline(function, args, kwargs)
+
+
+def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs) -> Any:
+    kind, reason = mark
+    name = getattr(function, "__qualname__", str(function))
+    if kind == "disable":
+        text = f"{name} ({reason})" if reason else name
+        raise CaptureBreak(Break.B006, None, function=text)
+    if kind == "allow":
+        return tracer.recorder.call_function(function, args, kwargs)
+    tracer.world.keep_off_disk(f"{name} runs while tracing (assume_constant_result)")
+    return real.call(function, args, kwargs)
+
+
+def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    if function is marks.graph_break:
+        raise CaptureBreak(Break.B005)
+    if function is marks.is_compiling:
+        return True
+    if function.__module__ == "argand.capture.rules.polyfills":
+        return tracer.inline(function, args, kwargs)
+    if args and getattr(type(args[0]), "_argand_native", False):
+        return real.call(function, args, kwargs)
+    raise CaptureBreak(Break.B002, None, function=function.__qualname__)
+
+
+def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A bound method of Python."""
+    inner, owner = function.__func__, function.__self__
+    if inner is autograd_functions.APPLY:
+        return autograd_functions.call(tracer, owner if isinstance(owner, type) else type(owner), args, kwargs)
+    if type(inner) is types.FunctionType:
+        return call_function(tracer, inner, (owner, *args), kwargs)
+    return call(tracer, inner, (owner, *args), kwargs)
+
+
+def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A C function, or a C method bound to its object."""
+    rule = RULES.get(function) if not isinstance(function, types.MethodWrapperType) else None
+    if rule is not None:
+        return _ruled(tracer, function, rule, args, kwargs)
+    owner = getattr(function, "__self__", None)
+    if isinstance(function, types.MethodWrapperType) and not isinstance(owner, torch.Tensor):
+        return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
+    if isinstance(owner, torch.Tensor):
+        return torch_functions.call_method(tracer, function.__name__, (owner, *args), kwargs)
+    if function.__name__ == "__new__" and isinstance(owner, type):
+        return _new(function, args, kwargs)
+    if torch_functions.is_torch(function):
+        return torch_functions.call_native(tracer, function, args, kwargs)
+    if owner is not None and type(owner) is not types.ModuleType:
+        found = unbound(function)
+        bound_rule = RULES.get(found) if found is not MISSING else None
+        if bound_rule is not None:
+            return _ruled(tracer, found, bound_rule, (owner, *args), kwargs)
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def _new(function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`kind.__new__` of a C class: makes an object if it has no state that only C code sees."""
+    if args and isinstance(args[0], type) and not pure.is_own(args[0]):
+        raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
+    plain = function is object.__new__ and args
+    return real.call(function, args[:1] if plain else args, {} if plain else kwargs)
+
+
+def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs) -> Any:
+    """A rule may work on what an inner frame gave, so a break in there cannot resume, but for a few."""
+    try:
+        return rule(tracer, args, kwargs)
+    except CaptureBreak as cause:
+        if cause.frames and not (function in PASSES_THROUGH or (function is getattr and len(args) == 2)):
+            cause.native = True
+        raise
+
+
+def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """An unbound C method: `torch.Tensor.add(x, y)`, `dict.get(d, k)`, `object.__setattr__`."""
+    rule = RULES.get(function)
+    if rule is not None:
+        return _ruled(tracer, function, rule, args, kwargs)
+    if args and isinstance(args[0], torch.Tensor):
+        return torch_functions.call_method(tracer, function.__name__, args, kwargs)
+    name = function.__name__
+    if args and name == "__setattr__":
+        attributes.store_plain(tracer, args[0], args[1], args[2])
+        return None
+    if args and name == "__getattribute__" and not isinstance(args[0], type):
+        return attributes.generic(tracer, args[0], type(args[0]), args[1], hook=False)
+    if args and name == "__delattr__":
+        attributes.delete(tracer, args[0], args[1])
+        return None
+    if function is object.__init__:
+        return None
+    if function is type.__call__:
+        return call_class(tracer, args[0], args[1:], kwargs, plain=True)
+    return call_harmless(tracer, function, args, kwargs)
+
+
+def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: bool = False) -> Any:
+    """Make an instance; `plain`: as `type.__call__` does, whatever the metaclass says."""
+    rule = CLASS_RULES.get(kind)
+    if rule is not None:
+        return _ruled(tracer, kind, rule, args, kwargs)
+    if issubclass(kind, torch.Tensor):
+        raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
+    if lookup(tracer, kind, "__del__") is not MISSING:
+        raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which has a finalizer")
+    if kind in pure.MADE:
+        return real.call(kind, args, kwargs)
+    meta = lookup(tracer, type(kind), "__call__")
+    if type(meta) is types.FunctionType and not plain:
+        if meta.__module__ == "enum":
+            return real.call(kind, args, kwargs)
+        return call_function(tracer, meta, (kind, *args), kwargs)
+    make, start = lookup(tracer, kind, "__new__"), lookup(tracer, kind, "__init__")
+    make = make.__func__ if isinstance(make, staticmethod) else make
+    python_start = type(start) is types.FunctionType
+    if make is object.__new__ and start is object.__init__ and not args and not kwargs:
+        return real.call(object.__new__, (kind,), {})
+    if python_start and make is object.__new__:
+        return tracer.call(tracer.polyfill("instantiate_plain"), (kind, args, kwargs), {})
+    if python_start or type(make) is types.FunctionType:
+        return tracer.call(tracer.polyfill("instantiate"), (kind, args, kwargs), {})
+    if kind.__module__.startswith("torch._C"):
+        # most are guards: while one lives, torch dispatches in another way, also in this trace
+        raise CaptureBreak(Break.B002, None, function=kind.__name__)
+    if kind.__module__.startswith("torch"):
+        return torch_functions.call_native(tracer, kind, args, kwargs)
+    return call_harmless(tracer, kind, args, kwargs)
+
+
+def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """functools.partial."""
+    merged = {**function.keywords, **kwargs}
+    return call(tracer, function.func, (*function.args, *args), merged)
+
+
+def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """functools.lru_cache: the function is traced, its cache is not, unless what it does would be done again."""
+    before = tracer.written()
+    try:
+        result = call(tracer, function.__wrapped__, args, kwargs)
+    except CaptureBreak as cause:
+        cause.native = True  # the whole call is Python's
+        raise
+    if tracer.written() != before:
+        broken = CaptureBreak(
+            Break.B013, None, what=f"{function.__wrapped__.__name__}, which is cached and changes things"
+        )
+        broken.native = True
+        raise broken
+    return result
+
+
+def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """weakref.ref: what it leads to, if the trace has met it."""
+    target = function()
+    known = tracer.world.known.get(id(target))
+    if known is None and target is not None:
+        raise CaptureBreak(Break.B011, None, type=f"what a weak reference leads to ({type(target)})")
+    return None if known is None else known.value
+
+
+def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    options = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state"}
+    kept = {key: value for key, value in kwargs.items() if key not in options | {"early_stop"}}
+    recorder = tracer.recorder
+    outer, recorder.checkpoint = recorder.checkpoint, recorder.checkpoints
+    recorder.checkpoints += 1
+    result = tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
+    recorder.checkpoint = outer
+    return result
+
+
+def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if not args or type(args[0]) is not Claim:
+        return tracer.call(tracer.polyfill("check"), args, kwargs)
+    message = kwargs.get("message", args[1] if len(args) > 1 else None)
+    try:
+        text = polyfills.CHECK if message is None else str(tracer.sealed(message, (), {}))
+    except (CaptureBreak, Stop):  # it tells the number
+        text = polyfills.CHECK
+    return tracer.recorder.check(args[0], text)
+
+
+def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
+    wrapper: Any = torch.nn.Module.__init__
+    return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
+
+
+_TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
+_TORCH_RULES: Final[dict[str, Any]] = {
+    f"{_TAGGING}.patched_init": _module_init,
+    "torch.autograd.grad": lambda tracer, args, kwargs: tracer.recorder.call_function(
+        torch.autograd.grad, args, kwargs
+    ),
+    "torch.utils.checkpoint.checkpoint": _checkpoint,
+    "torch.autograd.profiler.record_function.__enter__": torch_functions.enter_region,
+    "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
+    "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
+    "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
+    "torch._check": _check,
+    "torch._check_is_size": polyfilled("check_is_size"),
+}
+
+_BY_TYPE: Final[dict[type, Any]] = {
+    types.FunctionType: call_function,
+    types.MethodType: call_bound,
+    types.BuiltinFunctionType: call_builtin,
+    types.MethodWrapperType: call_builtin,
+    types.MethodDescriptorType: call_descriptor,
+    types.WrapperDescriptorType: call_descriptor,
+    types.ClassMethodDescriptorType: call_harmless,
+    type: call_class,
+    functools.partial: call_partial,
+    functools._lru_cache_wrapper: call_cached,
+    weakref.ref: call_reference,
+    **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: real.call(function, args, kwargs)),
+}

@@ -1,0 +1,196 @@
+"""capture.interpret.frame: one interpreted Python frame, and the loop that runs it.
+
+In: a code object with its variables. Out: its result, or the exception it raised, or a `CaptureBreak` that
+carries the frames it went through. Operands stay on the stack until an instruction has succeeded, so at a
+break every frame is exactly as CPython would have it before the instruction.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import pathlib
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from argand import bytecode, capture
+from argand.bytecode import Instruction, decode
+from argand.capture.attempts import BreakAt
+from argand.capture.generated.tracebacks import pass_through
+from argand.capture.interpret import show
+from argand.capture.interpret.opcodes.table import HANDLERS
+from argand.capture.outside import real
+from argand.capture.rules import polyfills
+from argand.ops.fakes import DataDependent
+from argand.runtime import skips
+from argand.runtime.guards import Source
+from argand.runtime.tracebacks import is_ours, trim
+from argand.sizes.refusals import Stop
+from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+# Exceptions raised in these folders are our bugs, but not those of operations that run for real or as polyfills.
+_OURS: Final = tuple(str(pathlib.Path(package.__file__).parent) for package in (bytecode, capture) if package.__file__)
+_THEIRS: Final = (real.__file__, polyfills.__file__)
+
+Handler = Callable[["Frame", Instruction], int | None]
+
+
+class TooDeep(BaseException):
+    """Recursion that eager would end here, or that tracing has no stack for: Python runs it, no handler sees this."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(code: types.CodeType) -> tuple[tuple[Handler, Instruction], ...]:
+    return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an exception is our bug: raised in this room, not by `real`."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_code.co_filename
+    return name.startswith(_OURS) and name not in _THEIRS
+
+
+class Frame:
+    """An interpreted frame."""
+
+    __slots__ = (
+        "builtins", "cell_sources", "cells", "code", "count", "function", "globals", "globals_source", "index",
+        "locals", "placed", "prefix", "program", "result", "stack", "thrown", "tracer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        function: types.FunctionType | None,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        builtins: dict[str, Any],
+    ) -> None:
+        self.tracer, self.function, self.code = tracer, function, code
+        self.globals, self.builtins = namespace, builtins
+        self.globals_source: Source | None = None  # None: the root frame's own globals
+        self.locals: dict[str, Any] = {}
+        self.cells: dict[str, types.CellType] = {}
+        self.cell_sources: dict[str, Source] = {}  # outside cells: where their contents live
+        self.stack: list[Any] = []
+        self.index = 0
+        self.count = 0  # number of the instruction being run, over the whole trace
+        self.program = _program(code)
+        if tracer.shown:
+            self.program = show.watched(self.program, code, tracer.shown)
+        self.result: Any = None
+        self.thrown: BaseException | None = None  # raised into a suspended generator
+        self.placed: tuple[int, Location] | None = None
+        self.prefix: str | None = None  # text of the calling frames, for stack traces
+
+    def run(self) -> int:
+        """Run until the frame returns or yields; exceptions of user code come out as themselves."""
+        tracer, program = self.tracer, self.program
+        tracer.frames.append(self)
+        try:
+            while True:
+                index = self.index
+                try:
+                    if self.thrown is not None:
+                        thrown, self.thrown = self.thrown, None
+                        real.raise_(thrown)
+                    while True:
+                        handler, instruction = program[index]
+                        self.index = index
+                        self.count = tracer.count = tracer.count + 1
+                        if tracer.count == tracer.next_forced:
+                            raise tracer.forced_break()
+                        step = handler(self, instruction)
+                        if step is None:
+                            index += 1
+                        elif step >= 0:
+                            index = step
+                        else:
+                            return step
+                except DataDependent as cause:
+                    raise self._broken(CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)) from None
+                except CaptureBreak as cause:
+                    raise self._broken(cause) from None
+                except ArgandError:
+                    raise
+                except RecursionError as error:
+                    raise TooDeep from error
+                except (Exception, GeneratorExit) as error:  # of user code: look for its handler
+                    self.index = self._unwind(error)
+        finally:
+            tracer.frames.pop()
+
+    def _broken(self, cause: CaptureBreak) -> BaseException:
+        """A break leaves through this frame: note it, or start over when native code is in between."""
+        if cause.where is None:
+            cause.locate(self.location(), self.tracer.locations())
+        if not cause.frames and skips.is_standard(self.code) and len(self.tracer.frames) > 1:
+            # The standard library is not left in the middle (of its locks, files and caches): the break is at the
+            # call that got into it.
+            cause.native = True
+            return cause
+        if cause.native:
+            return Stop(BreakAt(self.count, cause))
+        cause.frames.append(self)
+        return cause
+
+    def _unwind(self, error: BaseException) -> int:
+        if is_internal(error):
+            message = f"{type(error).__name__}: {error}"
+            raise InternalError("capture", message) from error
+        handler = self.program[self.index][1].handler
+        self._note(error)
+        if handler is None:
+            real.raise_(error)
+        del self.stack[handler.depth :]
+        if handler.lasti:
+            self.stack.append(self.index)
+        self.stack.append(error)
+        return handler.target
+
+    def _note(self, error: BaseException) -> None:
+        """Keep the user's place instead of the traceback, which holds frames of the interpreter alive."""
+        tracer, outside = self.tracer, id(error) in self.tracer.world.known
+        if outside:
+            tracer.before.setdefault(id(error), (error, trim(error).__traceback__))
+        elif id(error) not in tracer.raised:
+            error.__traceback__ = None
+            tracer.world.hold(error)
+            tracer.raised.add(id(error))
+        trim(error)
+        instruction = self.program[self.index][1]
+        if instruction.op != "reraise" and not is_ours(self.code.co_filename):
+            pass_through(error, self.code, self.index)
+            if outside:
+                tracer.passed.append((error, self.code, self.index))
+
+    @property
+    def line(self) -> int:
+        """The user's line."""
+        return self.program[self.index][1].positions.line or self.code.co_firstlineno
+
+    def location(self) -> Location:
+        """Where the frame is."""
+        if self.placed is None or self.placed[0] != self.index:
+            place = Location(self.code.co_filename, self.line, self.code.co_name)
+            self.placed = (self.index, place)
+        return self.placed[1]
+
+    def trace_text(self) -> str:
+        """The stack of user frames down to this one, as a traceback shows it."""
+        if self.prefix is None:
+            frames = self.tracer.frames
+            at = frames.index(self)
+            self.prefix = frames[at - 1].trace_text() if at else ""
+        line = self.line
+        text = linecache.getline(self.code.co_filename, line).strip()
+        return f'{self.prefix}  File "{self.code.co_filename}", line {line}, in {self.code.co_name}\n    {text}\n'

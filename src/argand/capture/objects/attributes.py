@@ -1,0 +1,368 @@
+"""capture.objects.attributes: attribute access with Python's rules, and a guard for each outside read.
+
+In: an object of the trace and a name. Out: the attribute. Properties, descriptors and `__getattr__` written in
+Python are interpreted; writes to outside objects go to the journal and are seen by later reads.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import threading
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.markers import MISSING
+from argand.capture.objects import holders
+from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
+from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.outside import real
+from argand.capture.outside.journal import DELETED
+from argand.capture.outside.kinds import is_trusted_module
+from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+_MODULE_DICTS: Final = {"_parameters": torch.nn.Parameter, "_buffers": torch.Tensor, "_modules": torch.nn.Module}
+# Attributes of a tensor that the fake answers rightly.
+_METADATA: Final = frozenset(
+    {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "names"}
+    | {"is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_mkldnn", "is_nested"}
+    | {"is_xpu", "is_mps", "is_hpu", "is_xla", "is_ipu", "is_vulkan", "is_sparse_csr", "is_mtia"}
+    | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
+)
+_TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_MODULE_SETTER: Final = torch.nn.Module.__setattr__
+_STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
+
+
+def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
+    """`getattr(owner, name, default)`."""
+    try:
+        return load(tracer, owner, name)
+    except AttributeError:
+        return default
+
+
+def load(tracer: Tracer, owner: Any, name: str) -> Any:
+    """`owner.name`."""
+    kind = type(owner)
+    if kind in PLAIN:
+        return real.attribute(owner, name)
+    if isinstance(owner, torch.Tensor):
+        return _tensor_attribute(tracer, owner, name)
+    if kind is types.ModuleType or isinstance(owner, types.ModuleType):
+        return holders.module_attribute(tracer, owner, name)
+    if isinstance(owner, type):
+        return holders.class_attribute(tracer, owner, name)
+    if kind is super:
+        return holders.super_attribute(tracer, owner, name)
+    if kind is types.FunctionType:
+        return holders.function_attribute(tracer, owner, name)
+    if kind is types.CellType and name == "cell_contents":
+        return holders.cell_contents(tracer, owner)
+    if kind is types.MethodType and name not in {"__self__", "__func__"}:
+        return load(tracer, owner.__func__, name)
+    return _object_attribute(tracer, owner, kind, name)
+
+
+def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
+    getter = lookup(tracer, kind, "__getattribute__")
+    if type(getter) is types.FunctionType:
+        return tracer.call(getter, (owner, name), {})
+    return generic(tracer, owner, kind, name)
+
+
+def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True) -> Any:
+    """`object.__getattribute__(owner, name)`, then `__getattr__`."""
+    found = lookup(tracer, kind, name)
+    if isinstance(owner, threading.local) and type(found) not in (types.FunctionType, property):
+        return _of_thread(tracer, owner, name)
+    if found is not MISSING and is_data_descriptor(tracer, found):
+        return _from_descriptor(tracer, owner, kind, name, found)
+    value = _instance_value(tracer, owner, name, absent=True)
+    if value is not MISSING:
+        return value
+    if found is not MISSING:
+        return _bind(tracer, owner, kind, name, found)
+    fallback = lookup(tracer, kind, "__getattr__") if hook else MISSING
+    if fallback is torch.nn.Module.__getattr__:
+        return module_member(tracer, owner, name)
+    if type(fallback) is types.FunctionType:
+        return tracer.call(fallback, (owner, name), {})
+    if tracer.is_outside(owner):
+        text = f"'{kind.__name__}' object has no attribute '{name}'"
+        real.raise_(AttributeError(text, name=name, obj=owner))
+    return real.attribute(owner, name)
+
+
+def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+    rely_on(tracer, kind, name, found)
+    if isinstance(owner, enum.Enum) and found is enum.Enum.__dict__.get(name):  # `name` and `value`
+        return _instance_value(tracer, owner, f"_{name}_")
+    if type(found) is property:
+        if found.fget is None:
+            return real.attribute(owner, name)
+        return tracer.call(found.fget, (owner,), {})
+    get = lookup(tracer, type(found), "__get__")
+    if type(get) is types.FunctionType:
+        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
+    if name == "__dict__":
+        return _dict_of(tracer, owner)
+    if name == "__class__":
+        return real.attribute(owner, name)
+    source = outside_source(tracer, owner)
+    if source is None:
+        return real.attribute(owner, name)
+    value = written(tracer, owner, name)
+    if value is not MISSING:
+        return value
+    raw = real.attribute(owner, name)
+    return tracer.world.attribute(source, name, raw)
+
+
+def _of_thread(tracer: Tracer, owner: threading.local, name: str) -> Any:
+    """An attribute that each thread has its own of: asked for in the calling thread."""
+    source = outside_source(tracer, owner)
+    value = written(tracer, owner, name)
+    if value is not MISSING or source is None:
+        return real.attribute(owner, name) if value is MISSING else value
+    if not hasattr(owner, name):
+        tracer.world.guard(GuardKind.NO_ATTR, source, name)
+    return tracer.world.attribute(source, name, real.attribute(owner, name))
+
+
+def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = False) -> Any:
+    """What the instance itself holds; with `absent`, rely on it holding nothing."""
+    entry = tracer.journal.attributes.get(id(owner))
+    if entry is not None and name in entry.values:
+        value = entry.values[name]
+        return MISSING if value is DELETED else value
+    try:
+        values = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return MISSING
+    if type(values) is not dict:
+        return MISSING
+    source = outside_source(tracer, owner)
+    if source is None:
+        return values.get(name, MISSING)
+    shadow = tracer.world.known.get(id(values))
+    if shadow is not None:
+        return shadow.value.get(name, MISSING)
+    if name in values:
+        return tracer.world.dict_attribute(source, name, values[name])
+    if absent:
+        place = tracer.world.child(DictOf, source, None)
+        tracer.world.guard(GuardKind.DICT_MISSING, place, name)
+    return MISSING
+
+
+def _dict_of(tracer: Tracer, owner: Any) -> Any:
+    """`owner.__dict__`: for an outside object a shadow, from now on the home of its attributes."""
+    source = outside_source(tracer, owner)
+    raw = object.__getattribute__(owner, "__dict__")
+    if source is None:
+        return raw
+    place = tracer.world.child(DictOf, source, None)
+    shadow = tracer.world.read(place, raw)
+    entry = tracer.journal.attributes.pop(id(owner), None)
+    for name, value in (entry.values if entry else {}).items():
+        if value is DELETED:
+            shadow.pop(name, None)
+        else:
+            shadow[name] = value
+    return shadow
+
+
+def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+    """A class attribute, seen through an instance."""
+    which = type(found)
+    if which is types.FunctionType:
+        return types.MethodType(class_value(tracer, kind, name, found), owner)
+    rely_on(tracer, kind, name, found)
+    if which is staticmethod:
+        return found.__func__
+    if which is classmethod:
+        return types.MethodType(found.__func__, kind)
+    if which is functools.cached_property:
+        value = tracer.sealed(found.func, (owner,), {})
+        store_plain(tracer, owner, found.attrname or name, value)
+        return value
+    get = lookup(tracer, which, "__get__")
+    if type(get) is types.FunctionType:
+        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
+    if get is not MISSING:
+        return real.apply(found.__get__, owner, kind)
+    return class_value(tracer, kind, name, found)
+
+
+def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
+    """A parameter, buffer or submodule of an nn.Module."""
+    source = outside_source(tracer, owner)
+    values = object.__getattribute__(owner, "__dict__")
+    world = tracer.world
+    for table in _MODULE_DICTS:
+        members = values.get(table)
+        if members is None:
+            continue
+        if source is None:
+            if name in members:
+                return members[name]
+            continue
+        place = world.child(DictAttr, source, table)
+        shadow = world.known.get(id(members))
+        if shadow is not None and shadow.value is not members:
+            if name in shadow.value:
+                return shadow.value[name]
+        elif name in members:
+            return world.read(world.child(Item, place, name), members[name])
+        else:
+            world.guard(GuardKind.DICT_MISSING, place, name)
+    text = f"'{type(owner).__name__}' object has no attribute '{name}'"
+    return real.raise_(AttributeError(text, name=name, obj=owner))
+
+
+def _replaced(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
+    """What a user has put into the class of tensors under a name; MISSING if torch's own is there."""
+    found = lookup(tracer, type(owner), name)
+    function = found.fget if type(found) is property else found
+    ours = type(function) is not types.FunctionType or is_trusted_module(function.__module__)
+    return MISSING if ours else found
+
+
+def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
+    value = written(tracer, owner, name)
+    if value is not MISSING:
+        return value
+    replaced = _replaced(tracer, owner, name)
+    if type(replaced) is property:
+        return tracer.call(replaced.fget, (owner,), {})
+    if name in _METADATA:
+        value = real.attribute(owner, name)
+        if name in {"shape", "nbytes"} and tracer.world.sizes.active:
+            return tracer.world.sizes.wrap(value)
+        return value
+    if name in _TENSOR_VIEWS:
+        return tracer.recorder.call_function(getattr, (owner, name), {})
+    known = tracer.world.inputs.get(id(owner))
+    if known is None and id(owner) in tracer.world.opaque:
+        raise CaptureBreak(Break.B010, None, type=type(owner).__name__)
+    found = lookup(tracer, type(owner), name)
+    own = name in getattr(owner, "__dict__", ()) or (known is not None and name in getattr(known.raw, "__dict__", ()))
+    if name in _STATE or own:
+        if known is None:
+            if name in {"grad_fn", "_base", "_version"}:
+                raise CaptureBreak(Break.B013, None, what=f"Tensor.{name}")
+            return real.attribute(owner, name)
+        return tracer.world.attribute(known.source, name, real.attribute(known.raw, name))
+    if found is MISSING and known is not None:
+        tracer.world.guard(GuardKind.NO_ATTR, known.source, name)
+    if type(found) is property and found.fget is not None:
+        return tracer.call(found.fget, (owner,), {})
+    return real.attribute(owner, name)
+
+
+def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    kind = type(owner)
+    if isinstance(owner, torch.Tensor):
+        _store_tensor(tracer, owner, name, value)
+        return
+    if isinstance(owner, types.ModuleType):
+        tracer.journal.write_global(owner.__dict__, name, value)
+        return
+    setter = lookup(tracer, kind, "__setattr__")
+    if type(setter) is types.FunctionType and setter is not torch.nn.Module.__setattr__:
+        tracer.call(setter, (owner, name, value), {})
+        return
+    store_plain(tracer, owner, name, value)
+
+
+def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
+    """`object.__setattr__(owner, name, value)`."""
+    found = lookup(tracer, type(owner), name)
+    if type(found) is property and found.fset is not None:
+        tracer.call(found.fset, (owner, value), {})
+        return
+    if found is not MISSING and type(found) is not property:
+        descriptor = lookup(tracer, type(found), "__set__")
+        if type(descriptor) is types.FunctionType:
+            tracer.call(descriptor, (found, owner, value), {})
+            return
+    if tracer.is_outside(owner):
+        if type(owner) is types.CellType and name == "cell_contents":
+            place = holders.cell_source(tracer, owner)
+            if place is not None:
+                tracer.journal.write_cell(owner, place, value)
+                return
+        of_c = id(owner) in tracer.world.opaque and not isinstance(owner, threading.local)
+        if of_c or type(found) is property:
+            raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
+        shadow = _shadow_dict(tracer, owner)
+        members = _members(tracer, owner, name, value)
+        if members is not None:
+            members[name] = value
+            if name in owner.__dict__:  # torch removes it there
+                tracer.journal.write_attribute(owner, name, value)
+        elif shadow is not None:
+            shadow[name] = value
+        else:
+            tracer.journal.write_attribute(owner, name, value)
+    else:
+        setter = lookup(tracer, type(owner), "__setattr__")
+        interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
+        real.apply(object.__setattr__ if interpreted else setattr, owner, name, value)
+
+
+def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
+    """The table (its shadow) in which an outside nn.Module has, or will have, a member."""
+    source = outside_source(tracer, owner)
+    if not isinstance(owner, torch.nn.Module) or source is None:
+        return None
+    tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}
+    seen = {t: getattr(tracer.world.known.get(id(raw)), "value", raw) for t, raw in tables.items()}
+    holder = next((table for table in seen if name in seen[table]), None)
+    new = (t for t in ("_parameters", "_modules") if isinstance(value, _MODULE_DICTS[t]))
+    table = next(new, holder)
+    fits = table is not None and (value is None or isinstance(value, _MODULE_DICTS[table]))
+    if table is None or not fits or holder not in (None, table):
+        return None  # torch's own __setattr__ will see to it
+    found: dict[str, Any] = tracer.world.dict_attribute(source, table, tables[table])
+    return found
+
+
+def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:
+    values = getattr(owner, "__dict__", None)
+    known = tracer.world.known.get(id(values)) if type(values) is dict else None
+    return None if known is None else known.value
+
+
+def _store_tensor(tracer: Tracer, owner: torch.Tensor, name: str, value: Any) -> None:
+    if name == "requires_grad":
+        tracer.call(torch.Tensor.requires_grad_, (owner, value), {})
+    elif name == "data" or name == "grad_fn" or not tracer.recorder.knows(owner):
+        raise CaptureBreak(Break.B013, None, what=f"an assignment to Tensor.{name}")
+    else:
+        tracer.journal.write_attribute(owner, name, value)
+
+
+def delete(tracer: Tracer, owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    deleter = lookup(tracer, type(owner), "__delattr__")
+    if type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__:
+        tracer.call(deleter, (owner, name), {})
+        return
+    load(tracer, owner, name)  # raises if there is none
+    if tracer.is_outside(owner) or isinstance(owner, torch.Tensor):
+        shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer, owner)
+        if shadow is not None:
+            del shadow[name]
+        else:
+            tracer.journal.write_attribute(owner, name, DELETED)
+    else:
+        real.apply(delattr, owner, name)

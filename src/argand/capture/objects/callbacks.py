@@ -1,0 +1,89 @@
+"""capture.objects.callbacks: native operations that would run the Python methods of objects where the trace cannot see.
+
+In: operands of an index, a lookup, a comparison, a sort or a text. Out: whether Python methods would run inside: then they
+are interpreted here, or the caller breaks the graph, so that what these methods read is guarded.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.objects.methods import PLAIN, python_method
+from argand.capture.outside import real
+from argand.capture.outside.kinds import is_trusted_module
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+EQUALITY: Final = ("__eq__", "__hash__")
+ORDER: Final = ("__lt__", "__gt__", "__le__", "__ge__")
+TEXT: Final = ("__str__", "__repr__", "__format__")
+_NESTED: Final = (list, tuple, set, frozenset, dict, collections.deque)
+_SEQUENCES: Final = (list, tuple, str, bytes, range, collections.deque)
+
+
+def runs_python(tracer: Tracer, value: Any, names: tuple[str, ...], depth: int = 8) -> bool:
+    """Whether a native operation on a value would call a Python method with one of these names."""
+    kind = type(value)
+    if isinstance(value, _NESTED):
+        items: Any = [part for row in dict.items(value) for part in row] if isinstance(value, dict) else value
+        return depth > 0 and any(runs_python(tracer, item, names, depth - 1) for item in items)
+    if kind in PLAIN or isinstance(value, torch.Tensor):
+        return False
+    return any(_of_user(tracer, value, name) is not None for name in names)
+
+
+def refuse(tracer: Tracer, value: Any, names: tuple[str, ...], what: str) -> None:
+    """Break the graph where native code would call Python methods."""
+    if runs_python(tracer, value, names):
+        raise CaptureBreak(Break.B002, None, function=what)
+
+
+def _of_user(tracer: Tracer, value: Any, name: str) -> Any:
+    found = python_method(tracer, value, name)
+    return None if found is None or is_trusted_module(found.__module__) else found
+
+
+def settle_key(tracer: Tracer, container: Any, key: Any) -> Any:
+    """A key with which native code calls no Python method that was not interpreted before."""
+    kind = type(key)
+    if kind is slice:
+        parts = (key.start, key.stop, key.step)
+        plain = all(type(part) in PLAIN for part in parts)
+        return key if plain else slice(*[part if type(part) in PLAIN else _index(tracer, part) for part in parts])
+    if kind is tuple:
+        refuse(tracer, key, EQUALITY, "hash() of a tuple of objects")
+        return key
+    if kind in PLAIN:
+        return key
+    if isinstance(container, _SEQUENCES):
+        return _index(tracer, key)
+    if isinstance(container, dict | set | frozenset):
+        _look_up(tracer, container, key)
+    return key
+
+
+def _index(tracer: Tracer, value: Any) -> Any:
+    found = _of_user(tracer, value, "__index__")
+    if found is not None:
+        return tracer.sealed(found, (value,), {})
+    if id(value) in tracer.world.opaque:
+        raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+    return value
+
+
+def _look_up(tracer: Tracer, container: Any, key: Any) -> None:
+    """Interpret what a lookup calls: the hash of the key, and its equality with keys of the same hash."""
+    found = _of_user(tracer, key, "__hash__")
+    if found is None and _of_user(tracer, key, "__eq__") is None:
+        return
+    if found is not None:
+        tracer.sealed(found, (key,), {})
+    number = real.apply(hash, key)
+    for other in container:
+        if other is not key and type(other) not in PLAIN and real.apply(hash, other) == number:
+            tracer.sealed(tracer.polyfill("is_equal"), (other, key), {})

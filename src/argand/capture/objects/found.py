@@ -1,0 +1,85 @@
+"""capture.objects.found: what reads of attributes have in common: where an owner lives, what was written to it, whom to trust.
+
+In: an owner of the trace, a name, what a class holds under it. Out: the source of the owner, the value the trace wrote,
+the class's value with its guard.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from argand.capture.markers import MISSING
+from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.outside import real
+from argand.capture.outside.journal import DELETED
+from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.world import World
+from argand.runtime.guards import GuardKind, Source, TypeAttr
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+_STABLE: Final = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
+
+
+def is_trusted(world: World, value: Any, module: str | None) -> bool:
+    """Whether a value found in a module needs no guard."""
+    if not isinstance(value, _STABLE) or not is_trusted_module(module) or module == "__main__":
+        return False
+    if isinstance(value, types.BuiltinFunctionType) and id(value) not in world.known:
+        world.register(world.const(value), value, value)  # may be bound: random.random
+    return True
+
+
+def outside_source(tracer: Tracer, owner: Any) -> Source | None:
+    """Where an outside object lives that the trace works on itself, not on a copy."""
+    known = tracer.world.known.get(id(owner))
+    if known is not None:
+        return known.source if known.raw is owner else None
+    if isinstance(owner, enum.Enum) and not is_trusted_module(type(owner).__module__):
+        return tracer.world.const(owner)  # members are found without a read
+    return None
+
+
+def written(tracer: Tracer, owner: Any, name: str) -> Any:
+    """A value the trace gave to an attribute; MISSING if none, AttributeError if deleted."""
+    entry = tracer.journal.attributes.get(id(owner))
+    if entry is None:
+        return MISSING
+    value = entry.values.get(name, MISSING)
+    if value is DELETED:
+        text = f"'{type(owner).__name__}' object has no attribute '{name}'"
+        real.raise_(AttributeError(text))
+    return value
+
+
+def is_data_descriptor(tracer: Tracer, found: Any) -> bool:
+    """Whether what a class holds goes before what an instance holds."""
+    kind = type(found)
+    if kind is property or kind is types.MemberDescriptorType:
+        return True
+    if kind is types.GetSetDescriptorType:
+        return True
+    if kind is types.FunctionType or kind in PLAIN:
+        return False
+    return (
+        lookup(tracer, kind, "__set__") is not MISSING or lookup(tracer, kind, "__delete__") is not MISSING
+    ) and lookup(tracer, kind, "__get__") is not MISSING
+
+
+def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
+    """What a class holds; methods of users' classes are guarded too, for they may be patched."""
+    if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
+        return found
+    base = tracer.world.source_of(kind) or tracer.world.const(kind)
+    return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
+
+
+def rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
+    """A descriptor of a user's class may be replaced."""
+    world = tracer.world
+    if id(kind) not in world.made and not is_trusted(tracer.world, found, kind.__module__):
+        base = world.source_of(kind) or world.const(kind)
+        world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)

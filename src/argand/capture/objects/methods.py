@@ -1,0 +1,54 @@
+"""capture.objects.methods: which method a class has under a name, remembered for the trace and its guards."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.markers import END, MISSING
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+# Types whose operators never call Python code for themselves.
+PLAIN: Final = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), tuple, list, dict, range, slice, torch.Size}
+    | {torch.dtype, torch.device, type(...)}  # sets and deques of objects may be opaque
+)
+
+
+def lookup(tracer: Tracer, kind: type, name: str) -> Any:
+    """What a class or its bases hold under a name, not bound; MISSING if nothing."""
+    key = (kind, name)
+    found = tracer.lookups.get(key, END)
+    if found is END:
+        found = MISSING
+        for base in kind.__mro__:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        tracer.lookups[key] = found
+    return found
+
+
+def unbound(function: Any) -> Any:
+    """The C method of a class that a bound one came from, though subclasses may have another under its name."""
+    if isinstance(function, types.MethodWrapperType):
+        return function.__objclass__.__dict__[function.__name__]
+    owner, name = function.__self__, function.__name__
+    for base in type(owner).__mro__:
+        found = base.__dict__.get(name)
+        if type(found) is types.MethodDescriptorType and found.__get__(owner) == function:
+            return found
+    return MISSING
+
+
+def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+    """The Python function that implements a special method of a value, if it is one."""
+    kind = type(value)
+    if kind in PLAIN:
+        return None
+    found = lookup(tracer, kind, name)
+    return found if type(found) is types.FunctionType else None

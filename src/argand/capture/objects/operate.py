@@ -1,0 +1,333 @@
+"""capture.objects.operate: operators, truth, subscripts and iteration on values of a trace.
+
+In: operands as the interpreter holds them. Out: the result. A tensor operand records a node; a class with a
+Python method for the operator has it interpreted; everything else is Python's own work.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.markers import END, MISSING
+from argand.capture.objects import callbacks
+from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.outside import pure, real
+from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.record import pending
+from argand.capture.record.pending import Pending
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.values import Size
+from argand.ops.fakes import DataDependent
+from argand.runtime.guards import GuardKind
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+_SYMBOLS: Final = {
+    "+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod",
+    "**": "pow", "<<": "lshift", ">>": "rshift", "&": "and", "|": "or", "^": "xor",
+}  # fmt: skip
+_COMPARE: Final = {
+    "<": ("lt", "gt"), "<=": ("le", "ge"), "==": ("eq", "eq"),
+    "!=": ("ne", "ne"), ">": ("gt", "lt"), ">=": ("ge", "le"),
+}  # fmt: skip
+
+
+def _function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = getattr(operator, f"{name}_" if name in {"and", "or"} else name)
+    return found
+
+
+Row = tuple[Callable[..., Any], str, str, str]  # function, method, reflected method, in-place method
+BINARY: Final[dict[str, Row]] = {
+    **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
+    **{f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__") for s, n in _SYMBOLS.items()},
+}
+PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
+COMPARE: Final[dict[str, Row]] = {
+    s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
+}
+
+
+_NESTED: Final = frozenset({list, tuple, dict})
+_INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call nothing
+_CLAIMED: Final = {name: symbol for symbol, (name, _) in _COMPARE.items()}
+
+
+def check_readable(tracer: Tracer, value: Any) -> None:
+    """Break on an object whose state lives in C code: reading or changing it would go unnoticed."""
+    if id(value) in tracer.world.opaque or not pure.is_own(type(value)):
+        raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+    tracer.world.pin(value)
+
+
+def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
+    """`a op b`, by a row of BINARY or COMPARE."""
+    function, method, reflected, inplace = row
+    if type(a) in PLAIN and type(b) in PLAIN:
+        return _nested(tracer, function, a, b) if type(b) in _NESTED else real.apply(function, a, b)
+    if type(a) is Pending or type(b) is Pending:
+        numbers = tracer.recorder.number((a, b))
+        changed = numbers[0] is not a or numbers[1] is not b
+        return binary(tracer, row, *numbers) if changed else pending.compare(tracer, function, a, b)
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        patched = [(a, b, inplace), (a, b, method), (b, a, reflected)]
+        if any(name and _replaced(tracer, x, name) for x, _, name in patched):
+            return _try_methods(tracer, function, patched)
+        if inplace and not isinstance(a, torch.Tensor):
+            if isinstance(a, list) and function is operator.iadd:
+                a.extend(get_iter(tracer, b))
+                return a
+            function = PLAIN_FORM[function]
+        return tensor_binary(tracer, function, a, b)
+    if type(a) in (Size, Float) or type(b) in (Size, Float):
+        return _sizes(tracer, function, a, b)
+    tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
+    if (
+        type(b) is not type(a)
+        and issubclass(type(b), type(a))
+        and lookup(tracer, type(b), reflected) is not lookup(tracer, type(a), reflected)
+    ):
+        tries = [(a, b, inplace), (b, a, reflected), (a, b, method)]
+    if not any(name and python_method(tracer, x, name) for x, _, name in tries):
+        check_readable(tracer, a)
+        check_readable(tracer, b)
+        return real.apply(function, a, b)
+    return _try_methods(tracer, function, tries)
+
+
+def _try_methods(tracer: Tracer, function: Callable[..., Any], tries: Any) -> Any:
+    for left, right, name in tries:
+        found = lookup(tracer, type(left), name) if name else MISSING
+        if found is not MISSING:
+            result = tracer.sealed(found, (left, right), {})
+            if result is not NotImplemented:
+                return result
+    a, b, _ = tries[0]
+    return real.apply(function, a, b)  # raises TypeError, or compares by identity
+
+
+def _replaced(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+    """The method that a user has put into the class of tensors in place of torch's."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    found = lookup(tracer, type(value), name)
+    return found if type(found) is types.FunctionType and not is_trusted_module(found.__module__) else None
+
+
+def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """An operator on plain containers: comparisons, and texts made of them, call methods of what is in them."""
+    if function is operator.mod:
+        callbacks.refuse(tracer, b, callbacks.TEXT, "a text of objects")
+    elif function.__name__ in _CLAIMED and type(a) is type(b):
+        names = callbacks.EQUALITY if function in (operator.eq, operator.ne) else callbacks.ORDER
+        if callbacks.runs_python(tracer, (a, b), names):
+            if names is callbacks.ORDER:
+                raise CaptureBreak(Break.B002, None, function="a comparison of containers of objects")
+            same = tracer.sealed(tracer.polyfill("same_dict" if type(a) is dict else "same_items"), (a, b), {})
+            return same if function is operator.eq else not same
+    return real.apply(function, a, b)
+
+
+def _sizes(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    if function.__name__ in _CLAIMED and isinstance(a, int) and isinstance(b, int):
+        return tracer.recorder.claim(function, _CLAIMED[function.__name__], a, b)
+    return real.apply(function, a, b)
+
+
+def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+    """An operator with a tensor operand becomes a node, unless the other operand knows better."""
+    other = b if isinstance(a, torch.Tensor) else a
+    if not isinstance(other, torch.Tensor | int | float | bool | complex):
+        if function in (operator.eq, operator.ne) and not isinstance(other, list | tuple):
+            if other is None or isinstance(other, str):
+                return real.apply(function, a, b)
+        else:
+            check_readable(tracer, other)
+    return tracer.recorder.call_function(function, (a, b), {})
+
+
+def unary(tracer: Tracer, function: Callable[[Any], Any], method: str, value: Any) -> Any:
+    """`-a`, `+a`, `~a`."""
+    if isinstance(value, torch.Tensor) and _replaced(tracer, value, method) is None:
+        return tracer.recorder.call_function(function, (value,), {})
+    found = python_method(tracer, value, method)
+    if found is not None:
+        return tracer.call(found, (value,), {})
+    return real.apply(function, value)
+
+
+def truth(tracer: Tracer, value: Any) -> bool:
+    """`bool(value)`."""
+    if type(value) in PLAIN:
+        return bool(value)
+    if isinstance(value, torch.Tensor) and tracer.recorder.is_false(value):
+        return False
+    if isinstance(value, torch.Tensor) or type(value) is Pending:
+        raise CaptureBreak(Break.B003)
+    for name in ("__bool__", "__len__"):
+        found = lookup(tracer, type(value), name)
+        if type(found) is types.FunctionType:
+            return bool(tracer.sealed(found, (value,), {}))
+        if found is not MISSING:
+            break
+    check_readable(tracer, value)
+    return bool(real.apply(bool, value))
+
+
+def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
+    """`container[key]`."""
+    if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__getitem__") is None:
+        return tracer.recorder.call_function(operator.getitem, (container, key), {})
+    kind = type(container)
+    if kind in PLAIN:
+        if type(key) not in _INDICES:
+            key = callbacks.settle_key(tracer, container, key)
+        return real.apply(operator.getitem, container, key)
+    found = python_method(tracer, container, "__getitem__")
+    if found is not None:
+        return tracer.call(found, (container, key), {})
+    key = callbacks.settle_key(tracer, container, key)
+    if isinstance(container, dict) and not dict.__contains__(container, key):
+        missing = python_method(tracer, container, "__missing__")
+        if missing is not None:
+            return tracer.call(missing, (container, key), {})
+        factory = getattr(container, "default_factory", None)
+        if type(factory) is types.FunctionType:
+            value = tracer.call(factory, (), {})
+            dict.__setitem__(container, key, value)
+            return value
+    check_readable(tracer, container)
+    return real.apply(operator.getitem, container, key)
+
+
+def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> None:
+    """`container[key] = value`."""
+    if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__setitem__") is None:
+        tracer.recorder.call_function(operator.setitem, (container, key, value), {})
+        return
+    found = python_method(tracer, container, "__setitem__")
+    if found is not None:
+        tracer.call(found, (container, key, value), {})
+        return
+    check_readable(tracer, container)
+    key = callbacks.settle_key(tracer, container, key)
+    real.apply(operator.setitem, container, key, value)
+
+
+def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
+    """`del container[key]`."""
+    found = python_method(tracer, container, "__delitem__")
+    if found is not None:
+        tracer.call(found, (container, key), {})
+        return
+    check_readable(tracer, container)
+    key = callbacks.settle_key(tracer, container, key)
+    real.apply(operator.delitem, container, key)
+
+
+def identical(tracer: Tracer, a: Any, b: Any) -> bool:
+    """`a is b`; that two objects from outside are different ones must hold the next time too."""
+    if a is not b and type(a) is type(b):
+        first, second = tracer.world.known.get(id(a)), tracer.world.known.get(id(b))
+        if first is not None and second is not None:
+            tracer.world.guard(GuardKind.NOT_ALIASED, first.source, (second.source,))
+    return a is b
+
+
+def contains(tracer: Tracer, key: Any, container: Any) -> bool:
+    """`key in container`."""
+    if isinstance(container, torch.Tensor):
+        raise CaptureBreak(Break.B004, None, method="in")
+    found = python_method(tracer, container, "__contains__")
+    if found is not None:
+        return truth(tracer, tracer.sealed(found, (container, key), {}))
+    if lookup(tracer, type(container), "__contains__") is MISSING:
+        method = python_method(tracer, container, "__iter__") or python_method(tracer, container, "__getitem__")
+        if method is not None:
+            return any(item is key or item == key for item in iterate(tracer, container))
+    check_readable(tracer, container)
+    if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):
+        return _contains_tensor(key, container)
+    if isinstance(container, dict | set | frozenset):
+        callbacks.settle_key(tracer, container, key)
+    elif callbacks.runs_python(tracer, (key, container), callbacks.EQUALITY):
+        return bool(tracer.sealed(tracer.polyfill("holds_item"), (container, key), {}))
+    return bool(real.apply(operator.contains, container, key))
+
+
+def _contains_tensor(key: torch.Tensor, container: Any) -> bool:
+    for item in container:
+        if item is key:
+            return True
+        if isinstance(item, torch.Tensor):
+            raise DataDependent("in")
+    return False
+
+
+def get_iter(tracer: Tracer, value: Any) -> Any:
+    """`iter(value)`."""
+    if type(value) in PLAIN:
+        return real.apply(iter, value)
+    if isinstance(value, torch.Tensor):
+        if tracer.world.sizes.active and type(size := length(tracer, value)) is Size:
+            size.owner.fix(size.expr, "iteration")
+        return real.apply(iter, tracer.recorder.call_method("unbind", (value, 0), {}))
+    found = lookup(tracer, type(value), "__iter__")
+    if type(found) is types.FunctionType:
+        return tracer.call(found, (value,), {})
+    if found is MISSING:
+        method = python_method(tracer, value, "__getitem__")
+        if method is not None:
+            return tracer.call(tracer.polyfill("iterate_by_index"), (value,), {})
+    check_readable(tracer, value)
+    return real.apply(iter, value)
+
+
+def advance(tracer: Tracer, iterator: Any) -> Any:
+    """`next(iterator)`, or END."""
+    found = python_method(tracer, iterator, "__next__")
+    if found is not None and not getattr(type(iterator), "_argand_native", False):
+        try:
+            return tracer.sealed(found, (iterator,), {})
+        except StopIteration:
+            return END
+    check_readable(tracer, iterator)
+    return real.apply(next, iterator, END)
+
+
+def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
+    """`next(iterator)`; StopIteration comes out, with the value a generator returned."""
+    found = python_method(tracer, iterator, "__next__")
+    if found is not None and not getattr(type(iterator), "_argand_native", False):
+        return tracer.call(found, (iterator,), {})
+    check_readable(tracer, iterator)
+    return real.apply(next, iterator)
+
+
+def iterate(tracer: Tracer, value: Any) -> Any:
+    """Items of an iterable, one by one, for rules written in Python."""
+    try:
+        iterator = get_iter(tracer, value)
+    except CaptureBreak as cause:
+        cause.native = cause.native or bool(cause.frames)
+        raise
+    while (item := advance(tracer, iterator)) is not END:
+        yield item
+
+
+def length(tracer: Tracer, value: Any) -> Any:
+    """`len(value)`."""
+    if isinstance(value, torch.Tensor) and _replaced(tracer, value, "__len__") is None:
+        return tracer.world.sizes.wrap(real.apply(len, value))
+    found = python_method(tracer, value, "__len__")
+    if found is not None:
+        return int(tracer.sealed(found, (value,), {}))
+    check_readable(tracer, value)
+    return int(real.apply(len, value))

@@ -1,1 +1,0 @@
-"""capture.opcodes: what each instruction does, by family. Each handler gives None or the next index."""

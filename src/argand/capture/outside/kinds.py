@@ -1,0 +1,87 @@
+"""capture.outside.kinds: what a trace may take a value from outside for, by its type.
+
+In: a value or a class. Out: whether it is a constant (EQUALS says everything about it), whether it is known by
+identity, whether it is a number or text under another name. `pure` knows whose state lives in C code, where no guard sees it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+import types
+import weakref
+from typing import Any, Final
+
+import torch
+
+SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
+SINGLETONS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, enum.Enum)
+SINGLETONS_EXACT: Final = frozenset({type(...), type(NotImplemented)})
+EQUAL_TYPES: Final = frozenset({torch.device, torch.Size, range, slice, frozenset, types.GenericAlias, types.UnionType})
+PINNED: Final = (
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    weakref.ref,
+    functools._lru_cache_wrapper,
+)
+PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
+# Classes of C code whose objects have nothing but what their attributes tell.
+HARMLESS: Final = frozenset({property, staticmethod, classmethod, types.CodeType} | {types.CellType, object})
+_BASES: Final = (int, float, str, bytes, complex)
+_PLAIN_FORM: Final[dict[type, Any]] = {  # by the base's methods, whatever the subclass does
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: lambda text: str.__getitem__(text, slice(None)),
+    bytes: lambda text: bytes.__getitem__(text, slice(None)),
+}
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is immutable all the way down, so that EQUALS says everything about it."""
+    kind = type(value)
+    if kind in SCALARS or kind in SINGLETONS_EXACT:
+        return True
+    if kind is tuple or kind is frozenset:
+        return all(map(is_constant, value))
+    if kind is slice:
+        return is_constant((value.start, value.stop, value.step))
+    return kind in EQUAL_TYPES or isinstance(value, SINGLETONS)
+
+
+def is_settled(value: Any) -> bool:
+    """Whether a value compares by what it is: a constant, or a function, class or module, equal to itself only."""
+    return is_constant(value) or isinstance(value, (*PINNED, types.FunctionType))
+
+
+def scalar_in(value: Any) -> Any:
+    """The number or text that an object of a subclass of `int`, `str` and so on is; the bytes of a number of numpy; or None."""
+    if isinstance(value, _BASES):
+        base: Any = next(base for base in _BASES if isinstance(value, base))
+        return _PLAIN_FORM[base](value)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.number | numpy.bool_):
+        return memoryview(value).tobytes()
+    return None
+
+
+def is_numpy_number(value: Any) -> bool:
+    """Whether a value is one of numpy's numbers."""
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.number | numpy.bool_)
+
+
+@functools.cache
+def is_trusted_module(name: str | None) -> bool:
+    """Modules whose functions and classes nobody replaces: the standard library, torch, ourselves."""
+    top = (name or "").partition(".")[0]
+    return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names

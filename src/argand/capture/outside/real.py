@@ -1,0 +1,30 @@
+"""capture.outside.real: the only places where user-level operations run for real in a trace.
+
+An exception whose innermost frame of this room is here was raised by the user's operation; one from
+any other module of the room is our bug (`frame.is_internal` tells them apart).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+
+def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """`function(*args, **kwargs)`."""
+    return function(*args, **kwargs)
+
+
+def apply(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`."""
+    return function(*args)
+
+
+def attribute(value: Any, name: str) -> Any:
+    """`value.name`."""
+    return getattr(value, name)
+
+
+def raise_(error: BaseException) -> NoReturn:
+    """Raise an exception of the user's program."""
+    raise error

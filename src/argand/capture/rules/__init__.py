@@ -1,0 +1,1 @@
+"""capture.rules: what functions do in a trace that are not interpreted: builtins, torch, what users marked."""

@@ -1,0 +1,68 @@
+"""capture.rules.autograd_functions: `torch.autograd.Function.apply` is one node of the graph.
+
+In: the class and the arguments of the call. Out: the node. Before, `forward` and `backward` are interpreted once
+for the guards on what they read: what they compute is dropped. One that changes anything outside, or that
+cannot be interpreted, is a graph break.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
+
+
+@functools.lru_cache(maxsize=256)
+def _apply_of(kind: Any) -> Any:
+    """`kind.apply` under a name that generated graph code can print."""
+
+    def apply(*args: Any) -> Any:
+        return kind.apply(*args)
+
+    apply.__name__ = apply.__qualname__ = f"{kind.__name__}_apply"
+    apply.__module__ = "autograd_functions"
+    return apply
+
+
+def call(tracer: Tracer, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`kind.apply(*args)`."""
+    recorder, before = tracer.recorder, tracer.written()
+    kept, nodes = (set(recorder.keep), recorder.calls, recorder.mutated_inputs), dict(recorder.nodes)
+    _rehearse(tracer, kind, args)
+    # So that the nodes of the rehearsal are dead; a tensor that it changed in place is what it was before.
+    recorder.keep, recorder.calls, recorder.mutated_inputs = kept
+    recorder.nodes.update(nodes)
+    if tracer.written() != before:
+        broken = CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which changes things outside")
+        broken.native = True
+        raise broken
+    return recorder.call_function(_apply_of(kind), args, kwargs)
+
+
+def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> None:
+    context: Any = torch.autograd.function.FunctionCtx()
+    differentiable = [isinstance(value, torch.Tensor) and value.requires_grad for value in args]
+    context.needs_input_grad, context.to_save = tuple(differentiable), ()
+    recorded, base = torch.is_grad_enabled() and any(differentiable), torch.autograd.Function
+    with torch.no_grad():
+        if kind.setup_context is base.setup_context:
+            result = tracer.sealed(tracer.load(kind, "forward"), (context, *args), {})
+        else:
+            result = tracer.sealed(tracer.load(kind, "forward"), args, {})
+            tracer.sealed(tracer.load(kind, "setup_context"), (context, args, result), {})
+    if not recorded:
+        return
+    context.saved_tensors = context.to_save
+    results = result if isinstance(result, tuple) else (result,)
+    like = tracer.recorder.call_function
+    grads = [like(torch.empty_like, (value,), {}) if isinstance(value, torch.Tensor) else None for value in results]
+    backward = "backward" if kind.vjp is base.vjp else "vjp"
+    tracer.sealed(tracer.load(kind, backward), (context, *grads), {})

@@ -1,0 +1,185 @@
+"""capture.rules.harmless: C functions that run for real in a trace.
+
+In: a C function and its arguments. Out: its result, if it is known to be harmless and gets no tensor and no outside
+object it would look into unnoticed; a graph break otherwise.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import math
+import operator
+import types
+import typing
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.objects import callbacks, operate
+from argand.capture.objects.generators import Callback
+from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.outside import pure, real
+from argand.capture.outside.kinds import scalar_in
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+# Reads nothing of its arguments but their identity or type, or only stores them.
+_HOLDERS: Final = (*(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),)
+_KEEPS_TENSORS: Final = frozenset(
+    {isinstance, issubclass, type, id, callable, zip, enumerate, list, tuple, set, dict, frozenset}
+    | {range, slice, functools.partial, itertools.chain, itertools.islice, itertools.cycle, repr}
+    | {itertools.repeat, itertools.product, itertools.zip_longest, itertools.tee, operator.is_}
+    | {operator.is_not, hash, itertools.count, itertools.combinations, itertools.permutations}
+    | {collections.OrderedDict, collections.deque, collections.defaultdict, any, all, super}
+    | {itertools.pairwise, reversed, iter, next, property, staticmethod, classmethod, types.MethodType}
+    | {itertools.accumulate, itertools.groupby, object.__new__, types.SimpleNamespace, typing.cast}
+)
+_ITERATING: Final = frozenset(
+    {list, tuple, set, frozenset, enumerate, zip, any, all, sorted, min, max, reversed, map, filter}
+    | {itertools.chain, itertools.islice, itertools.cycle, itertools.product, itertools.zip_longest}
+    | {itertools.starmap, itertools.takewhile, itertools.dropwhile, itertools.accumulate, sum}
+    | {itertools.groupby, itertools.filterfalse, itertools.pairwise, itertools.combinations}
+    | {itertools.permutations, collections.deque, itertools.compress, itertools.tee, dict.fromkeys}
+    | {math.prod, math.fsum}
+)
+_ITERATING_METHODS: Final = frozenset({"extend", "join", "update", "extendleft", "from_iterable"})
+_FINDING: Final = frozenset(
+    {"index", "count", "remove", "discard", "add", "pop", "setdefault", "get", "__contains__", "__eq__", "update"}
+    | {"issubset", "issuperset", "union", "intersection", "difference", "symmetric_difference", "isdisjoint"}
+)
+_CALLING: Final = frozenset(
+    {map, filter, sorted, min, max, itertools.starmap, itertools.takewhile, itertools.dropwhile}
+    | {itertools.accumulate, itertools.groupby, itertools.filterfalse, collections.defaultdict, iter}
+)
+_PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
+
+
+def _name_of(function: Any) -> str:
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", repr(function))
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def _is_exception(function: Any) -> bool:
+    return isinstance(function, type) and issubclass(function, BaseException)
+
+
+def _may_hold(function: Any) -> bool:
+    """Whether a function only stores what it gets."""
+    try:
+        if function in _KEEPS_TENSORS or _is_exception(function):
+            return True
+    except TypeError:
+        return False
+    owner = getattr(function, "__self__", None)
+    kind = getattr(function, "__objclass__", None)
+    return isinstance(owner, _HOLDERS) or (isinstance(kind, type) and issubclass(kind, _HOLDERS))
+
+
+def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, trusted: bool = False) -> Any:
+    """Run a C function for real, if nothing can go unnoticed; a graph break otherwise."""
+    caller = str(tracer.frames[-1].globals.get("__name__"))
+    if not trusted and not pure.may_run(function, caller) and not only_numbers(function, args, kwargs):
+        pure.refuse(function, args, kwargs)
+    owner = getattr(function, "__self__", None)
+    tracer.world.pin(function)
+    if owner is not None:
+        operate.check_readable(tracer, owner)
+    if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
+        tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
+    holds = _may_hold(function)
+    if holds and args:
+        _check_callbacks(tracer, function, owner, args)
+    known, opaque = tracer.world.known, tracer.world.opaque
+    for value in (*args, *kwargs.values()):
+        if id(value) in opaque:
+            raise CaptureBreak(Break.B011, None, type=type(value).__name__)
+        if holds:
+            continue
+        if isinstance(value, torch.Tensor):
+            raise CaptureBreak(Break.B002, None, function=_name_of(function))
+        of = getattr(function, "__objclass__", object)
+        if type(function) is types.WrapperDescriptorType and isinstance(value, of) and scalar_in(value) is not None:
+            continue  # the number or text is guarded, and the method of its base reads nothing else
+        found = known.get(id(value))
+        if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
+            raise CaptureBreak(Break.B002, None, function=_name_of(function))
+        tracer.world.pin(value)
+    return real.call(function, *_prepared(tracer, function, args, kwargs))
+
+
+def _check_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> None:
+    """Containers compare what they are asked for with what they hold."""
+    unbound = hasattr(function, "__objclass__")
+    container, given = (args[0], args[1:]) if unbound else (owner, args)
+    name = getattr(function, "__name__", "")
+    if name in _FINDING and given and isinstance(container, dict | set | frozenset):
+        callbacks.settle_key(tracer, container, given[0])
+    elif name in _FINDING or function in (set, frozenset, dict.fromkeys, collections.Counter):
+        callbacks.refuse(tracer, (given, container), callbacks.EQUALITY, f"{name}() of objects")
+    elif name == "sort":
+        callbacks.refuse(tracer, container, callbacks.ORDER, "sort() of objects")
+
+
+def only_numbers(function: Any, args: Args, kwargs: Kwargs) -> bool:
+    """numpy used as a calculator: numbers in, and so a number out."""
+    if not str(getattr(type(function), "__module__", "")).startswith("numpy"):
+        return False
+    return all(isinstance(value, int | float) for value in (*args, *kwargs.values()))
+
+
+def _is_plain_object(value: Any) -> bool:
+    return not isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType)
+
+
+def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    """Arguments that native code can call and iterate."""
+    try:
+        iterating = function in _ITERATING
+        calling = function in _CALLING
+    except TypeError:
+        return args, kwargs
+    name = getattr(function, "__name__", "")
+    if name == "sort" or calling:
+        args = tuple([_callable(tracer, value) for value in args])
+        if "key" in kwargs:
+            kwargs = {**kwargs, "key": _callable(tracer, kwargs["key"])}
+    if iterating or name in _ITERATING_METHODS:
+        args = tuple([iterable(tracer, value) for value in args])
+    return args, kwargs
+
+
+def _callable(tracer: Tracer, value: Any) -> Any:
+    if isinstance(value, _PYTHON_CALLABLES) or (
+        not isinstance(value, type | Callback)
+        and callable(value)
+        and type(lookup(tracer, type(value), "__call__")) is types.FunctionType
+    ):
+        return Callback(tracer, value)
+    if isinstance(value, type) and type(lookup(tracer, value, "__init__")) is types.FunctionType:
+        return Callback(tracer, value)
+    if isinstance(value, types.BuiltinFunctionType) and str(value.__module__).startswith("torch"):
+        return Callback(tracer, value)
+    return value
+
+
+def iterable(tracer: Tracer, value: Any) -> Any:
+    """A value that native code can iterate: Python iterators become generators of the trace."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if isinstance(value, torch.Tensor):
+        return operate.get_iter(tracer, value)
+    found = lookup(tracer, kind, "__iter__")
+    if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
+        value = operate.get_iter(tracer, value)
+        if python_method(tracer, value, "__next__") and not getattr(type(value), "_argand_native", False):
+            return tracer.call(tracer.polyfill("drain"), (value,), {})
+    return value

@@ -1,0 +1,192 @@
+"""capture.rules.polyfills: native operations written in Python, to be interpreted in their place.
+
+Each is an ordinary frame of the interpreter, so a graph break inside of what it calls resumes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+CHECK = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+def instantiate(kind: Any, args: Any, kwargs: Any) -> Any:
+    """`kind(*args, **kwargs)` of a class with a Python constructor."""
+    made = kind.__new__(kind, *args, **kwargs)
+    if isinstance(made, kind):
+        kind.__init__(made, *args, **kwargs)
+    return made
+
+
+def instantiate_plain(kind: Any, args: Any, kwargs: Any) -> Any:
+    """The same for a class with object's `__new__`."""
+    made = object.__new__(kind)
+    kind.__init__(made, *args, **kwargs)
+    return made
+
+
+def iterate_by_index(items: Any) -> Iterator[Any]:
+    """`iter(items)` of a class with `__getitem__` only."""
+    index = 0
+    while True:
+        try:
+            item = items[index]
+        except IndexError:
+            return
+        yield item
+        index += 1
+
+
+def drain(iterator: Any) -> Iterator[Any]:
+    """An iterator of a Python class, as a generator."""
+    yield from iterator
+
+
+def is_equal(a: Any, b: Any) -> Any:
+    """`a == b`."""
+    return a == b
+
+
+def same_items(a: Any, b: Any) -> bool:
+    """`a == b` of two lists or tuples with objects that have `__eq__`."""
+    if len(a) != len(b):
+        return False
+    return all(a[i] is b[i] or a[i] == b[i] for i in range(len(a)))
+
+
+def same_dict(a: Any, b: Any) -> bool:
+    """`a == b` of two dicts with objects that have `__eq__`."""
+    if len(a) != len(b):
+        return False
+    return all(key in b and (a[key] is b[key] or a[key] == b[key]) for key in a)
+
+
+def holds_item(items: Any, wanted: Any) -> bool:
+    """`wanted in items`."""
+    return any(item is wanted or item == wanted for item in items)
+
+
+def greatest(items: Any, key: Any, default: Any) -> Any:
+    """`max(items)` of objects that compare themselves; `default` is a list of one or none."""
+    best: list[Any] = []
+    for item in items:
+        mark = item if key is None else key(item)
+        if not best or mark > best[1]:
+            best = [item, mark]
+    if not best and not default:
+        raise ValueError("max() arg is an empty sequence")
+    return best[0] if best else default[0]
+
+
+def least(items: Any, key: Any, default: Any) -> Any:
+    """`min(items)` of objects that compare themselves."""
+    best: list[Any] = []
+    for item in items:
+        mark = item if key is None else key(item)
+        if not best or mark < best[1]:
+            best = [item, mark]
+    if not best and not default:
+        raise ValueError("min() arg is an empty sequence")
+    return best[0] if best else default[0]
+
+
+def in_order(items: Any, key: Any, reverse: Any) -> list[Any]:
+    """`sorted(items)` of objects that compare themselves."""
+    rows = [(item if key is None else key(item), item) for item in items]
+    if reverse:
+        rows = rows[::-1]
+    done: list[Any] = []
+    for row in rows:
+        at = len(done)
+        while at > 0 and row[0] < done[at - 1][0]:
+            at -= 1
+        done.insert(at, row)
+    found = [row[1] for row in done]
+    return found[::-1] if reverse else found
+
+
+def greater_of(a: Any, b: Any) -> Any:
+    """`max(a, b)` of two tensors of one element; a NaN is greater than nothing."""
+    return torch.where(b > a, b, a)
+
+
+def lesser_of(a: Any, b: Any) -> Any:
+    """`min(a, b)` of the same."""
+    return torch.where(b < a, b, a)
+
+
+def add_up(items: Any, start: Any) -> Any:
+    """`sum(items, start)` with tensors among the items."""
+    for item in items:
+        start = start + item
+    return start
+
+
+def mapping_to_dict(mapping: Any) -> dict[Any, Any]:
+    """`dict(mapping)` of a class with `keys` and `__getitem__`."""
+    result = {}
+    for key in mapping.keys():  # noqa: SIM118 - iteration may give something else
+        result[key] = mapping[key]
+    return result
+
+
+def reduce(function: Any, items: Any, *start: Any) -> Any:
+    """`functools.reduce`."""
+    iterator = iter(items)
+    value = start[0] if start else next(iterator)
+    for item in iterator:
+        value = function(value, item)
+    return value
+
+
+def checkpoint(function: Any, args: Any, kwargs: Any) -> Any:
+    """`torch.utils.checkpoint.checkpoint`: same numbers, without its saving of memory."""
+    return function(*args, **kwargs)
+
+
+def check(condition: Any, message: Any = None) -> None:
+    """`torch._check`."""
+    if not condition:
+        raise RuntimeError(message() if message is not None else CHECK)
+
+
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+    """`torch._check_is_size`."""
+    torch._check(i >= 0, message)
+    if max is not None:
+        torch._check(i <= max, message)
+
+
+def tolist(tensor: Any) -> Any:
+    """`Tensor.tolist` under `fullgraph`."""
+    return [tolist(item) for item in tensor.unbind(0)] if tensor.dim() else tensor.item()
+
+
+def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise") -> Any:
+    """`torch.associative_scan` of a tensor or a tuple of tensors, in log2(n) steps over all of it."""
+    many = isinstance(xs, tuple | list)
+    parts = [part.flip(dim) if reverse else part for part in (xs if many else [xs])]
+    size, step = parts[0].shape[dim], 1
+    while step < size:
+        left = [part.narrow(dim, 0, size - step) for part in parts]
+        right = [part.narrow(dim, step, size - step) for part in parts]
+        done = combine_fn(left, right) if many else [combine_fn(left[0], right[0])]
+        heads = [part.narrow(dim, 0, step) for part in parts]
+        parts = [torch.cat([head, part], dim) for head, part in zip(heads, done)]  # noqa: B905
+        step *= 2
+    parts = [part.flip(dim) if reverse else part for part in parts]
+    return type(xs)(parts) if many else parts[0]
+
+
+def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+    """`torch.nn.functional.one_hot`; its look at the data is left to the graph."""
+    if tensor.numel():
+        torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
+        torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
+    return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long().contiguous()

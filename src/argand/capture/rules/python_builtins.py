@@ -1,0 +1,420 @@
+"""capture.rules.python_builtins: builtins that look into objects or call back, one rule each.
+
+In: arguments of a builtin. Out: its result. C functions without a rule run for real when they are known to be
+harmless and get no tensor and no outside object they would look into unnoticed.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import copyreg
+import functools
+import operator
+import sys
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from argand.capture.markers import END, MISSING
+from argand.capture.objects import attributes, callbacks, operate
+from argand.capture.objects.generators import Inference
+from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.outside import real
+from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.record import pending
+from argand.capture.record.pending import Pending
+from argand.capture.rules import messages
+from argand.capture.rules.harmless import call_harmless, iterable
+from argand.capture.sizes.floats import Float
+from argand.capture.sizes.values import Claim, Size
+from argand.runtime.guards import Attr
+from argand.support.errors import Break, CaptureBreak
+
+if TYPE_CHECKING:
+    from argand.capture.interpret.tracer import Tracer
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+# -- rules -------------------------------------------------------------------------------------
+
+
+def polyfilled(name: str) -> Callable[..., Any]:
+    """The rule that interprets a function of `polyfills` instead."""
+    return lambda tracer, args, kwargs: tracer.call(tracer.polyfill(name), args, kwargs)
+
+
+def _breaks(row: Break, **details: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        raise CaptureBreak(row, None, **details)
+
+    return rule
+
+
+def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
+    return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
+
+
+def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    value, kind = args
+    if isinstance(kind, type):
+        check = lookup(tracer, type(kind), "__instancecheck__")
+        if type(check) is types.FunctionType and not is_trusted_module(check.__module__):
+            return operate.truth(tracer, tracer.call(check, (kind, value), {}))
+    _note_registries(tracer, type(value), kind)
+    return real.apply(isinstance, value, kind)
+
+
+def _issubclass(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    _note_registries(tracer, *args)
+    return call_harmless(tracer, issubclass, args, kwargs)
+
+
+def subclasses_of(reference: weakref.ref[type]) -> list[weakref.ref[type]]:
+    """The classes below a class now; asked for at each call that relied on them."""
+    kind = reference()
+    return [] if kind is None else [weakref.ref(below) for below in list[type](type.__subclasses__(kind))]
+
+
+def _subclasses(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    found = real.call(type.__subclasses__, args, kwargs)
+    tracer.world.ask(subclasses_of, (weakref.ref(args[0]),))
+    tracer.world.keep_off_disk("which classes are below another is in nobody's code")
+    return found
+
+
+def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
+    """What users register with abstract classes is in nobody's code, so another process may have other answers."""
+
+    def is_ours(kind: type) -> bool:
+        return is_trusted_module(kind.__module__)
+
+    if isinstance(of, type):
+        lookup(tracer, of, "__class__")  # whatever it is asked for, its bases matter
+    for abstract in kind if isinstance(kind, tuple) else (kind,):
+        if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
+            known = is_ours(abstract) and any(is_ours(base) and issubclass(base, abstract) for base in of.__mro__)
+            if not known and not (is_ours(abstract) and is_ours(of)):
+                tracer.world.questions.append((of, abstract, issubclass(of, abstract)))
+                tracer.world.keep_off_disk(f"{abstract.__qualname__} may have {of.__qualname__} registered")
+
+
+def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 2:
+        return call_harmless(tracer, iter, args, kwargs)
+    return operate.get_iter(tracer, *args)
+
+
+def _next(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return operate.advance_or_stop(tracer, args[0])
+    item = operate.advance(tracer, args[0])
+    return args[1] if item is END else item
+
+
+def _sum(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    items = list(operate.iterate(tracer, args[0]))
+    start = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    if all(type(item) in PLAIN for item in (*items, start)):
+        return real.apply(sum, items, start)
+    return tracer.call(tracer.polyfill("add_up"), (items, start), {})
+
+
+def _extreme(function: Callable[..., Any], polyfill: str, of_tensors: str) -> Callable[..., Any]:
+    """`min` and `max`: of tensors a node, of objects that compare themselves a loop."""
+
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        items = list(operate.iterate(tracer, args[0])) if len(args) == 1 else list(args)
+        if len(items) == 2 and not kwargs and _are_alike(*items):
+            return tracer.call(tracer.polyfill(of_tensors), tuple(items), {})
+        if callbacks.runs_python(tracer, items, callbacks.ORDER):
+            default = [kwargs["default"]] if "default" in kwargs else []
+            return tracer.call(tracer.polyfill(polyfill), (items, kwargs.get("key"), default), {})
+        return call_harmless(tracer, function, (items,), kwargs)
+
+    return rule
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    """Whether it makes no difference which of two tensors is taken, but for the value."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    return a.dim() == b.dim() == 0 and (a.dtype, a.requires_grad) == (b.dtype, b.requires_grad) and not a.is_complex()
+
+
+def _sorted(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    items = list(operate.iterate(tracer, args[0]))
+    if callbacks.runs_python(tracer, items, callbacks.ORDER):
+        return tracer.call(tracer.polyfill("in_order"), (items, kwargs.get("key"), kwargs.get("reverse", False)), {})
+    return call_harmless(tracer, sorted, (items,), kwargs)
+
+
+def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    found = python_method(tracer, args[0], "__hash__")
+    if found is not None and not isinstance(args[0], torch.Tensor):
+        return tracer.call(found, args, {})
+    tracer.world.keep_off_disk("hash() differs between processes")
+    callbacks.refuse(tracer, args[0], callbacks.EQUALITY, "hash() of a tuple of objects")
+    if lookup(tracer, type(args[0]), "__hash__") is object.__hash__:
+        tracer.world.identify(args[0])
+    return real.apply(hash, *args)
+
+
+def _object_str(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return tracer.format(args[0], "repr", None)
+
+
+def _object_format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) != 2 or args[1]:
+        return real.call(object.__format__, args, kwargs)  # raises
+    return tracer.format(args[0], "str", None)
+
+
+def _object_eq(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return operate.identical(tracer, *args) or NotImplemented
+
+
+def _object_ne(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    answer = tracer.sealed(lookup(tracer, type(args[0]), "__eq__"), args, {})
+    return answer if answer is NotImplemented else not operate.truth(tracer, answer)
+
+
+def _object_hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    tracer.world.identify(args[0])
+    tracer.world.keep_off_disk("hash() differs between processes")
+    return real.call(object.__hash__, args, kwargs)
+
+
+def _object_repr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    tracer.world.identify(args[0])
+    tracer.world.keep_off_disk("the text of an object differs between processes")
+    return real.call(object.__repr__, args, kwargs)
+
+
+def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if args and isinstance(args[0], torch.Tensor):
+            return tracer.recorder.call_function(function, args, kwargs)
+        found = python_method(tracer, args[0], method)
+        if found is not None:
+            return tracer.call(found, args, kwargs)
+        return call_harmless(tracer, function, args, kwargs)
+
+    return rule
+
+
+def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    known = tracer.world.known.get(id(args[0]))
+    memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
+    if isinstance(args[0], torch.Tensor) and not memo:  # a fake has another
+        raise CaptureBreak(Break.B013, None, what="id() of a tensor")
+    if known is not None and known.raw is not args[0] and not memo:
+        raise CaptureBreak(Break.B013, None, what="id() of a container from outside")
+    if not memo:
+        tracer.world.identify(args[0])
+    tracer.world.keep_off_disk("id() differs between processes")
+    return real.apply(id, *args)
+
+
+def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """With a given number of classes the result has a fixed size; torch still reads the data to check."""
+    count: Any = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+    if count < 0:
+        raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
+    return tracer.call(tracer.polyfill("one_hot"), args, kwargs)
+
+
+def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """`copy` asks an object how to make another: those that only have attributes can be told here."""
+    kind = type(args[0])
+    default = all(
+        lookup(tracer, kind, name) is getattr(object, name, MISSING)
+        for name in ("__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
+    )
+    made = lookup(tracer, kind, "__new__") is object.__new__ and args[1] >= 2
+    if not default or not made or any("__slots__" in vars(base) for base in kind.__mro__):
+        raise CaptureBreak(Break.B002, None, function=f"{kind.__name__}.__reduce_ex__")
+    state = attributes.load(tracer, args[0], "__dict__")
+    return copyreg.__newobj__, (kind,), state or None, None, None  # type: ignore[attr-defined]
+
+
+def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if not args:
+        return dict(tracer.frames[-1].locals)
+    return attributes.load(tracer, args[0], "__dict__")
+
+
+def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    frame, world = tracer.frames[-1], tracer.world
+    source = frame.globals_source or world.child(Attr, tracer.frame_function, "__globals__")
+    return world.namespace(source, frame.globals)
+
+
+def _dir(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return call_harmless(tracer, dir, args, kwargs) if args else sorted(tracer.frames[-1].locals)
+
+
+def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    error = tracer.handled
+    if error is None:  # a caller may handle one
+        raise CaptureBreak(Break.B002, None, function="sys.exc_info")
+    return type(error), error, tracer.traceback_of(error)
+
+
+def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) > 1:
+        operate.check_readable(tracer, args[0])
+        callbacks.settle_key(tracer, args[0], args[1])
+    return real.call(dict.get, args, kwargs)
+
+
+def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """`class`: the body is interpreted, the class is made for real if that calls no Python code of users."""
+    body, name, *bases = args
+    known = all(isinstance(base, type) and _makes_quietly(tracer, base) for base in bases)
+    if not known or kwargs:
+        raise CaptureBreak(Break.B013, None, what=f"class {name} with a metaclass or __init_subclass__")
+    tracer.world.keep_off_disk("a class is made in the trace")
+    namespace = tracer.class_body(body)
+    for value in namespace.values():
+        found = python_method(tracer, value, "__set_name__")
+        if found is not None and not is_trusted_module(found.__module__):
+            broken = CaptureBreak(Break.B013, None, what=f"class {name} with __set_name__")
+            broken.native = True  # the body has been run
+            raise broken
+    kind, _, _ = types.prepare_class(name, tuple(bases))
+    return tracer.mark_made(real.call(kind, (name, tuple(bases), namespace), {}))
+
+
+def _makes_quietly(tracer: Tracer, base: type) -> bool:
+    if type(lookup(tracer, type(base), "__prepare__")) is not types.ClassMethodDescriptorType:
+        return False
+    start = lookup(tracer, base, "__init_subclass__")
+    return all(is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
+
+
+def _str(kind: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if len(args) != 1 or kwargs:
+            return call_harmless(tracer, str if kind == "str" else repr, args, kwargs)
+        return tracer.format(args[0], kind, None)
+
+    return rule
+
+
+RULES: Final[dict[Any, Any]] = {
+    getattr: lambda tracer, args, kwargs: (attributes.load_or if len(args) == 3 else attributes.load)(tracer, *args),
+    hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
+    setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
+    delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
+    isinstance: _isinstance,
+    issubclass: _issubclass,
+    len: lambda tracer, args, kwargs: operate.length(tracer, *args),
+    iter: _iter,
+    next: _next,
+    print: _breaks(Break.B007, function="print"),
+    sum: _sum,
+    functools.reduce: polyfilled("reduce"),
+    hash: _hash,
+    max: _extreme(max, "greatest", "greater_of"),
+    min: _extreme(min, "least", "lesser_of"),
+    sorted: _sorted,
+    abs: _math_sqrt_like(abs, "__abs__"),
+    round: _math_sqrt_like(round, "__round__"),
+    repr: _str("repr"),
+    format: lambda tracer, args, kwargs: tracer.format(args[0], "", args[1] if len(args) > 1 else ""),
+    id: _id,
+    torch._C._nn.one_hot: _one_hot,
+    object.__reduce_ex__: _reduce_ex,
+    type.__subclasses__: _subclasses,
+    object.__str__: _object_str,
+    object.__format__: _object_format,
+    object.__eq__: _object_eq,
+    object.__ne__: _object_ne,
+    object.__hash__: _object_hash,
+    object.__repr__: _object_repr,
+    vars: _vars,
+    locals: _vars,
+    globals: _globals,
+    dir: _dir,
+    sys.exc_info: _exc_info,
+    sys.exception: lambda tracer, args, kwargs: _exc_info(tracer, args, kwargs)[1],
+    __build_class__: _build_class,
+    dict.get: _dict_get,
+    warnings.warn: lambda tracer, args, kwargs: messages.call(tracer, warnings.warn, args, kwargs),
+    operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
+    operator.setitem: lambda tracer, args, kwargs: operate.store_subscript(tracer, *args),
+    operator.contains: lambda tracer, args, kwargs: operate.contains(tracer, args[1], args[0]),
+    operator.not_: lambda tracer, args, kwargs: not operate.truth(tracer, args[0]),
+    operator.truth: lambda tracer, args, kwargs: operate.truth(tracer, args[0]),
+    operator.neg: _math_sqrt_like(operator.neg, "__neg__"),
+    operator.index: _math_sqrt_like(operator.index, "__index__"),
+    **{row[0]: _operator(row) for row in (*operate.BINARY.values(), *operate.COMPARE.values())},
+}
+
+
+# Rules whose last step is the call itself, so that a break inside of it can resume.
+PASSES_THROUGH: Final = frozenset({setattr, functools.reduce})
+
+
+def _number(kind: type, method: str) -> Callable[..., Any]:
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if args and isinstance(args[0], torch.Tensor):
+            if kind is int and tracer.world.sizes.reads_data and not args[0].is_floating_point():
+                return pending.item(tracer, args[0])
+            raise CaptureBreak(Break.B004, None, method=kind.__name__)
+        if kind is float and args and type(args[0]) is Float:
+            return args[0]
+        if kind is int and args and (type(args[0]) is Size or (type(args[0]) is Pending and args[0].kind is int)):
+            return args[0]
+        found = python_method(tracer, args[0], method) if args else None
+        if found is not None:
+            return tracer.call(found, args, kwargs)
+        return call_harmless(tracer, kind, args, kwargs)
+
+    return rule
+
+
+def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if len(args) == 1:
+        return args[0].__class__ if type(args[0]) in (Claim, Float, Pending, Size) else type(args[0])
+    raise CaptureBreak(Break.B013, None, what="type() making a class")
+
+
+def _super(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if args:
+        return real.apply(super, *args)
+    frame = tracer.frames[-1]
+    kind = frame.cells["__class__"].cell_contents
+    first = frame.code.co_varnames[0]
+    owner = frame.locals[first] if first in frame.locals else frame.cells[first].cell_contents
+    return real.apply(super, kind, owner)
+
+
+def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    if args and not isinstance(args[0], dict):
+        value = args[0]
+        if python_method(tracer, value, "keys"):
+            return {**tracer.as_dict(value), **kwargs}
+        return real.call(dict, (iterable(tracer, value),), kwargs)
+    if args:
+        return {**tracer.as_dict(args[0]), **kwargs}
+    return real.call(dict, args, kwargs)
+
+
+CLASS_RULES: Final[dict[Any, Any]] = {
+    bool: lambda tracer, args, kwargs: operate.truth(tracer, args[0]) if args else False,
+    int: _number(int, "__int__"),
+    float: _number(float, "__float__"),
+    complex: _number(complex, "__complex__"),
+    type: _type,
+    super: _super,
+    dict: _dict,
+    torch._C._InferenceMode: lambda tracer, args, kwargs: Inference(tracer, *args),
+    str: _str("str"),
+}

@@ -1,0 +1,111 @@
+"""capture.write.effects: statements that apply a trace's writes to the outside world.
+
+In: the journal and the shadows. Out: lines of the compiled function, after the graph has run. Only what
+differs from the state at the start is written.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any
+
+import torch
+
+from argand.capture.markers import MISSING
+from argand.capture.outside.journal import DELETED, Writes
+from argand.capture.outside.world import Shadow
+from argand.capture.write.rebuild import Rebuilder, native_base
+
+
+def write_effects(rebuilder: Rebuilder) -> None:
+    """Emit every write of the trace."""
+    tracer = rebuilder.tracer
+    for number, _, _ in tracer.journal.checks:
+        rebuilder.value(getattr(number, "tensor", number))  # an output of the graph
+    for shadow in list(tracer.world.shadows):
+        _write_shadow(rebuilder, shadow)
+    for entry in list(tracer.journal.attributes.values()):
+        _write_attributes(rebuilder, entry)
+    for write in list(tracer.journal.cells.values()):
+        _assign(rebuilder, f"{rebuilder.source(write.source)}.cell_contents", write.value)
+    for module in list(tracer.journal.globals.values()):
+        name = rebuilder.constant(module.owner, "globals")
+        for key, value in module.values.items():
+            _assign(rebuilder, f"{name}[{key!r}]", value)
+
+
+def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
+    rebuilder.emit(f"del {target}" if value is DELETED else f"{target} = {rebuilder.value(value)}")
+
+
+def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
+    owner = rebuilder.value(entry.owner)
+    plain = isinstance(entry.owner, torch.nn.Module | torch.Tensor | type | threading.local)
+    store = "setattr" if plain else rebuilder.constant(object.__setattr__)
+    for name, value in entry.values.items():
+        if value is DELETED:
+            rebuilder.emit(f"delattr({owner}, {name!r})")
+        elif plain and name.isidentifier():
+            rebuilder.emit(f"{owner}.{name} = {rebuilder.value(value)}")
+        else:
+            rebuilder.emit(f"{store}({owner}, {name!r}, {rebuilder.value(value)})")
+
+
+def _write_shadow(rebuilder: Rebuilder, shadow: Shadow) -> None:
+    value, before = shadow.known.value, shadow.before
+    if before is None:
+        if value:
+            name = rebuilder.source(shadow.known.source)
+            rebuilder.emit(f"list.extend({name}, [{rebuilder.items(value)}])")
+        return
+    name = ""
+    if isinstance(value, dict):
+        _write_dict(rebuilder, shadow, value, before)
+    elif isinstance(value, set):
+        if value != before:
+            name = rebuilder.source(shadow.known.source)
+            items = rebuilder.items(value)
+            rebuilder.emit(f"set.clear({name}); set.update({name}, [{items}])")
+    elif not _same(list(value), before):
+        name = rebuilder.source(shadow.known.source)
+        items = rebuilder.items(list(value))
+        if isinstance(value, collections.deque):
+            rebuilder.emit(f"{name}.clear(); {name}.extend([{items}])")
+        else:
+            rebuilder.emit(f"list.__setitem__({name}, slice(None), [{items}])")
+    if shadow.attributes is not None:
+        _write_instance_dict(rebuilder, shadow, value.__dict__)
+
+
+def _write_instance_dict(rebuilder: Rebuilder, shadow: Shadow, now: dict[str, Any]) -> None:
+    before = shadow.attributes or {}
+    changed = {k: v for k, v in now.items() if before.get(k, MISSING) is not v}
+    gone = [key for key in before if key not in now]
+    if changed or gone:
+        name = rebuilder.source(shadow.known.source)
+        for key, item in changed.items():
+            rebuilder.emit(f"{name}.__dict__[{key!r}] = {rebuilder.value(item)}")
+        for key in gone:
+            rebuilder.emit(f"{name}.__dict__.pop({key!r}, None)")
+
+
+def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]) -> None:
+    kind: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+    now = dict(kind.items(value))  # the order of an OrderedDict is its own, not that of the dict it is
+    if _same(list(now), list(before)) and _same(list(now.values()), list(before.values())):
+        return
+    name = rebuilder.source(shadow.known.source)
+    base: Any = native_base(type(value))
+    store = rebuilder.constant(base.__setitem__)
+    keys, old = list(now), list(before)
+    if keys[: len(old)] == old:
+        now = {key: item for key, item in now.items() if before.get(key, MISSING) is not item}
+    else:
+        rebuilder.emit(f"{rebuilder.constant(base.clear)}({name})")
+    for key, item in now.items():
+        rebuilder.emit(f"{store}({name}, {rebuilder.value(key)}, {rebuilder.value(item)})")
+
+
+def _same(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True))

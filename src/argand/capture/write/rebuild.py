@@ -1,0 +1,407 @@
+"""capture.write.rebuild: Python source that makes the values of a trace again, at call time.
+
+In: values as the interpreter held them. Out: expressions over collected sources, graph outputs and constants,
+with the statements they need. An object is made once however often it is used, so identity and aliasing
+are those of the program. Fails with CaptureBreak.B012 for what cannot be made again.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import math
+import re
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy
+import torch
+
+from argand.capture.interpret.tracer import Tracer
+from argand.capture.markers import MISSING
+from argand.capture.objects.generators import Callback, Generator
+from argand.capture.objects.methods import unbound
+from argand.capture.outside import pure
+from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
+from argand.capture.record.pending import Pending
+from argand.capture.sizes.floats import Computed, Float
+from argand.capture.sizes.values import Claim, Shape, Size
+from argand.runtime.guards import Const, Source
+from argand.sizes.expressions import Expr, Symbol
+from argand.support.errors import Break, CaptureBreak
+
+_LITERALS: Final = frozenset({int, str, bool, bytes, type(None)})
+_REDUCED: Final[tuple[Any, ...]] = (
+    type(iter([])), type(iter(())), type(iter(range(0))), type(iter({})), type(iter({}.values())),
+    type(iter({}.items())), type(iter(set())), type(reversed([])), type(reversed({})), enumerate, zip,
+    map, filter, itertools.chain, itertools.islice, itertools.count, itertools.cycle,
+    itertools.repeat, itertools.product, itertools.zip_longest, itertools.accumulate,
+    itertools.starmap, itertools.takewhile, itertools.dropwhile, type(iter("")), reversed,
+)  # fmt: skip
+_C: Final = types.BuiltinFunctionType
+_VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_POOLED: Final = (numpy.generic, types.CodeType, re.Pattern, property, torch.finfo, torch.iinfo, types.GenericAlias)
+
+
+_BLANKS: Final = frozenset({object, dict, list, set, collections.OrderedDict, collections.defaultdict})
+
+
+class CannotRebuild(CaptureBreak):
+    """B012, with the instruction that made the value: breaking there would avoid it."""
+
+    def __init__(self, what: str, made_at: int = 0) -> None:
+        super().__init__(Break.B012, None, what=what)
+        self.made_at = made_at
+
+
+class Rebuilder:
+    """Writes the statements of one compiled function."""
+
+    def __init__(self, tracer: Tracer, sizes_in_graph: bool = False) -> None:
+        self.tracer, self.sizes_in_graph = tracer, sizes_in_graph  # the latter: sizes are results of the graph
+        self.lines: list[str] = []
+        self.namespace: dict[str, Any] = {}
+        self.collect: list[Source] = []
+        self.outputs: list[torch.fx.Node] = []
+        self._memo: dict[int, str] = {}
+        self._constants: dict[int, str] = {}
+        self._collected: dict[int, str] = {}
+        self._output_names: dict[torch.fx.Node, str] = {}
+        self._count = 0
+        self._keep: list[Any] = []
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def emit(self, line: str) -> None:
+        """Append a statement."""
+        self.lines.append(line)
+
+    def fresh(self, value: str) -> str:
+        """A new variable for an expression."""
+        name = f"t{self._count}"
+        self._count += 1
+        self.emit(f"{name} = {value}")
+        return name
+
+    def constant(self, value: Any, hint: str = "c") -> str:
+        """A name for an object that lives with the compiled function."""
+        name = self._constants.get(id(value))
+        if name is None:
+            name = f"{hint}{len(self._constants)}"
+            self._constants[id(value)] = name
+            self.namespace[name] = value
+        return name
+
+    def source(self, source: Source | Computed) -> str:
+        """The parameter that holds what lives at a source."""
+        if isinstance(source, Const):
+            return self.constant(source.value)
+        if isinstance(source, Computed):
+            left, right = (self.value(s) if type(s) in (int, float) else self.source(s) for s in source[1:])
+            return f"({left} {source.operator} {right})"
+        name = self._collected.get(id(source))
+        if name is None:
+            name = self._collected[id(source)] = f"v{len(self.collect)}"
+            self.collect.append(source)
+        return name
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def value(self, value: Any) -> str:
+        """An expression for a value."""
+        if type(value) in _LITERALS:
+            return repr(value)
+        if type(value) is float:
+            return repr(value) if math.isfinite(value) else self.constant(value)
+        name = self._memo.get(id(value))
+        if name is None:
+            self._keep.append(value)  # its id must stay its own
+            name = self._memo[id(value)] = self._make(value)
+        return name
+
+    def _make(self, value: Any) -> str:
+        tracer = self.tracer
+        known = tracer.world.known.get(id(value))
+        if known is not None and not isinstance(value, PINNED):
+            return self.source(known.source)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        kind = type(value)
+        maker = _MAKERS.get(kind)
+        if maker is not None:
+            return maker(self, value)
+        if isinstance(value, type) and id(value) in tracer.world.made:
+            raise CannotRebuild(f"class {value.__name__}, which was made in the trace")
+        if is_constant(value) or isinstance(value, (*PINNED, *_POOLED)):
+            return self.constant(value)
+        if kind in _REDUCED:
+            return self._reduced(value)
+        if kind in _VIEWS:
+            return self.fresh(f"{self.value(dict(value.mapping))}.{_VIEWS[kind]}()")
+        if isinstance(value, BaseException):
+            return self._exception(value)
+        return self._instance(value)
+
+    def _tensor(self, value: torch.Tensor) -> str:
+        node = self.tracer.recorder.nodes.get(id(value))
+        if node is None:
+            raise CannotRebuild("a tensor that is not of the graph")
+        return self.output(node)
+
+    def output(self, node: torch.fx.Node) -> str:
+        """The variable that holds a result of the graph."""
+        name = self._output_names.get(node)
+        if name is None:
+            name = self._output_names[node] = f"out{len(self.outputs)}"
+            self.outputs.append(node)
+        return name
+
+    def _named(self, value: Any, text: str) -> str:
+        name = self.fresh(text)
+        self._memo[id(value)] = name  # before its parts: they may refer to it
+        return name
+
+    def items(self, values: Any) -> str:
+        """Expressions of several values, comma separated."""
+        return ", ".join([self.value(item) for item in values])
+
+    def _list(self, value: list[Any]) -> str:
+        name = self._named(value, "[]")
+        at = len(self.lines) - 1
+        parts = self.items(value)
+        if len(self.lines) == at + 1:
+            self.lines[at] = f"{name} = [{parts}]"
+        elif parts:
+            self.emit(f"{name}.extend([{parts}])")
+        return name
+
+    def _tuple(self, value: tuple[Any, ...]) -> str:
+        if is_constant(value):
+            return self.constant(value)
+        return self.fresh(f"({self.items(value)},)")
+
+    def _dict(self, value: dict[Any, Any]) -> str:
+        name = self._named(value, "{}")
+        at = len(self.lines) - 1
+        parts = ", ".join([f"{self.value(k)}: {self.value(v)}" for k, v in value.items()])
+        if len(self.lines) == at + 1:
+            self.lines[at] = f"{name} = {{{parts}}}"
+        elif parts:
+            self.emit(f"{name}.update({{{parts}}})")
+        return name
+
+    def _set(self, value: set[Any]) -> str:
+        return self._named(value, f"set([{self.items(value)}])")
+
+    def _frozenset(self, value: frozenset[Any]) -> str:
+        return self.fresh(f"frozenset([{self.items(value)}])")
+
+    def _deque(self, value: collections.deque[Any]) -> str:
+        kind = self.constant(collections.deque)
+        name = self._named(value, f"{kind}(maxlen={value.maxlen})")
+        self.emit(f"{name}.extend([{self.items(value)}])")
+        return name
+
+    def _slice(self, value: slice) -> str:
+        return self.fresh(f"slice({self.items((value.start, value.stop, value.step))})")
+
+    def _cell(self, value: types.CellType) -> str:
+        shared = self.tracer.outer_cells.get(id(value))
+        if shared is not None:
+            return self.source(shared[2])
+        root = self.tracer.root
+        if root is not None:
+            for key, cell in root.cells.items():
+                if cell is value and key in root.cell_sources:
+                    return self.source(self.tracer.cell_source(root, key))
+        name = self._named(value, f"{self.constant(types.CellType)}()")
+        try:
+            contents = value.cell_contents
+        except ValueError:
+            return name
+        self.emit(f"{name}.cell_contents = {self.value(contents)}")
+        return name
+
+    def _function(self, value: types.FunctionType) -> str:
+        if id(value) not in self.tracer.world.made:
+            return self.constant(value)
+        make, code = self.constant(types.FunctionType), self.constant(value.__code__, "code")
+        names = self.constant(value.__globals__, "globals")
+        defaults = self.value(value.__defaults__)
+        closure = self.value(value.__closure__)
+        done = self._memo.get(id(value))  # a recursive function was made by its own cell
+        if done is not None:
+            return done
+        text = f"{make}({code}, {names}, {value.__name__!r}, {defaults}, {closure})"
+        name = self._named(value, text)
+        if value.__kwdefaults__:
+            self.emit(f"{name}.__kwdefaults__ = {self.value(value.__kwdefaults__)}")
+        if value.__annotations__:
+            self.emit(f"{name}.__annotations__ = {self.constant(value.__annotations__)}")
+        if value.__dict__:
+            self.emit(f"{name}.__dict__.update({self.value(dict(value.__dict__))})")
+        if value.__qualname__ != value.__name__:
+            self.emit(f"{name}.__qualname__ = {value.__qualname__!r}")
+        return name
+
+    def _size(self, value: Size) -> str:
+        if self.sizes_in_graph:
+            return self.output(self.tracer.recorder.size_node(value.expr))
+        sizes = self.tracer.world.sizes
+        if value.expr.symbols & sizes.table.unbacked:
+            return self.output(self.tracer.recorder.size_node(value.expr))
+        names = {s: Symbol(self.source(sizes.sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
+        swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
+        return self.fresh(str(swapped))
+
+    def _method(self, value: types.MethodType) -> str:
+        make = self.constant(types.MethodType)
+        return self.fresh(f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
+
+    def _builtin_method(self, value: Any) -> str:
+        known = self.tracer.world.known.get(id(value))
+        pinned = known is not None and isinstance(known.source, Const)
+        if pinned or isinstance(value.__self__, types.ModuleType | type | None):
+            return self.constant(value)
+        found = unbound(value)
+        bases = type(value.__self__).__mro__
+        first = next((vars(base)[value.__name__] for base in bases if value.__name__ in vars(base)), found)
+        if first is not found and found is not MISSING:  # a subclass has another: it came from super()
+            return self.fresh(f"{self.constant(found)}.__get__({self.value(value.__self__)})")
+        return self.fresh(f"{self.value(value.__self__)}.{value.__name__}")
+
+    def _partial(self, value: functools.partial[Any]) -> str:
+        make = self.constant(functools.partial)
+        keywords = "".join(f", {k}={self.value(v)}" for k, v in value.keywords.items())
+        parts = self.items((value.func, *value.args))
+        return self._named(value, f"{make}({parts}{keywords})")
+
+    def _super(self, value: Any) -> str:
+        return self.fresh(f"super({self.items((value.__thisclass__, value.__self__))})")
+
+    def _generator(self, value: Generator) -> str:
+        if value.started:
+            raise CannotRebuild("a generator that has started", value.made_at)
+        keywords = "".join(f", {k}={self.value(v)}" for k, v in value.kwargs.items())
+        function = self.value(value.function)
+        return self._named(value, f"{function}({self.items(value.args)}{keywords})")
+
+    def _callback(self, value: Callback) -> str:
+        return self.value(value.function)
+
+    def _reduced(self, value: Any) -> str:
+        make, args, *state = value.__reduce__()
+        name = self._named(value, f"{self.value(make)}({self.items(args)})")
+        if state and state[0] is not None:
+            self.emit(f"{name}.__setstate__({self.value(state[0])})")
+        return name
+
+    def _traceback(self, value: types.TracebackType) -> str:
+        error = self.tracer.traces.get(id(value))
+        if error is None:
+            return self.constant(value)
+        return self.fresh(f"{self.value(error)}.__traceback__")  # now: the next raise makes a longer one
+
+    def _exception(self, value: BaseException) -> str:
+        kind = self.value(type(value))
+        name = self._named(value, f"{kind}.__new__({kind}, {self.items(value.args)})")
+        self.emit(f"{name}.args = ({self.items(value.args)}{',' if value.args else ''})")
+        if value.__dict__:
+            self.emit(f"{name}.__dict__.update({self.value(dict(value.__dict__))})")
+        for link in ("__cause__", "__context__"):
+            if getattr(value, link) is not None:
+                self.emit(f"{name}.{link} = {self.value(getattr(value, link))}")
+        if value.__suppress_context__ != (value.__cause__ is not None):
+            self.emit(f"{name}.__suppress_context__ = {value.__suppress_context__}")
+        if value.__traceback__ is not None:
+            self.emit(f"{name}.__traceback__ = {self.constant(value.__traceback__)}")
+        return name
+
+    # -- instances of Python classes ---------------------------------------------------------------
+
+    def _instance(self, value: Any) -> str:
+        kind: Any = type(value)
+        if isinstance(value, tuple):
+            # torch.return_types have a C constructor of their own
+            made = (base for base in kind.__mro__ if isinstance(base.__dict__.get("__new__"), _C))
+            parts = self.fresh(f"({self.items(value)}{',' if len(value) else ''})")
+            text = f"{self.constant(next(made))}.__new__({self.value(kind)}, {parts})"
+            name = self._named(value, text)
+        else:
+            name = self._named(value, self._blank(value))
+            self._fill(name, value)
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and attributes:
+            self.emit(f"{name}.__dict__.update({self._dict_inline(attributes)})")
+        for slot in _slots(kind):
+            if slot not in {"__dict__", "__weakref__"} and hasattr(value, slot):
+                store = self.constant(object.__setattr__)
+                self.emit(f"{store}({name}, {slot!r}, {self.value(getattr(value, slot))})")
+        return name
+
+    def _dict_inline(self, value: dict[str, Any]) -> str:
+        return "{" + ", ".join([f"{k!r}: {self.value(v)}" for k, v in value.items()]) + "}"
+
+    def _blank(self, value: Any) -> str:
+        kind = type(value)
+        make = native_base(kind)
+        native = getattr(kind, "_argand_native", False)
+        if native or make not in _BLANKS or not pure.is_own(kind):
+            raise CannotRebuild(f"an object of type {kind.__module__}.{kind.__qualname__}")
+        return f"{self.constant(make)}.__new__({self.value(kind)})"
+
+    def _fill(self, name: str, value: Any) -> None:
+        base = native_base(type(value))
+        if issubclass(base, dict):
+            if base is collections.defaultdict:
+                self.emit(f"{name}.default_factory = {self.value(value.default_factory)}")
+            store = self.constant(base.__setitem__)
+            for key, item in dict.items(value):
+                self.emit(f"{store}({name}, {self.value(key)}, {self.value(item)})")
+        elif base is list and len(value):
+            self.emit(f"list.extend({name}, [{self.items(list.__iter__(value))}])")
+        elif base is set and len(value):
+            self.emit(f"set.update({name}, [{self.items(set.__iter__(value))}])")
+
+
+def native_base(kind: type) -> type:
+    """The C class at the root of a class, whose `__new__` makes it; C classes on the heap have one of their own."""
+    own = (base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE or type(base.__dict__.get("__new__")) is _C)
+    return next(own)
+
+
+@functools.lru_cache(maxsize=1024)
+def _slots(kind: Any) -> tuple[str, ...]:
+    found: list[str] = []
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        found.extend([slots] if isinstance(slots, str) else slots)
+    return tuple(found)
+
+
+_MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
+    list: Rebuilder._list,
+    tuple: Rebuilder._tuple,
+    dict: Rebuilder._dict,
+    set: Rebuilder._set,
+    frozenset: Rebuilder._frozenset,
+    collections.deque: Rebuilder._deque,
+    slice: Rebuilder._slice,
+    types.CellType: Rebuilder._cell,
+    types.FunctionType: Rebuilder._function,
+    types.MethodType: Rebuilder._method,
+    types.BuiltinFunctionType: Rebuilder._builtin_method,
+    types.MethodWrapperType: Rebuilder._builtin_method,
+    functools.partial: Rebuilder._partial,
+    super: Rebuilder._super,
+    Generator: Rebuilder._generator,
+    types.TracebackType: Rebuilder._traceback,
+    Callback: Rebuilder._callback,
+    Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
+    Size: Rebuilder._size,
+    Float: lambda self, value: self.source(value.source),
+    Claim: lambda self, value: self.output(value.node),
+    Shape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
+}
