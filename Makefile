@@ -79,5 +79,11 @@ docs: $(DOCS)
 	$(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m tools.check_site build/site
 
+# Wheels for old and new systems, for each interpreter named (PYTHONS="python3.11 python3.12"), in build/wheels.
+PYTHONS ?= $(PYTHON)
+wheel: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[wheel]" --no-build-isolation
+	$(BIN)/python -m tools.wheels $(ARGS) $(PYTHONS)
+
 clean:
 	rm -rf build $(VENV) src/*.egg-info src/argand/runtime/*.so
