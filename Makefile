@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases stale bench zoo ops ext docs wheel clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops ext docs wheel clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -50,6 +50,10 @@ sanitize: $(STAMP)
 # Eight threads that compile, train, reset and fork at once, against eager.
 threads: $(STAMP)
 	$(BIN)/python -X faulthandler -m tools.threads $(ARGS)
+
+# CPython's own tests of its language under the compiler, against plain Python; ARGS="test_generators --texts".
+cpython: $(STAMP)
+	$(BIN)/python -m tools.cpython $(ARGS)
 
 # Changes of everything a program could have read between calls, one at a time and mixed; ARGS="--mixtures 10000 --backend aot_eager".
 stale: $(STAMP)

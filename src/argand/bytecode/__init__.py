@@ -9,9 +9,9 @@ from argand.bytecode.flow import Slot, append_only, collected_on_stack, live_loc
 from argand.bytecode.instruction import Decoded, Handler, Instruction, Positions
 from argand.bytecode.normal import ROWS
 from argand.bytecode.resume import handled_slots, is_resume, make_resume, original_code
-from argand.bytecode.version import VERSION, decode
+from argand.bytecode.version import CLOSE_GIVES_VALUE, VERSION, decode
 
 __all__ = [
-    "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "collected_on_stack", "decode",
+    "CLOSE_GIVES_VALUE", "ROWS", "VERSION", "Decoded", "Handler", "Instruction", "Positions", "Slot", "append_only", "assemble", "collected_on_stack", "decode",
     "handled_slots", "is_resume", "live_locals", "make_resume", "original_code", "relocated", "stack_before", "used_names",
 ]  # fmt: skip

@@ -66,6 +66,7 @@ class Dialect:
     backward: Mapping[str, str]  # normal jump -> raw name, where the target is not later
     forward: Mapping[str, str]
     landing: tuple[str, ...]  # what stands before the target of a loop that ends, and is jumped over
+    close_gives_value: bool  # `close()` of a generator gives what it returned
     send_drops: bool  # an exhausted SEND drops the receiver itself: END_SEND is ours
     null_last: bool  # the NULL of a call is above its callable
     looks_before: bool  # the handler of what a called function raises is that of the code unit before the call

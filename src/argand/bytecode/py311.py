@@ -95,6 +95,7 @@ DIALECT: Final = Dialect(
         **{f"pop_jump_if_{what.lower()}": f"POP_JUMP_BACKWARD_IF_{what}" for what in _CONDITIONS},
     },
     landing=(),
+    close_gives_value=False,
     send_drops=True,
     null_last=False,
     looks_before=False,

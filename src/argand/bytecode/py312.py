@@ -191,6 +191,7 @@ DIALECT: Final = Dialect(
     forward=FORWARD,
     backward=BACKWARD,
     landing=("END_FOR",),
+    close_gives_value=False,
     send_drops=False,
     null_last=False,
     looks_before=False,

@@ -162,6 +162,7 @@ DIALECT: Final = Dialect(
     forward=py312.FORWARD,
     backward=py312.BACKWARD,
     landing=("END_FOR", "POP_TOP"),
+    close_gives_value=True,
     send_drops=False,
     null_last=True,
     looks_before=True,

@@ -20,6 +20,7 @@ DIALECT: Final[Dialect] = importlib.import_module(
     f"argand.bytecode.py{sys.version_info[0]}{sys.version_info[1]}"
 ).DIALECT
 VERSION: Final = ".".join(map(str, DIALECT.version))  # for messages
+CLOSE_GIVES_VALUE: Final = DIALECT.close_gives_value
 
 _READER: Final = Reader(DIALECT)
 

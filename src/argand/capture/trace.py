@@ -17,7 +17,8 @@ from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Rea
 from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.generated.tails import is_entered
 from argand.capture.generated.torch_state import read_state, restore_state
-from argand.capture.interpret.frame import Frame, TooDeep
+from argand.capture.interpret.frame import Frame, TooDeep, is_of_user
+from argand.capture.interpret.handlers import around
 from argand.capture.interpret.tracer import Tracer
 from argand.capture.markers import Marker
 from argand.capture.outside import pure
@@ -127,6 +128,7 @@ class _Attempt:
                 ending: Ending = self._return
             except CaptureBreak as cause:
                 broken, ending = cause, self._break(cause)
+            self._check_generators()
             if self.tracer.entered:  # what came in between cannot be made again
                 raise CaptureBreak(Break.B012, where, what="a state of torch that only C code sees")
             mode.__exit__(None, None, None)
@@ -138,7 +140,9 @@ class _Attempt:
             return Done(self._too_deep())
         except ArgandError as error:
             return Done(self._give_up(error))
-        except Exception as error:  # user code raised: eager shall raise it again, natively
+        except BaseException as error:  # user code raised: eager shall raise it again, natively
+            if not is_of_user(error):
+                raise
             self._raised(error)
             named = self.options.fullgraph and self.frame.function is not None
             return Done(complaint(self.tracer, where, error) if named else None)
@@ -152,6 +156,14 @@ class _Attempt:
             restore_state(saved)
             self.tracer.close()
             self.localsplus = ()
+
+    def _check_generators(self) -> None:
+        """A generator that is dropped runs its `finally` at that moment, which a trace does not see: Python makes it."""
+        for generator in self.tracer.generators:
+            frame = generator.frame
+            if generator.is_suspended() and (generator.delegates() or around(frame.code, frame.index)):
+                cause = CaptureBreak(Break.B012, None, what="a generator that is to be closed")
+                raise Stop(BreakAt(generator.made_at, cause))
 
     def _finish(self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any) -> Done | Retry:
         recorder = self.tracer.recorder
@@ -211,7 +223,7 @@ class _Attempt:
         )
         return OFF
 
-    def _raised(self, error: Exception) -> None:
+    def _raised(self, error: BaseException) -> None:
         trim(error)
         events.count("capture.raised", detail=type(error).__name__)
         events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")

@@ -130,7 +130,7 @@ def finish(
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
 
 
-def complaint(tracer: Tracer, where: Location, error: Exception) -> Captured:
+def complaint(tracer: Tracer, where: Location, error: BaseException) -> Captured:
     """The answer under `fullgraph` for a frame in which the trace raised: eager raises the same, or it is our error."""
     rebuilder = Rebuilder(tracer, sizes_in_graph=False)
     function = rebuilder.source(tracer.frame_function)

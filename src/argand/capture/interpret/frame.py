@@ -19,6 +19,7 @@ from argand.bytecode import Instruction, decode
 from argand.capture.attempts import BreakAt
 from argand.capture.generated.tracebacks import pass_through
 from argand.capture.interpret import show
+from argand.capture.interpret.handling import add_context, set_context
 from argand.capture.interpret.opcodes.table import HANDLERS
 from argand.capture.outside import real
 from argand.capture.rules import polyfills
@@ -39,6 +40,9 @@ _THEIRS: Final = (real.__file__, polyfills.__file__)
 Handler = Callable[["Frame", Instruction], int | None]
 
 
+_RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})  # they see to the context themselves
+
+
 class TooDeep(BaseException):
     """Recursion that eager would end here, or that tracing has no stack for: Python runs it, no handler sees this."""
 
@@ -57,6 +61,15 @@ def is_internal(error: BaseException) -> bool:
         trace = trace.tb_next
     name = trace.tb_frame.f_code.co_filename
     return name.startswith(_OURS) and name not in _THEIRS
+
+
+def is_of_user(error: BaseException) -> bool:
+    """Whether an exception is one of the user's program: not our own signal, and no Ctrl-C."""
+    if isinstance(error, Exception):
+        return True
+    if isinstance(error, TooDeep | Stop):
+        return False
+    return not isinstance(error, KeyboardInterrupt) or real.was_raised(error)
 
 
 class Frame:
@@ -124,7 +137,7 @@ class Frame:
                     raise
                 except RecursionError as error:
                     raise TooDeep from error
-                except (Exception, GeneratorExit) as error:  # of user code: look for its handler
+                except BaseException as error:  # of user code: look for its handler
                     self.index = self._unwind(error)
         finally:
             tracer.frames.pop()
@@ -144,18 +157,33 @@ class Frame:
         return cause
 
     def _unwind(self, error: BaseException) -> int:
+        if not is_of_user(error):
+            raise error
         if is_internal(error):
             message = f"{type(error).__name__}: {error}"
             raise InternalError("capture", message) from error
         handler = self.program[self.index][1].handler
+        self._set_context(error)
         self._note(error)
         if handler is None:
+            self.tracer.handling.leaving = error
             real.raise_(error)
+        self.tracer.handling.leaving = None
         del self.stack[handler.depth :]
         if handler.lasti:
             self.stack.append(self.index)
         self.stack.append(error)
         return handler.target
+
+    def _set_context(self, error: BaseException) -> None:
+        """What was raised here refers to what is handled; what comes out of a call does so already."""
+        tracer, op = self.tracer, self.program[self.index][1].op
+        if error is tracer.handling.leaving or op in _RAISING or id(error) in tracer.world.known:
+            return
+        if op == "yield_value":  # thrown into a generator
+            set_context(error, tracer.handled)
+        else:
+            add_context(error, tracer.handled)
 
     def _note(self, error: BaseException) -> None:
         """Keep the user's place instead of the traceback, which holds frames of the interpreter alive."""

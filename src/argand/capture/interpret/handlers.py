@@ -20,7 +20,7 @@ _TRY = -1  # instead of the place of a context manager's `__exit__` on the stack
 
 
 @functools.lru_cache(maxsize=4096)
-def _around(code: CodeType, index: int) -> tuple[int, ...]:
+def around(code: CodeType, index: int) -> tuple[int, ...]:
     """The handlers around an instruction, innermost first: `with` as the stack slot of its `__exit__`, or _TRY."""
     program, found = decode(code).instructions, list[int]()
     handler, seen = program[index].handler, set[int]()
@@ -51,7 +51,7 @@ def is_handled(frames: list[Frame]) -> bool:
     for frame in frames:
         if frame.program[frame.index][1].handler is None or skips.is_library(frame.code):
             continue
-        for slot in _around(frame.code, frame.index):
+        for slot in around(frame.code, frame.index):
             if slot == _TRY or not _is_of_torch(frame.stack[slot]):
                 return True
     return False

@@ -17,6 +17,7 @@ from argand.capture.attempts import ReadLists
 from argand.capture.interpret import calls, handlers, show
 from argand.capture.interpret.arguments import bind
 from argand.capture.interpret.frame import Frame, TooDeep
+from argand.capture.interpret.handling import Handling
 from argand.capture.objects import attributes, callbacks, operate
 from argand.capture.objects.generators import Generator
 from argand.capture.objects.methods import PLAIN, lookup, python_method
@@ -56,7 +57,8 @@ class Tracer:
         self._forced = forced
         self._pending = sorted(forced)
         self.next_forced = self._pending[0] if self._pending else -1
-        self.handled: BaseException | None = None  # what a bare `raise` would raise again
+        self.handling = Handling()
+        self.generators: list[Generator] = []  # that were made inside
         self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
         self.raised: set[int] = set()  # exceptions made inside whose traceback is of the user's lines
         self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
@@ -78,8 +80,15 @@ class Tracer:
         """
         self.root = None
         self.frames.clear()
+        self.generators.clear()
+        self.handling = Handling()
         self.world.close()
         self.recorder.close()
+
+    @property
+    def handled(self) -> BaseException | None:
+        """What a bare `raise` would raise again."""
+        return self.handling.current
 
     def forced_break(self) -> CaptureBreak:
         """The break decided on by an earlier attempt for the current instruction."""
@@ -159,7 +168,8 @@ class Tracer:
         frame.locals = bind(self.world, function, code, args, kwargs)
         if code.co_flags & _GENERATOR:
             made_at = self.frames[-1].count if self.frames else 0
-            return Generator(frame, function, args, kwargs, made_at)
+            self.generators.append(Generator(frame, function, args, kwargs, made_at))
+            return self.generators[-1]
         frame.run()
         known = self.world.known.get(id(frame.result))
         if known is not None and known.partial:  # the caller may read what this frame only appended to

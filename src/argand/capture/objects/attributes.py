@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from argand.capture.markers import MISSING
-from argand.capture.objects import holders
+from argand.capture.objects import generators, holders
 from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
 from argand.capture.objects.methods import PLAIN, lookup
 from argand.capture.outside import real
@@ -53,6 +53,8 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
     kind = type(owner)
     if kind in PLAIN:
         return real.attribute(owner, name)
+    if kind is generators.Generator:
+        return generators.attribute(owner, name)
     if isinstance(owner, torch.Tensor):
         return _tensor_attribute(tracer, owner, name)
     if kind is types.ModuleType or isinstance(owner, types.ModuleType):

@@ -7,15 +7,18 @@ with a break at the native call itself.
 
 from __future__ import annotations
 
-import contextlib
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
+from argand.bytecode import CLOSE_GIVES_VALUE
+from argand.capture.attempts import BreakAt
+from argand.capture.objects import attributes
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
+from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class Generator:
         self.frame, self.function, self.args, self.kwargs = frame, function, args, kwargs
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False
+        self.handled: BaseException | None = None  # where it is suspended
 
     __class__ = property(lambda self: types.GeneratorType)  # for `isinstance`
 
@@ -44,38 +48,103 @@ class Generator:
 
     def send(self, value: Any) -> Any:
         """Go on until the next yield."""
+        self._check_idle()
         if self.finished:
             real.raise_(StopIteration())
         if self.started:
             self.frame.index += 1
             self.frame.stack.append(value)
+        elif value is not None:
+            real.raise_(TypeError("can't send non-None value to a just-started generator"))
         self.started = True
         return self._step(None)
 
     def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:
-        """Raise an exception at the yield."""
-        error = kind if isinstance(kind, BaseException) else (value or kind())
+        """Raise an exception at the yield, or where a generator it delegates to is suspended."""
+        self._check_idle()
+        return self._throw(_thrown(kind, value, trace))
+
+    def _throw(self, error: BaseException) -> Any:
         if self.finished or not self.started:
             self.finished = True
             real.raise_(error)
+        sending = self._delegating()
+        if sending is not None and not self._close_delegate(error):
+            tracer, receiver = self.frame.tracer, self.frame.stack[-1]
+            method = attributes.load_or(tracer, receiver, "throw", None)
+            if method is not None:
+                try:
+                    return self._apart(tracer.call, method, (error,), {})
+                except StopIteration as stop:
+                    self.frame.stack.append(stop.value)
+                    self.frame.index = sending
+                    return self._step(None)
+                except BaseException as other:
+                    return self._step(_passing(other))
         return self._step(error)
 
-    def close(self) -> None:
+    def _delegating(self) -> int | None:
+        """Where a `yield from` that the generator is suspended in goes on when it has ended."""
+        before = self.frame.program[self.frame.index - 1][1]
+        return before.target if before.op == "send" else None
+
+    def _close_delegate(self, error: BaseException) -> bool:
+        """`close` ends what is delegated to as well; it is not thrown into."""
+        if not isinstance(error, GeneratorExit):
+            return False
+        tracer = self.frame.tracer
+        method = attributes.load_or(tracer, self.frame.stack[-1], "close", None)
+        if method is not None:
+            self._apart(tracer.call, method, (), {})
+        return True
+
+    def close(self) -> Any:
         """Run the finally clauses."""
+        self._check_idle()
+        value = None
         if self.started and not self.finished:
-            with contextlib.suppress(GeneratorExit, StopIteration):
-                self.throw(GeneratorExit())
+            try:
+                self._throw(GeneratorExit())
+            except GeneratorExit:
+                pass
+            except StopIteration as stop:
+                value = stop.value if CLOSE_GIVES_VALUE else None
+            else:
+                real.raise_(RuntimeError("generator ignored GeneratorExit"))
         self.finished = True
+        return value
+
+    def _check_idle(self) -> None:
+        if self.running:
+            real.raise_(ValueError("generator already executing"))
+
+    def _apart(self, function: Callable[..., Any], *args: Any) -> Any:
+        """A call while this generator counts as running, with what it handles."""
+        handling = self.frame.tracer.handling
+        self.running = True
+        handling.places.append(self.handled)
+        try:
+            return function(*args)
+        except CaptureBreak as cause:
+            cause.native = True
+            raise
+        finally:
+            self.handled = handling.places.pop()
+            self.running = False
 
     def _step(self, error: BaseException | None) -> Any:
         frame = self.frame
         frame.prefix = None
         frame.thrown = error
         try:
-            step = frame.run()
-        except CaptureBreak as cause:
-            cause.native = True
+            step = self._apart(frame.run)
+        except CaptureBreak:
             raise
+        except StopIteration as stop:
+            self.finished = True
+            changed = RuntimeError("generator raised StopIteration")
+            changed.__cause__ = changed.__context__ = stop
+            real.raise_(changed)
         except BaseException:
             self.finished = True
             raise
@@ -83,6 +152,53 @@ class Generator:
             self.finished = True
             real.raise_(StopIteration(frame.result))
         return frame.result
+
+    def is_suspended(self) -> bool:
+        """Whether it waits at a yield."""
+        return self.started and not self.finished and not self.running
+
+    def delegates(self) -> bool:
+        """Whether it waits in a `yield from`."""
+        return self._delegating() is not None
+
+
+def _thrown(kind: Any, value: Any, trace: Any) -> BaseException:
+    """The exception that `throw` raises."""
+    if isinstance(kind, BaseException):
+        if value is not None:
+            real.raise_(TypeError("instance exception may not have a separate value"))
+        error = kind
+    elif isinstance(kind, type) and issubclass(kind, BaseException):
+        if isinstance(value, kind):
+            error = value
+        else:
+            args = () if value is None else value if isinstance(value, tuple) else (value,)
+            error = real.call(kind, args, {})
+    else:
+        text = f"exceptions must be classes or instances deriving from BaseException, not {type(kind).__name__}"
+        real.raise_(TypeError(text))
+    return error if trace is None else error.with_traceback(trace)
+
+
+def _passing(error: BaseException) -> BaseException:
+    """An exception that goes on in another frame; our own signals end the attempt."""
+    if isinstance(error, CaptureBreak) or not isinstance(error, Exception | GeneratorExit):
+        raise error
+    return error
+
+
+_METHODS: Final = frozenset({"send", "throw", "close", "__next__", "__iter__", "__class__"})
+
+
+def attribute(generator: Generator, name: str) -> Any:
+    """An attribute of a generator. Its frame cannot be shown: then it has to be one of Python's."""
+    if name in _METHODS:
+        return getattr(generator, name)
+    if name in {"__name__", "__qualname__"}:
+        return getattr(generator.function, name)
+    if not hasattr(types.GeneratorType, name):
+        real.raise_(AttributeError(f"'generator' object has no attribute {name!r}", name=name, obj=generator))
+    raise Stop(BreakAt(generator.made_at, CaptureBreak(Break.B013, None, what=f"{name} of a generator")))
 
 
 @final

@@ -28,3 +28,11 @@ def attribute(value: Any, name: str) -> Any:
 def raise_(error: BaseException) -> NoReturn:
     """Raise an exception of the user's program."""
     raise error
+
+
+def was_raised(error: BaseException) -> bool:
+    """Whether `raise_` raised it: then it is no signal from outside."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is raise_.__code__

@@ -305,11 +305,19 @@ class Rebuilder:
         return self.fresh(f"{self.value(error)}.__traceback__")  # now: the next raise makes a longer one
 
     def _exception(self, value: BaseException) -> str:
-        kind = self.value(type(value))
-        name = self._named(value, f"{kind}.__new__({kind}, {self.items(value.args)})")
-        self.emit(f"{name}.args = ({self.items(value.args)}{',' if value.args else ''})")
+        kind: Any = type(value)
+        base: Any = native_base(kind)
+        made = f"{self.constant(base)}.__new__({self.value(kind)}, {self.items(value.args)})"
+        name = self._named(value, made)
+        blank = base.__new__(kind, *value.args)
+        if blank.args != value.args:
+            self.emit(f"{name}.args = ({self.items(value.args)}{',' if value.args else ''})")
         if value.__dict__:
             self.emit(f"{name}.__dict__.update({self.value(dict(value.__dict__))})")
+        for member in _members(kind):
+            held = _held(member, value)
+            if held is not MISSING and held is not _held(member, blank):
+                self.emit(f"{self.constant(member)}.__set__({name}, {self.value(held)})")
         for link in ("__cause__", "__context__"):
             if getattr(value, link) is not None:
                 self.emit(f"{name}.{link} = {self.value(getattr(value, link))}")
@@ -379,6 +387,21 @@ def _slots(kind: Any) -> tuple[str, ...]:
         slots = base.__dict__.get("__slots__", ())
         found.extend([slots] if isinstance(slots, str) else slots)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _members(kind: Any) -> tuple[Any, ...]:
+    """Descriptors of the fields of an exception besides those that all have: what `__init__` may have set."""
+    bases = kind.__mro__[: kind.__mro__.index(BaseException)]
+    own = (base for base in bases if base is not BaseExceptionGroup)  # its fields are what it is made of
+    return tuple(found for base in own for found in vars(base).values() if type(found) is types.MemberDescriptorType)
+
+
+def _held(member: Any, error: BaseException) -> Any:
+    try:
+        return member.__get__(error)
+    except AttributeError:
+        return MISSING
 
 
 _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {

@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 from argand.bytecode import Instruction
+from argand.capture.interpret.handling import set_context
 from argand.capture.markers import END, NULL
 from argand.capture.objects import attributes, operate
 from argand.capture.outside import real
@@ -13,6 +14,7 @@ from argand.support.errors import Break, CaptureBreak
 
 if TYPE_CHECKING:
     from argand.capture.interpret.frame import Frame
+    from argand.capture.interpret.tracer import Tracer
 
 
 def call_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -99,16 +101,12 @@ def with_except_start(frame: Frame, ins: Instruction) -> None:
 def push_exc_info(frame: Frame, ins: Instruction) -> None:
     """A handler begins."""
     error = frame.stack[-1]
-    previous = frame.tracer.handled
-    frame.stack[-1:] = (previous, error)
-    if error is not previous and error.__context__ is None:
-        error.__context__ = previous
-    frame.tracer.handled = error
+    frame.stack[-1:] = (frame.tracer.handling.begin(error), error)
 
 
 def pop_except(frame: Frame, ins: Instruction) -> None:
     """A handler ends."""
-    frame.tracer.handled = frame.stack.pop()
+    frame.tracer.handling.end(frame.stack.pop())
 
 
 def check_exc_match(frame: Frame, ins: Instruction) -> None:
@@ -140,15 +138,27 @@ def raise_varargs(frame: Frame, ins: Instruction) -> None:
         real.raise_(tracer.handled)
     cause: Any = frame.stack[-1] if count == 2 else NULL
     error = frame.stack[-count]
-    if isinstance(error, type):
-        error = tracer.call(error, (), {})
-    if not isinstance(error, BaseException):
-        real.raise_(TypeError("exceptions must derive from BaseException"))
+    error = _instance_of(tracer, error, "exceptions must derive from BaseException")
     if cause is not NULL:
-        error.__cause__ = tracer.call(cause, (), {}) if isinstance(cause, type) else cause
-    if tracer.handled is not None and error is not tracer.handled:
-        error.__context__ = tracer.handled
+        wrong = "exception causes must derive from BaseException"
+        error.__cause__ = None if cause is None else _instance_of(tracer, cause, wrong)
+    if error.__context__ is not tracer.handled and tracer.is_outside(error):
+        raise CaptureBreak(Break.B013, None, what="a `raise` of an exception from outside while another is handled")
+    set_context(error, tracer.handled)
     real.raise_(error)
+
+
+def _instance_of(tracer: Tracer, error: Any, wrong: str) -> Any:
+    """What `raise error` raises: an instance, made if a class is given."""
+    if isinstance(error, type) and issubclass(error, BaseException):
+        made = tracer.sealed(error, (), {})
+        if not isinstance(made, BaseException):
+            text = f"calling {error!r} should have returned an instance of BaseException, not {type(made)!r}"
+            real.raise_(TypeError(text))
+        return made
+    if not isinstance(error, BaseException):
+        real.raise_(TypeError(wrong))
+    return error
 
 
 def load_assertion_error(frame: Frame, ins: Instruction) -> None:
