@@ -28,6 +28,7 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/check_imports.py
+	$(BIN)/python tools/check_versions.py
 sizes: $(STAMP)
 	$(BIN)/python tools/check_sizes.py
 pytest: $(STAMP)

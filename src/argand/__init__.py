@@ -33,7 +33,7 @@ _WHERE: Final = {
     "report.explained": "ExplainWithBackend",
     "report.opcheck": "opcheck",
     "support.errors": """ArgandError BackendCompilerFailed CaptureError InternalError InvalidBackend
-        RecompileLimitExceeded UserError""",
+        RecompileLimitExceeded UnsupportedPython UserError""",
     "support.logs": "set_logs",
 }
 _PLACE: Final = {name: module for module, names in _WHERE.items() for name in names.split()}
@@ -53,11 +53,22 @@ def __getattr__(name: str) -> Any:
     gc.disable()
     try:
         value = getattr(importlib.import_module(f"argand.{place}"), name)
+    except (ImportError, RuntimeError) as error:
+        value = _unsupported(name, error)
     finally:
         if collects:
             gc.enable()
     globals()[name] = value
     return value
+
+
+def _unsupported(name: str, error: Exception) -> Any:
+    """A name that did not load: on an interpreter we do not run on, what stands for it there."""
+    unsupported = importlib.import_module("argand.support.unsupported")
+    why = unsupported.reason(error)
+    if why is None:
+        raise error
+    return unsupported.stand_in(name, why)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_imports, check_sizes, replay
+from tools import check_imports, check_sizes, check_versions, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +47,35 @@ def test_the_rooms_that_may(tmp_path):
 def test_the_sources_keep_the_rules():
     found = [v for p in check_imports.SOURCE.rglob("*.py") for v in check_imports.violations(p)]
     assert not found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import dis",
+        "from opcode import opmap",
+        "sys.version_info >= (3, 12)",
+        'name == "LOAD_FAST_AND_CLEAR"',
+        "x = 1  # since 3.12",
+        "#if PY_VERSION_HEX > 0x030C0000",
+    ],
+)
+def test_a_named_version_or_opcode_is_found(tmp_path, line):
+    path = tmp_path / "runtime" / ("planted.c" if line.startswith("#") else "planted.py")
+    path.parent.mkdir()
+    path.write_text(line + "\n")
+    names = check_versions.opcodes()
+    assert check_versions.violations(path, names, tmp_path)
+    allowed = tmp_path / "bytecode" / path.name
+    allowed.parent.mkdir()
+    allowed.write_text(line + "\n")
+    assert not check_versions.violations(allowed, names, tmp_path)
+    path.write_text("pi, name = 3.14159, 'STORE_GLOBALLY'\n")
+    assert not check_versions.violations(path, names, tmp_path)
+
+
+def test_no_version_and_no_opcode_is_named_outside_of_its_room():
+    assert check_versions.main() == 0
 
 
 def test_an_upward_import_breaks_the_layers(tmp_path):

@@ -4,6 +4,7 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 `make_resume` (a function that goes on in the middle of another).
 """
 
+from argand.bytecode import supported as supported  # first: it says where nothing else works
 from argand.bytecode.assemble import assemble, relocated
 from argand.bytecode.flow import Slot, append_only, collected_on_stack, live_locals, stack_before, used_names
 from argand.bytecode.instruction import Decoded, Handler, Instruction, Positions

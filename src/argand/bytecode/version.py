@@ -14,6 +14,9 @@ from typing import Final
 from argand.bytecode.dialect import Dialect
 from argand.bytecode.instruction import Decoded
 from argand.bytecode.read import Reader
+from argand.bytecode.supported import check
+
+check()
 
 # Only the module of the running version is loaded: the others' tables make no sense here.
 DIALECT: Final[Dialect] = importlib.import_module(

@@ -7,7 +7,6 @@ found out is checked at every call, so a size that depends on data is an error, 
 
 from __future__ import annotations
 
-import dis
 import re
 import types
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from argand.bytecode import decode
 from argand.customops.errors import ContractViolation, CustomOpError, NoImplementation
 from argand.customops.kernels import flat_tensors
 from argand.ops.fallback import FakeContext, elements, fake_context, freeze, thaw
@@ -30,7 +30,7 @@ _SEEN_BUILTINS: Final = frozenset(
     | {"print", "quit", "setattr", "vars", "__import__"}
 )
 _SEEN_NAMES: Final = re.compile("save|load|seed|random|print|write|file|set_|register|_ptr|ctypes")
-_SEEN_OPCODES: Final = frozenset({"STORE_GLOBAL", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_ATTR", "IMPORT_NAME"})
+_SEEN_STEPS: Final = frozenset({"store_global", "store_attr", "delete_global", "delete_attr", "import_name"})
 _LARGEST: Final = 1 << 24  # elements: above it the kernel would run for long
 
 
@@ -124,7 +124,7 @@ def _what_is_seen(function: Any, depth: int = 0) -> str:
         return f"{function!r} is not a function written in Python"
     outside = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for code in _codes(function.__code__):
-        written = {i.opname for i in dis.get_instructions(code)} & _SEEN_OPCODES
+        written = {step.op for step in decode(code).instructions} & _SEEN_STEPS
         if written:
             return f"{function.__name__} has {written.pop()}"
         for name in code.co_names:

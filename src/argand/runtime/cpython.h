@@ -14,6 +14,7 @@
 #include <internal/pycore_frame.h>
 #include <internal/pycore_object.h>
 #include <internal/pycore_pystate.h>
+#include <opcode.h>
 #if PY_VERSION_HEX >= 0x030C0000
 #include <internal/pycore_dict.h>
 #endif
@@ -148,6 +149,12 @@ static inline PyObject *argand_evaluate_plainly(PyThreadState *thread, ArgandFra
 static inline int argand_is_plain(ArgandEvaluate evaluate) {
     return evaluate == NULL || evaluate == _PyEval_EvalFrameDefault;
 }
+
+// ---- where threads take turns ----
+
+// Instructions at which a thread may give up the lock between two of its own: the start of a call, and
+// the end of a loop's round.
+static inline int argand_is_turn(unsigned char opcode) { return opcode == RESUME || opcode == JUMP_BACKWARD; }
 
 // ---- how deep this thread may recurse ----
 

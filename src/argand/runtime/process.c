@@ -110,7 +110,19 @@ static PyObject *swap_handler(PyObject *module, PyObject *args) {
     return before;
 }
 
+// ---- threads ----
+
+static PyObject *at_turn(PyObject *module, PyObject *args) {
+    Py_buffer code;
+    Py_ssize_t at;
+    if (!PyArg_ParseTuple(args, "y*n", &code, &at)) return NULL;
+    int found = at >= 0 && at < code.len && argand_is_turn(((const unsigned char *)code.buf)[at]);
+    PyBuffer_Release(&code);
+    return PyBool_FromLong(found);
+}
+
 static PyMethodDef functions[] = {
+    {"at_turn", at_turn, METH_VARARGS, "at_turn(co_code, f_lasti): whether a thread may give up the lock there"},
     {"stack_left", stack_left, METH_NOARGS, "bytes of C stack this thread has left; 0: unknown"},
     {"recursion_left", recursion_left, METH_NOARGS, "calls of Python the program may make in this thread"},
     {"swap_handler", swap_handler, METH_VARARGS,

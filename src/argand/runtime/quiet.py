@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import opcode
 import os
 import signal
 import sys
@@ -25,7 +24,6 @@ from typing import Any, Final, final
 from argand.runtime import _native
 
 MOST_WAITING: Final = 5.0  # seconds a fork waits
-_SWITCHES: Final = frozenset((opcode.opmap["RESUME"], opcode.opmap["JUMP_BACKWARD"]))  # where threads switch
 _OUR_MODULES: Final = ("argand", "llvmlite", "torch")
 
 
@@ -71,7 +69,7 @@ def _leave_torch(threads: Set[int]) -> None:
     sys.setswitchinterval(1e-6)
     while time.monotonic() < until:
         places = [frame for thread, frame in sys._current_frames().items() if thread in threads]
-        if all(frame.f_code.co_code[frame.f_lasti] in _SWITCHES for frame in places):
+        if all(_native.at_turn(frame.f_code.co_code, frame.f_lasti) for frame in places):
             break
         time.sleep(0.0001)
     sys.setswitchinterval(interval)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from typing_extensions import override  # typing.override comes with 3.12
+from typing_extensions import override  # typing has it in newer versions only
 
 
 @final
@@ -51,6 +51,10 @@ class UserError(ArgandError):
 
 class OptionError(UserError):
     """An unknown option or one of the wrong type; lists the valid ones."""
+
+
+class UnsupportedPython(UserError):
+    """This interpreter is none that Argand runs on, or its C extension was not built for it."""
 
 
 class InvalidBackend(UserError):

@@ -55,6 +55,7 @@ class Environment(NamedTuple):
 
     logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax
     disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
+    unsupported: str = ""  # ARGAND_UNSUPPORTED=eager: on other Pythons functions run uncompiled, with one warning
     cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
     options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
 
@@ -70,6 +71,7 @@ def read_environment() -> Environment:
     return Environment(
         logs=os.environ.get("ARGAND_LOGS", ""),
         disable=os.environ.get("ARGAND_DISABLE", "") == "1",
+        unsupported=os.environ.get("ARGAND_UNSUPPORTED", ""),
         cache_home=os.environ.get("XDG_CACHE_HOME", ""),
         options=items,
     )

@@ -167,7 +167,7 @@ def load_assertion_error(frame: Frame, ins: Instruction) -> None:
 
 
 def return_generator(frame: Frame, ins: Instruction) -> None:
-    """A generator starts; the POP_TOP that follows drops this."""
+    """A generator starts; the pop_top that follows drops this."""
     frame.stack.append(None)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def nothing(frame: Frame, ins: Instruction) -> None:
-    """RESUME, NOP, COPY_FREE_VARS and the like: the frame was made ready before."""
+    """RESUME, NOP, copy_free_vars and the like: the frame was made ready before."""
 
 
 def pop_top(frame: Frame, ins: Instruction) -> None:
