@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 # Ids without an example, and why.
 WITHOUT: dict[str, str] = {
+    "B024": "In Python the operator itself says what is wrong with the functions it was given.",
     "B001": "No instruction of a supported Python is refused; the row is for new ones.",
     "B012": "What it names is made anew by your program after the break: move its making there.",
     "B015": "Generators and coroutines run in Python; what they call is compiled.",

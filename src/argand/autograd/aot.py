@@ -18,15 +18,17 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
+from argand.autograd.bodies import below_autograd
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.program_cache import CompiledProgram, Recorded
+from argand.autograd.programs import Program, run_graph
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
-from argand.autograd.trace import Program, ambient_autocast, run_graph, trace
+from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted, settled
@@ -174,7 +176,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
         return compiled
     switch = Switch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
-    switch.run = run_training(traced, compiled.takes_list, late, switch.noticing(again))
+    switch.run = run_training(traced, below_autograd(compiled, forward), late, switch.noticing(again))
     return CompiledProgram(switch, _origin(compiled, traced, backward), traced.random)
 
 
@@ -201,7 +203,7 @@ class _Tools:
 
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph."""
-        return settled(self.compilers.backward(module, _examples(module))).takes_list
+        return below_autograd(settled(self.compilers.backward(module, _examples(module))), module)
 
 
 def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
@@ -249,7 +251,7 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
     compiled = compilers.inference(module, traced.inputs)
     if not isinstance(compiled, CompiledGraph):
         return compiled
-    run = run_inference(traced, compiled.takes_list, written_in_graph=in_graph)
+    run = run_inference(traced, below_autograd(compiled, module), written_in_graph=in_graph)
     origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
     return CompiledProgram(run, origin, traced.random)
 
@@ -319,7 +321,7 @@ def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
     compiled = compilers.backward(module, _examples(module))
     if not isinstance(compiled, CompiledGraph):  # too late to compile anew: torch runs the graph
         compiled = CompiledGraph(torch.fx.Interpreter(module).run)
-    return compiled.takes_list
+    return below_autograd(compiled, module)
 
 
 def _examples(module: GraphModule) -> list[Any]:

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from argand.autograd.outputs import Traced, read_effects, state_of
+from argand.autograd.programs import Program
+from argand.autograd.recording import run_engine
 from argand.autograd.runtime import Asked
-from argand.autograd.trace import Program, ambient_autocast, run_engine
+from argand.autograd.trace import ambient_autocast
 
 
 def run_eagerly(program: Program, *values: Any) -> Sequence[Any]:

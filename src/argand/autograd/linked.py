@@ -16,8 +16,8 @@ from torch.fx import GraphModule, Node
 
 from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
+from argand.autograd.programs import Program, run_graph
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Places, full_backward
-from argand.autograd.trace import Program, run_graph
 from argand.ops.fakes import fake_of
 from argand.protocol import Boxed
 from argand.runtime import _native, quiet

@@ -21,7 +21,7 @@ from argand.autograd.graphs import add_node
 from argand.autograd.outputs import Row, Traced
 from argand.ops.fakes import fake_at
 from argand.ops.rows import row_of
-from argand.runtime.disk.graphs import opened
+from argand.runtime.disk.graphs import constants_of, opened
 from argand.sizes.expressions import SizeInt, Symbol, largest, smallest
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat, sample_pair
@@ -134,26 +134,45 @@ class OpenSizes:
 
     def open(self, traced: Traced, other: Traced) -> Traced:
         """The first trace with sizes left open; ``other`` is that of the twin."""
-        pairs = list(zip(traced.graph.nodes, other.graph.nodes, strict=False))
-        alike = len(traced.graph.nodes) == len(other.graph.nodes)
-        for one, two in pairs if alike else ():
-            alike = alike and one.op == two.op and one.target == two.target
-        if not alike:
-            self.refuse("the operations themselves depend on a size")
-        writer = _Writer(traced.graph, self)
-        for one, two in pairs:
-            if one.op == "get_attr":
-                self._constants(traced.constants[str(one.target)], other.constants[str(two.target)])
-            self._values(one.meta.get("val"), two.meta.get("val"))
-            args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
-            if one.op != "placeholder":
-                if _has_floats((args, kwargs)) and not _takes_floats(one.target):
-                    self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
-                one.args, one.kwargs = writer.written(args), writer.written(kwargs)
+        inputs = [node for node in traced.graph.nodes if node.op == "placeholder"]
+        leaves = {symbol: inputs[place] for symbol, place in self.places.items()}
+        writer = _Writer(traced.graph, self, leaves, inputs)
+        self._open_graph(writer, other.graph, traced.constants, other.constants)
         rows = zip(traced.effects.rows, other.effects.rows, strict=True)
         traced.effects.rows = [self._row(one, two) for one, two in rows]
         traced.sizes = self
         return traced
+
+    def _open_graph(
+        self, writer: _Writer, other: Graph, constants: Mapping[str, Any], twins: Mapping[str, Any]
+    ) -> None:
+        graph = writer.graph
+        pairs = list(zip(graph.nodes, other.nodes, strict=False))
+        alike = len(graph.nodes) == len(other.nodes)
+        for one, two in pairs if alike else ():
+            alike = alike and one.op == two.op and one.target == two.target
+        if not alike:
+            self.refuse("the operations themselves depend on a size")
+        for one, two in pairs:
+            if one.op == "get_attr":
+                self._constants(constants[str(one.target)], twins[str(two.target)])
+            self._values(one.meta.get("val"), two.meta.get("val"))
+            args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
+            if one.op != "placeholder":
+                if _has_floats((args, kwargs)) and not (_takes_floats(one.target) and writer.inputs):
+                    self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
+                one.args, one.kwargs = writer.written(args), writer.written(kwargs)
+
+    def _open_body(self, one: GraphModule, two: GraphModule) -> None:
+        """The same for a graph inside, which has the open sizes among its inputs."""
+        leaves = {}
+        for node in one.graph.nodes:
+            value = node.meta.get("val")
+            if node.op == "placeholder" and isinstance(value, SizeInt):
+                (symbol,) = value.expr.symbols
+                leaves[symbol] = node
+        writer = _Writer(one.graph, self, leaves, ())
+        self._open_graph(writer, two.graph, constants_of(one), constants_of(two))
 
     def _row(self, one: Row, two: Row) -> Row:
         steps = tuple(
@@ -162,8 +181,11 @@ class OpenSizes:
         value = self.same(one.value, two.value) if one.source == "constant" else None
         return Row(one.source, one.index, one.how, value, steps)
 
-    def _constants(self, one: torch.Tensor, two: torch.Tensor) -> None:
-        """Tensors made of numbers: `torch.tensor(f)`."""
+    def _constants(self, one: Any, two: Any) -> None:
+        """Tensors made of numbers: `torch.tensor(f)`; graphs inside of this one."""
+        if isinstance(one, GraphModule):
+            self._open_body(one, two)
+            return
         if one.shape != two.shape or not bool(((one == two) | ((one != one) & (two != two))).all()):
             self.refuse(_DEPENDS.format(one.tolist(), two.tolist()))
 
@@ -276,10 +298,9 @@ def _has_floats(value: Any) -> bool:
 class _Writer:
     """Writes sizes into a graph as int nodes, each once, after the placeholders."""
 
-    def __init__(self, graph: Graph, sizes: OpenSizes) -> None:
-        self.graph, self.sizes = graph, sizes
-        inputs = self.inputs = [node for node in graph.nodes if node.op == "placeholder"]
-        self.leaves = {symbol: inputs[place] for symbol, place in sizes.places.items()}
+    def __init__(self, graph: Graph, sizes: OpenSizes, leaves: Mapping[Symbol, Node], inputs: Sequence[Node]) -> None:
+        self.graph, self.sizes, self.leaves = graph, sizes, leaves
+        self.inputs = inputs  # of the program; a body has none
         self.first = next(node for node in graph.nodes if node.op != "placeholder")
         self.made: dict[Any, Node] = {}
 

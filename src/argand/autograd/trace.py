@@ -7,124 +7,26 @@ effects the run-time glue must reproduce. Raises ``Untraceable`` when only eager
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
-from torch.overrides import TorchFunctionMode
-from typing_extensions import override
+from torch.fx import Graph, Node
 
-from argand.autograd.geometry import aten, bare, bits_of, dense_order, same_layout
+from argand.autograd.geometry import bare, bits_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
+from argand.autograd.programs import Program
 from argand.autograd.recorder import Recorder
+from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
 from argand.autograd.sizes import OpenSizes
-from argand.ops.fakes import DataDependent, check_reads, fake_of
-from argand.runtime.disk.graphs import attribute
+from argand.ops.fakes import DataDependent, fake_of
 from argand.runtime.state import own_history
-from argand.sizes.expressions import SizeInt
 from argand.sizes.table import SizeTable
-
-Program = Callable[[Recorder, list[Any]], Sequence[Any]]
-
-
-@final
-class _NoPeeking(TorchFunctionMode):
-    """Refuses what reads the memory of a fake without asking the dispatcher.
-
-    Custom backwards and hooks are Python that runs now: ``offsets.tolist()`` there would give noise.
-    """
-
-    @override
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _READS_MEMORY:
-            raise DataDependent(func.__name__)
-        check_reads(getattr(func, "__name__", ""), args, kwargs or {})
-        return func(*args, **(kwargs or {}))
-
-
-_READS_MEMORY: Final = frozenset(
-    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
-)
-
-
-def run_graph(module: GraphModule) -> Program:
-    """A captured graph as a program; each node lends its line to what it makes torch do."""
-
-    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
-        values: dict[Node, Any] = {}
-        feed = iter(inputs)
-        lookup = values.__getitem__
-        lines = _LineBook(recorder)
-        recorder.line_book = lines
-        result: Any = ()
-        for node in module.graph.nodes:
-            if node.op == "placeholder":
-                values[node] = next(feed)
-                continue
-            args = torch.fx.node.map_arg(node.args, lookup)
-            kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
-            lines.enter(node.meta.get("stack_trace"))
-            recorder.checkpoint = node.meta.get("checkpoint")
-            match node.op:
-                case "call_function":
-                    values[node] = node.target(*args, **kwargs)
-                    if isinstance(values[node], SizeInt) and recorder.sizes is not None:
-                        recorder.sizes.learn(values[node])  # it may be met again as a plain integer
-                case "call_method":
-                    values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
-                case "call_module":
-                    values[node] = module.get_submodule(node.target)(*args, **kwargs)
-                case "get_attr":
-                    values[node] = attribute(module, node.target)
-                case _:
-                    result = args[0]
-            if node.op in ("call_function", "call_method"):
-                recorder.cut = recorder.cut or _cuts(args, kwargs, values[node])
-        recorder.stack_trace = recorder.checkpoint = None
-        return result
-
-    return program
-
-
-def _cuts(args: Any, kwargs: Any, result: Any) -> bool:
-    """Whether a call hides from autograd what its result is made of."""
-    if isinstance(result, torch.Tensor):
-        open_ended = not result.requires_grad and (result.is_floating_point() or result.is_complex())
-        return open_ended and any(
-            isinstance(value, torch.Tensor) and value.requires_grad for value in (*args, *kwargs.values())
-        )
-    return False
-
-
-@final
-class _LineBook:
-    """Which user line made which autograd node, by the sequence numbers autograd gives them."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.starts: list[int] = []
-        self.traces: list[str | None] = []
-
-    def enter(self, trace: str | None) -> None:
-        """The line of what runs from now on."""
-        self.recorder.stack_trace = trace
-        self.starts.append(torch._C._autograd._get_sequence_nr())
-        self.traces.append(trace)
-
-    def current(self) -> str | None:
-        """The line of the forward op whose backward runs now."""
-        node = torch._C._current_autograd_node()
-        if node is None:
-            return None
-        place = bisect.bisect_right(self.starts, node._sequence_nr()) - 1
-        return self.traces[place] if place >= 0 else None
 
 
 class _NonLeaf(torch.autograd.Function):
@@ -287,7 +189,7 @@ def _trace(
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     with _ambient(recorder):
         opaque = OpaqueOps(recorder) if sealed else contextlib.nullcontext()
-        with recorder, opaque, _NoPeeking():
+        with recorder, opaque, NoPeeking():
             outputs = list(program(recorder, inputs))
         written = functools.partial(_was_written, recorder)
         effects = read_effects(inputs, before, outputs, written, functools.partial(path_between, recorder))
@@ -297,15 +199,15 @@ def _trace(
         if any(_shares_places(examples[mutation.index]) for mutation in effects.mutations):
             raise Untraceable("an input is written to whose elements share memory")
         results = effects.results(inputs)
-        values = _own_memory(recorder, results, len(effects.mutations))
+        values = own_memory(recorder, results, len(effects.mutations))
         every = tangent_indices(effects, results)
         tangents = [k for bit, k in enumerate(every) if only >> bit & 1]
         differentiable = leaf_indices(leaves) if tangents else []
         wanted = [leaves[index] for index in differentiable]
-        gradients, tangent_fakes = _backward(recorder, results, tangents, wanted, accumulate)
+        gradients, tangent_fakes = record_backward(recorder, results, tangents, wanted, accumulate)
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
-    _drop_history(recorder.graph)
+    drop_history(recorder.graph)
     return Traced(
         graph=recorder.graph,
         constants=recorder.constants,
@@ -379,102 +281,3 @@ def leaf_indices(leaves: Sequence[Any]) -> list[int]:
             known.add(id(leaf))
             indices.append(index)
     return indices
-
-
-def _own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:
-    """Nodes of the results (the first ones are written to inputs), each in memory of its own."""
-    taken: set[Node] = set()
-    nodes: list[Node] = []
-    for tensor in results:
-        node = recorder.aliasing.read(recorder.region_of(tensor))
-        root = node
-        while is_view(root):
-            root = root.all_input_nodes[0]
-        if root.op != "call_function" or root in taken:
-            node = root = recorder.copy(node, tensor)
-        taken.add(root)
-        own = node.meta["val"].stride()
-        if len(nodes) >= writes and own != tensor.stride() and same_layout(tensor.shape, own, tensor.stride()):
-            # dimensions of size one, after a write in place
-            node = recorder.emit(aten.as_strided.default, (node, list(tensor.shape), list(tensor.stride())))
-        nodes.append(node)
-    return nodes
-
-
-def _backward(
-    recorder: Recorder,
-    results: Sequence[torch.Tensor],
-    tangents: Sequence[int],
-    wanted: Sequence[torch.Tensor],
-    accumulate: bool,
-) -> tuple[list[Any], list[torch.Tensor]]:
-    """Record the backward; gradients in the order of the differentiable inputs."""
-    if not tangents:
-        return [], []
-    fakes = []
-    for number, k in enumerate(tangents):
-        fake = _tangent_like(results[k])
-        recorder.input(fake, f"tangents_{number + 1}")
-        fakes.append(fake)
-    recorder.backward = True
-    recorder.lines = recorder.line_book.current if recorder.line_book is not None else None
-    versions = {id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"}
-    torch.set_autocast_enabled("cpu", False)
-    with recorder, _NoPeeking():
-        outputs = [results[k] for k in tangents]
-        try:
-            if accumulate:
-                torch.autograd.backward(outputs, fakes)
-                gradients: Sequence[Any] = [leaf.grad for leaf in wanted]
-            else:
-                gradients = run_engine(outputs, fakes, wanted)
-        except RuntimeError as error:
-            if "modified by an inplace operation" in str(error) or isinstance(error, NotImplementedError):
-                raise Untraceable("eager refuses this backward, and only if it is asked for") from error
-            raise
-    for memory in recorder.aliasing.memories.values():
-        if memory.version != versions.get(id(memory), memory.version):
-            raise Untraceable("the backward writes to an input")
-    read = recorder.aliasing.read
-    nodes = [None if g is None else read(recorder.region_of(g)) for g in gradients]
-    return nodes, fakes
-
-
-def run_engine(
-    outputs: Sequence[torch.Tensor],
-    tangents: Sequence[torch.Tensor],
-    inputs: Sequence[torch.Tensor],
-    *,
-    create_graph: bool = False,
-) -> Sequence[torch.Tensor | None]:
-    """torch.autograd.grad without its Python front, which imports sympy."""
-    engine = torch.autograd.Variable._execution_engine
-    return engine.run_backward(
-        tuple(outputs),
-        tuple(tangents),
-        create_graph,  # retain_graph
-        create_graph,
-        tuple(inputs),
-        allow_unreachable=True,
-        accumulate_grad=False,
-    )
-
-
-def _tangent_like(result: torch.Tensor) -> torch.Tensor:
-    plain = result.detach()
-    if dense_order(tuple(plain.shape), plain.stride()) is None:
-        return torch.empty(plain.shape, dtype=plain.dtype)
-    return fake_of(plain)
-
-
-def _drop_history(graph: Graph) -> None:
-    """Fakes in ``meta`` let go of the autograd graph of the trace."""
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            if value.requires_grad:
-                node.meta["val"] = value.data
-        elif isinstance(value, tuple | list):
-            node.meta["val"] = tuple(
-                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item for item in value
-            )

@@ -17,6 +17,7 @@ _GENERATED: Final = ("<argand", "<frozen", "<eval_with_key>", "<__array_function
 _TORCH: Final = str(pathlib.Path(torch.__file__).parent) + "/"
 _DYNAMO: Final = _TORCH + "_dynamo/eval_frame.py"
 _DYNAMO_WRAPPERS: Final = frozenset(("compile_wrapper", "_fn"))
+_OPERATORS: Final = (_TORCH + "_higher_order_ops/", _TORCH + "nn/attention/flex_attention.py")
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
@@ -30,6 +31,11 @@ def is_standard(code: types.CodeType) -> bool:
     """Whether code is of Python's standard library."""
     name = code.co_filename
     return name.startswith(("<frozen", _STANDARD)) and "site-packages" not in name
+
+
+def is_operator(code: types.CodeType) -> bool:
+    """Whether code is torch's Python of an operator that takes functions, which is one call to the user."""
+    return code.co_filename.startswith(_OPERATORS)
 
 
 def is_library(code: types.CodeType) -> bool:

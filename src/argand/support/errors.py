@@ -126,6 +126,11 @@ class Break(enum.Enum):
         "say what holds with torch._check, such as torch._check(n <= x.shape[0])",
     )
 
+    B024 = (
+        "{operator} cannot be captured: {reason}",
+        "its functions must be pure functions of tensors; see docs/control-flow.md",
+    )
+
     @property
     def text(self) -> str:
         """The reason, a template over the details of the break."""

@@ -170,7 +170,7 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
     if not calls or not (outputs or recorder.calls):
         return None, []
     inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
-    module = LazyGraph(torch.nn.Module(), graph, "CapturedGraph")
+    module = LazyGraph(recorder.modules, graph, "CapturedGraph")
     module.meta["fullgraph"] = tracer.options.fullgraph
     if tracer.world.sizes.active:
         module.meta["sizes"] = GraphSizes(tracer.world.sizes.table)

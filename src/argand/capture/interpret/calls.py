@@ -18,7 +18,7 @@ from argand.capture.objects import attributes
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.outside import pure, real
-from argand.capture.rules import autograd_functions, marks, messages, polyfills, torch_functions
+from argand.capture.rules import autograd_functions, control_flow, marks, messages, polyfills, torch_functions
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
@@ -62,6 +62,8 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     """An instance with `__call__`."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return tracer.recorder.call_function(function, args, kwargs)
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        return control_flow.call(tracer, function, args, kwargs)
     if isinstance(function, CustomOp):
         return tracer.recorder.call_function(function.overload, args, kwargs)
     if isinstance(function, torch.jit.ScriptFunction):

@@ -144,6 +144,9 @@ class Frame:
 
     def _broken(self, cause: CaptureBreak) -> BaseException:
         """A break leaves through this frame: note it, or start over when native code is in between."""
+        if not cause.frames and skips.is_operator(self.code) and len(self.tracer.frames) > 1:
+            cause.native = True  # the break is at the user's call
+            return cause
         if cause.where is None:
             cause.locate(self.location(), self.tracer.locations())
         if not cause.frames and skips.is_standard(self.code) and len(self.tracer.frames) > 1:

@@ -59,6 +59,7 @@ class Recorder:
         self.effects = 0  # changes of torch's state among the nodes
         self.handled = False  # whether code of the user would see what a node of the graph raises
         self._is_handled = is_handled  # the same for the next node
+        self.modules: dict[str, torch.nn.Module] = {}  # graphs of functions that operators of this graph take
         self._place = place
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
@@ -366,6 +367,20 @@ class Recorder:
             self._first_call = node
         self.calls += 1
         return node
+
+    def submodule(self, name: str, module: torch.nn.Module) -> torch.fx.Node:
+        """The node of a graph inside of this one, under a name like that."""
+        number = sum(known.rpartition("_")[0] == name for known in self.modules)
+        name = f"{name}_{number}"
+        self.modules[name] = module
+        node = self.add("get_attr", name, (), {}, module)
+        self.calls -= 1
+        return node
+
+    def add_call(self, target: Any, args: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        """A call that was computed already, with several results."""
+        node = self.add("call_function", target, args, {}, results)
+        self._bind(results, node)
 
     def effect(self, target: Any, args: tuple[Any, ...], result: Any = None) -> torch.fx.Node:
         """Record a change of torch's state, such as the grad mode; it is never dead."""

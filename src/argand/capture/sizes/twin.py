@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -17,6 +17,7 @@ import torch.fx
 from torch.fx.node import map_arg
 
 from argand.capture.sizes.frame_sizes import FrameSizes
+from argand.ops.control_flow import RESULTS, branches_of
 from argand.ops.fakes import FakeMode
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
@@ -92,24 +93,49 @@ class _Twin:
 
     def check(self, graph: torch.fx.Graph, inputs: Mapping[torch.fx.Node, Any]) -> FixSizes | None:
         """What has to be fixed, when a shape is not what its expression says."""
-        values: dict[torch.fx.Node, Any] = {}
         with FakeMode() as mode:
-            for node in graph.nodes:
-                if node.op == "output":
-                    continue
-                example = node.meta.get("example_value")
-                if node.op == "placeholder":
-                    values[node] = _input(example, inputs.get(node), self.sizes, self.table)
-                    continue
-                mode.unbacked = self._data_sizes(node)
-                try:
-                    values[node] = _run(node, values)
-                except Exception as error:
-                    return self._failed(node, error)
-                if node.target is not operator.getitem or isinstance(example, torch.Tensor):
-                    refusal = self._compare(node, example, values[node])
-                    if refusal is not None:
-                        return refusal
+            places = [node for node in graph.nodes if node.op == "placeholder"]
+            feed = [
+                _input(n.meta.get("example_value"), inputs.get(n), self.sizes, self.table)
+                for n in places
+            ]
+            return self._check(graph, feed, mode)
+
+    def _check(self, graph: torch.fx.Graph, feed: Sequence[Any], mode: FakeMode) -> FixSizes | None:
+        values: dict[torch.fx.Node, Any] = {}
+        given = iter(feed)
+        for node in graph.nodes:
+            if node.op == "output":
+                continue
+            example = node.meta.get("example_value")
+            if node.op == "placeholder":
+                values[node] = next(given)
+                continue
+            if node.op == "get_attr":
+                values[node] = example
+                continue
+            mode.unbacked = self._data_sizes(node)
+            try:
+                refusal = self._check_branches(node, values, mode)
+                values[node] = _run(node, values)
+            except Exception as error:
+                return self._failed(node, error)
+            if refusal is None and (
+                node.target is not operator.getitem or isinstance(example, torch.Tensor)
+            ):
+                refusal = self._compare(node, example, values[node])
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _check_branches(
+        self, node: torch.fx.Node, values: Mapping[Any, Any], mode: FakeMode
+    ) -> FixSizes | None:
+        """The same inside of the graphs that an operator takes."""
+        for module, args in branches_of(node.target, map_arg(node.args, values.__getitem__)):
+            refusal = self._check(module.graph, args, mode)
+            if refusal is not None:
+                return refusal
         return None
 
     def _data_sizes(self, node: torch.fx.Node) -> Callable[[int | None], int]:
@@ -182,6 +208,8 @@ def _run(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    if node.target in RESULTS:
+        return RESULTS[node.target](*args, **kwargs)
     return node.target(*args, **kwargs)
 
 

@@ -1,0 +1,100 @@
+"""autograd.programs: graphs as programs that a recorder can watch.
+
+In: a graph, at torch or aten level. Out: ``Program``: a Python callable on a flat list of fakes that runs it node by node.
+Operators that take graphs are run by ``control_flow``.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch.fx import GraphModule, Node
+
+from argand.autograd import control_flow
+from argand.autograd.recorder import Recorder
+from argand.runtime.disk.graphs import attribute
+from argand.sizes.expressions import SizeInt
+
+Program = Callable[[Recorder, list[Any]], Sequence[Any]]
+
+
+def _call(recorder: Recorder, target: Any, args: Any, kwargs: Any) -> Any:
+    if target in control_flow.RULES and isinstance(recorder, Recorder):
+        return control_flow.RULES[target](recorder, run_graph, *args, **kwargs)
+    return target(*args, **kwargs)
+
+
+def run_graph(module: GraphModule) -> Program:
+    """A captured graph as a program; each node lends its line to what it makes torch do."""
+
+    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+        values: dict[Node, Any] = {}
+        feed = iter(inputs)
+        lookup = values.__getitem__
+        lines = _LineBook(recorder)
+        recorder.line_book = lines
+        result: Any = ()
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(feed)
+                continue
+            args = torch.fx.node.map_arg(node.args, lookup)
+            kwargs = torch.fx.node.map_arg(node.kwargs, lookup)
+            lines.enter(node.meta.get("stack_trace"))
+            recorder.checkpoint = node.meta.get("checkpoint")
+            match node.op:
+                case "call_function":
+                    values[node] = _call(recorder, node.target, args, kwargs)
+                    if isinstance(values[node], SizeInt) and recorder.sizes is not None:
+                        recorder.sizes.learn(values[node])  # it may be met again as a plain integer
+                case "call_method":
+                    values[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                case "call_module":
+                    values[node] = module.get_submodule(node.target)(*args, **kwargs)
+                case "get_attr":
+                    values[node] = attribute(module, node.target)
+                case _:
+                    result = args[0]
+            if node.op in ("call_function", "call_method"):
+                recorder.cut = recorder.cut or _cuts(args, kwargs, values[node])
+        recorder.stack_trace = recorder.checkpoint = None
+        return result
+
+    return program
+
+
+def _cuts(args: Any, kwargs: Any, result: Any) -> bool:
+    """Whether a call hides from autograd what its result is made of."""
+    if isinstance(result, torch.Tensor):
+        open_ended = not result.requires_grad and (result.is_floating_point() or result.is_complex())
+        return open_ended and any(
+            isinstance(value, torch.Tensor) and value.requires_grad for value in (*args, *kwargs.values())
+        )
+    return False
+
+
+@final
+class _LineBook:
+    """Which user line made which autograd node, by the sequence numbers autograd gives them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.starts: list[int] = []
+        self.traces: list[str | None] = []
+
+    def enter(self, trace: str | None) -> None:
+        """The line of what runs from now on."""
+        self.recorder.stack_trace = trace
+        self.starts.append(torch._C._autograd._get_sequence_nr())
+        self.traces.append(trace)
+
+    def current(self) -> str | None:
+        """The line of the forward op whose backward runs now."""
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return None
+        place = bisect.bisect_right(self.starts, node._sequence_nr()) - 1
+        return self.traces[place] if place >= 0 else None

@@ -1,0 +1,156 @@
+"""Operators that take functions: the graph a backend gets, and what is said of functions that do not fit."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops import scan, while_loop
+
+import argand
+from argand.support.errors import CaptureError
+
+Tensor = torch.Tensor
+
+
+def _graphs(function: Any, *args: Any, **options: Any) -> list[torch.fx.GraphModule]:
+    seen = []
+
+    def keep(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        seen.append(gm)
+        return gm.forward
+
+    argand.compile(function, backend=keep, fullgraph=True, **options)(*args)
+    return seen
+
+
+def test_a_backend_gets_the_operator_as_torch_compile_has_it() -> None:
+    weight = torch.ones(3)
+
+    def program(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x * weight, lambda x: x + 1, (x,))
+
+    (graph,) = _graphs(program, torch.ones(2, 3))
+    (node,) = [n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond]
+    _, true, false, operands = node.args
+    assert isinstance(operands, tuple)
+    assert [n.op for n in operands] == ["placeholder", "placeholder"]  # x, and what one branch reads from outside
+    for branch in (true, false):
+        module = graph.get_submodule(str(branch.target))
+        assert isinstance(module, torch.fx.GraphModule)
+        assert sum(n.op == "placeholder" for n in module.graph.nodes) == 2
+
+
+def _complaint(function: Any, *args: Any) -> str:
+    with pytest.raises(CaptureError) as caught:
+        argand.compile(function, fullgraph=True)(*args)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("true_fn", "false_fn", "reason"),
+    [
+        (lambda x: x, lambda x: x + 1, "shares memory"),
+        (lambda x: x.sum(0), lambda x: x + 1, "gives sizes [3], false_fn [2, 3]"),
+        (lambda x: x.int(), lambda x: x + 1, "gives torch.int32"),
+        (lambda x: (x + 1, x + 2), lambda x: x + 1, "true_fn gives"),
+        (lambda x: x.add_(1), lambda x: x + 1, "in place"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_the_users_line(true_fn: Any, false_fn: Any, reason: str) -> None:
+    def program(x: Tensor) -> Any:
+        return torch.cond(x.sum() > 0, true_fn, false_fn, (x,))
+
+    text = _complaint(program, torch.ones(2, 3))
+    assert reason in text
+    line = inspect.getsourcelines(program)[1] + 1
+    assert f"{__file__}:{line}" in text
+
+
+def test_what_a_branch_writes_outside_is_refused() -> None:
+    seen: list[int] = []
+
+    def branch(x: Tensor) -> Tensor:
+        seen.append(1)
+        return x + 1
+
+    assert "changes something outside" in _complaint(
+        lambda x: torch.cond(x.sum() > 0, branch, lambda x: x * 2, (x,)), torch.ones(3)
+    )
+
+
+def test_guards_of_both_branches_hold() -> None:
+    class Box:
+        """What branches read."""
+
+        factor, shift = 2.0, 3.0
+
+    box = Box()
+
+    def program(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x * box.factor, lambda x: x + box.shift, (x,))
+
+    compiled = argand.compile(program, fullgraph=True)
+    for factor, shift in [(2.0, 3.0), (5.0, 3.0), (5.0, 7.0)]:
+        box.factor, box.shift = factor, shift
+        torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), factor))
+        torch.testing.assert_close(compiled(-torch.ones(3)), torch.full((3,), shift - 1))
+
+
+def test_a_break_in_a_branch_leaves_the_whole_call_to_python() -> None:
+    def branch(x: Tensor) -> Tensor:
+        print(end="")
+        argand.graph_break()
+        return x * 2
+
+    text = _complaint(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x + 1, (x,)), torch.ones(3))
+    assert "B005" in text or "B007" in text
+
+
+def test_lengths_stay_open() -> None:
+    def program(h: Tensor, xs: Tensor) -> Any:
+        last, rows = scan(lambda h, x: (h * x + x.sum(), h * xs.shape[0]), h, xs)
+        return last + h.shape[0], rows
+
+    def plain(h: Tensor, xs: Tensor) -> Any:
+        rows, size = [], h.shape[0]
+        for x in xs:
+            rows.append(h * xs.shape[0])
+            h = h * x + x.sum()
+        return h + size, torch.stack(rows)
+
+    compiled = argand.compile(program, fullgraph=True, dynamic=True)
+    with argand.set_stance("default"):
+        for length, width in [(5, 3), (9, 4), (2, 7)]:
+            h, xs = torch.randn(width), torch.randn(length, width)
+            torch.testing.assert_close(compiled(h, xs), plain(h, xs))
+
+
+def test_while_loop_runs_until_its_condition_is_false() -> None:
+    def program(x: Tensor) -> Any:
+        return while_loop(lambda i, x: (i < 10) & (x.sum() < 100), lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))
+
+    compiled = argand.compile(program, fullgraph=True)
+    for start, rounds in [(1.0, 6), (0.0, 10), (1000.0, 0)]:
+        count, value = compiled(torch.full((2,), start))
+        assert int(count) == rounds
+        torch.testing.assert_close(value, torch.full((2,), start * 2**rounds))
+
+
+def test_the_common_path_imports_no_other_compiler() -> None:
+    text = """
+import sys, torch, argand
+from torch._higher_order_ops import scan
+w = torch.ones(3, requires_grad=True)
+def f(x):
+    y = torch.cond(x.sum() > 0, lambda x: x * w, lambda x: x + w, (x,))
+    return scan(lambda h, x: (h + x, h * w), w * 2, y)[1].sum()
+argand.compile(f, fullgraph=True)(torch.ones(4, 3)).backward()
+print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
