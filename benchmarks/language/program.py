@@ -101,6 +101,8 @@ def _call(function: Callable[..., Any], make: Inputs, train: bool) -> Any:
     try:
         result = function(*inputs)
     except Exception as error:
+        if type(error).__module__.startswith(("argand", "torch._dynamo")):
+            raise  # the compiler's own
         return type(error).__name__, [x.detach() for x in floats]
     if train:
         _loss(result).backward()

@@ -79,6 +79,8 @@ def _step(source: Any, base: Any) -> Any:
             return vars(base)
         case guards.Item(_, key):
             return dict.get(base, key, NULL) if isinstance(base, dict) else base[key]
+        case guards.Keyed():
+            return dict.get(base, source.reference(), NULL)
         case guards.ClosureCell(_, index):
             return base.__closure__[index]
         case guards.Closure(_, index):
@@ -150,6 +152,8 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
             return _was(f"type({name})", expected, type(now)), "pass arguments of one type"
         case GuardKind.LENGTH:
             return _was(f"len({name})", expected, len(now)), "keep its length, or split it off"
+        case GuardKind.OBJECT_KEYS:
+            return f"the keys of `{name}` changed", "keep the keys of the dict"
         case GuardKind.DICT_KEYS:
             return _was(f"list({name})", list(expected), list(now)), "keep the keys of the dict"
         case GuardKind.HAS_ATTR | GuardKind.NO_ATTR:

@@ -54,6 +54,17 @@ static PyObject *item_of(PyObject *container, const Node *node) {
     return NULL;
 }
 
+// The item of a dict whose key is an object that only a weak reference leads to.
+static PyObject *keyed_item(PyObject *container, const Node *node) {
+    PyObject *key = PyWeakref_GET_OBJECT(node->operand);
+    if (key == Py_None || !PyDict_Check(container)) return NULL;
+    Py_INCREF(key);
+    PyObject *value = _PyDict_GetItem_KnownHash(container, key, node->hash);
+    if (value == NULL) PyErr_Clear();
+    Py_DECREF(key);
+    return value;
+}
+
 static PyObject *tuple_item(PyObject *tuple, Py_ssize_t i) {
     if (tuple == NULL || !PyTuple_Check(tuple) || i >= PyTuple_GET_SIZE(tuple)) return NULL;
     return PyTuple_GET_ITEM(tuple, i);
@@ -80,6 +91,7 @@ static PyObject *step_value(const Node *node, PyObject *base, State *state) {
     case OP_ATTR: return own(state, PyObject_GetAttr(base, node->operand));
     case OP_DICT_OF: return instance_dict(base);
     case OP_ITEM: return item_of(base, node);
+    case OP_KEYED: return keyed_item(base, node);
     case OP_CLOSURE_CELL:
         return PyFunction_Check(base) ? tuple_item(PyFunction_GET_CLOSURE(base), node->index) : NULL;
     case OP_CONTENTS: return PyCell_Check(base) ? PyCell_GET(base) : NULL;
@@ -133,6 +145,20 @@ static int has_keys(PyObject *dict, PyObject *keys) {
     return 1;
 }
 
+// As has_keys; a weak reference among the expected ones stands for what it leads to.
+static int has_object_keys(PyObject *dict, PyObject *keys) {
+    if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return 0;
+    Py_ssize_t position = 0, i = 0;
+    PyObject *key;
+    while (PyDict_Next(dict, &position, &key, NULL)) {
+        PyObject *expected = PyTuple_GET_ITEM(keys, i++);
+        int same = PyWeakref_CheckRef(expected) ? PyWeakref_GET_OBJECT(expected) == key
+                                                : argand_equals(expected, key);
+        if (!same) return 0;
+    }
+    return 1;
+}
+
 static int contains(PyObject *container, PyObject *key) {
     int answer = PyDict_Check(container)     ? PyDict_Contains(container, key)
                  : PyAnySet_Check(container) ? PySet_Contains(container, key)
@@ -157,6 +183,7 @@ static int holds(const Check *check, PyObject *value, int owning) {
     case EQUALS: return argand_equals(check->expected, value);
     case LENGTH: return length_of(value, owning) == check->number;
     case DICT_KEYS: return has_keys(value, check->expected);
+    case OBJECT_KEYS: return has_object_keys(value, check->expected);
     case HAS_ATTR: return has_attribute(value, check->expected) == 1;
     case NO_ATTR: return has_attribute(value, check->expected) == 0;
     case DICT_CONTAINS: return contains(value, check->expected) == 1;
@@ -324,7 +351,7 @@ static Py_ssize_t walk(const ArgandProgram *program, const ArgandWorld *world, S
         PyObject *value;
         Py_ssize_t owned = state->owned_count;
         if (node->parent < 0) value = root_value(node, world);
-        else if (state->matched[node->parent] && (node->op == OP_ITEM || node->op == OP_TYPE_ATTR)) {
+        else if (state->matched[node->parent] && (node->op == OP_ITEM || node->op == OP_KEYED || node->op == OP_TYPE_ATTR)) {
             value = state->value[i];
             // Most nodes of a model are dicts below unchanged dicts: they end here.
             if (state->is_dict[i] && !node->lasting && !program->owning &&

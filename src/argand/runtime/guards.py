@@ -208,6 +208,46 @@ class Item(_Place):
 
 
 @final
+class Object(_Place):
+    """An object that is known by identity and not kept alive: the key of a dict. The program ends with it."""
+
+    __slots__ = ("reference",)
+    __match_args__ = ("reference",)
+
+    def __init__(self, value: Any) -> None:
+        self.reference = weakref.ref(value)
+
+    @override
+    def _key(self) -> tuple[Any, ...]:
+        return (id(self.reference),)  # one object, one reference
+
+    @override
+    def __str__(self) -> str:
+        return f"a {type(self.reference()).__name__}"
+
+
+@final
+class Keyed(_Place):
+    """``base[key]`` of a dict whose key is an object, known by identity and not kept alive."""
+
+    __slots__ = ("base", "key")
+    __match_args__ = ("base", "key")
+    text = "{self.base}[{self.key}]"
+
+    def __init__(self, base: Source, key: Object) -> None:
+        self.base, self.key = base, key
+
+    @override
+    def _key(self) -> tuple[Any, ...]:
+        return (self.base, self.key)
+
+    @property
+    def reference(self) -> weakref.ref[Any]:
+        """Leads to the key."""
+        return self.key.reference
+
+
+@final
 class ClosureCell(_At):
     """``base.__closure__[index]`` of a function: the cell itself."""
 
@@ -280,8 +320,8 @@ class Quotient(_Place):
         self.base, self.divisor = base, divisor
 
 
-_Root: TypeAlias = Local | Cell | Global | Builtin | FrameFunction | Const
-_Part: TypeAlias = Attr | DictAttr | TypeAttr | KwDefaults | Item | ClosureCell | Closure | Defaults
+_Root: TypeAlias = Local | Cell | Global | Builtin | FrameFunction | Const | Object
+_Part: TypeAlias = Attr | DictAttr | TypeAttr | KwDefaults | Item | Keyed | ClosureCell | Closure | Defaults
 Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | OffsetOf | Quotient
 
 
@@ -311,6 +351,7 @@ class GuardKind(enum.IntEnum):
     HOLDS = (
         19  # [int, float, complex, str or bytes] the number or text in an object of a subclass; bytes: in any buffer
     )
+    OBJECT_KEYS = 20  # [tuple of keys] in order, as DICT_KEYS; weak references stand for what they lead to
 
 
 @final

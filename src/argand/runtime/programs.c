@@ -80,8 +80,8 @@ static int read_node(ArgandProgram *program, Py_ssize_t i, PyObject *row) {
         PyErr_Format(PyExc_ValueError, "node %zd of a guard program has a wrong operand", i);
         return -1;
     }
-    if (node->op == OP_ITEM) {
-        node->hash = PyObject_Hash(operand);
+    if (node->op == OP_ITEM || node->op == OP_KEYED) {
+        node->hash = PyObject_Hash(operand); /* a weak reference has the hash of what it leads to */
         if (node->hash == -1) return -1;
     }
     return 0;

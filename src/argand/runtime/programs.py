@@ -27,6 +27,7 @@ class Op:
 
     LOCAL, GLOBALS, BUILTINS, FUNCTION, CONST, ATTR, DICT_OF, ITEM = range(8)
     CLOSURE_CELL, CONTENTS, DEFAULTS, KW_DEFAULTS, TYPE_OF, TYPE_ATTR, SIZE_OF, QUOTIENT = range(8, 16)
+    KEYED = 16
 
 
 # The steps from the base of a source (or from the frame) to it, each with the field it takes.
@@ -39,6 +40,7 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.DictAttr: ((Op.DICT_OF, ""), (Op.ITEM, "name")),
     guards.DictOf: ((Op.DICT_OF, ""),),
     guards.Item: ((Op.ITEM, "key"),),
+    guards.Keyed: ((Op.KEYED, "reference"),),
     guards.ClosureCell: ((Op.CLOSURE_CELL, "index"),),
     guards.Closure: ((Op.CLOSURE_CELL, "index"), (Op.CONTENTS, "")),
     guards.Defaults: ((Op.DEFAULTS, "index"),),
@@ -55,7 +57,8 @@ _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 _APPLY: Final = ("//", "%", "min", "max")  # of relations; the C code knows the places
 _OF_DICT: Final = frozenset(
     map(int, (GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING))
-)
+) | {int(GuardKind.OBJECT_KEYS)}
+_OF_VERSION: Final = frozenset({Op.ITEM, Op.KEYED, Op.TYPE_ATTR})  # what an unchanged dict or class answers
 _BY_IDENTITY: Final = frozenset(map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE)))
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only instances of such can change their class
 
@@ -94,13 +97,13 @@ class _Node:
 
     def is_stable(self) -> bool:
         """A leaf under a dict or class that can only change together with it."""
-        if self.children or (self.op != Op.ITEM and self.op != Op.TYPE_ATTR):
+        if self.children or self.op not in _OF_VERSION:
             return False
         return all(_is_stable(kind, expected) for kind, _, expected in self.checks)
 
     def is_versioned(self) -> bool:
         return any(check[0] in _OF_DICT for check in self.checks) or any(
-            child.op == Op.ITEM or child.op == Op.TYPE_ATTR for child in self.children.values()
+            child.op in _OF_VERSION for child in self.children.values()
         )
 
     def arranged(self) -> list[_Node]:
@@ -145,7 +148,7 @@ class _Builder:
             node = parent.children[key] = _Node(op, operand, parent)
             self.nodes.append(node)
             exotic = op == Op.ITEM and type(operand) not in _PLAIN_KEYS
-            self.owning |= exotic or op in (Op.ATTR, Op.SIZE_OF, Op.QUOTIENT)
+            self.owning |= exotic or op in (Op.ATTR, Op.SIZE_OF, Op.QUOTIENT, Op.KEYED)
         return node
 
     def node(self, source: Source) -> _Node:
@@ -160,6 +163,9 @@ class _Builder:
             return self._variable(source.name)
         if kind is guards.Const:
             self.held.append(source.value)
+        if kind is guards.Object:
+            self.watched[id(source.reference())] = source.reference()
+            return self.child(self.root, Op.CONST, source.reference())
         base = getattr(source, "base", None)
         node = self.root if base is None else self.node(base)
         if kind is guards.TypeOf and node.expected_type is not None:
@@ -315,7 +321,7 @@ def _payload(builder: _Builder, node: _Node, kind: GuardKind, expected: Any) -> 
 def _asks_python(node: _Node, kind: GuardKind, expected: object) -> bool:
     """Whether a check of a container may run code of the user's classes."""
     if kind is not GuardKind.LENGTH:
-        return kind is not GuardKind.DICT_KEYS and type(expected) not in _PLAIN_KEYS
+        return kind not in (GuardKind.DICT_KEYS, GuardKind.OBJECT_KEYS) and type(expected) not in _PLAIN_KEYS
     held = node.expected_type
     return bool(held is not None and held.__flags__ & _HEAP_TYPE and not issubclass(held, list | tuple | dict))
 

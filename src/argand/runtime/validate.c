@@ -14,6 +14,7 @@ int argand_operand_fits(int op, PyObject *operand, int32_t index) {
     case OP_SIZE_OF: return index >= -1; /* -1: the offset in the storage */
     case OP_ATTR:
     case OP_TYPE_ATTR: return PyUnicode_Check(operand);
+    case OP_KEYED: return PyWeakref_CheckRef(operand);
     default: return 1;
     }
 }
@@ -78,7 +79,8 @@ static int is_state(PyObject *expected) {
 int argand_expected_fits(int kind, PyObject *expected, Py_ssize_t nodes) {
     int is_triple = PyTuple_Check(expected) && PyTuple_GET_SIZE(expected) == 3;
     switch (kind) {
-    case DICT_KEYS: return PyTuple_Check(expected);
+    case DICT_KEYS:
+    case OBJECT_KEYS: return PyTuple_Check(expected);
     case HAS_ATTR:
     case NO_ATTR: return PyUnicode_Check(expected);
     case NOT_ALIASED:

@@ -113,6 +113,9 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
     """A Python function of torch: an answer, a rule, a node, left to Python, or interpreted."""
     name = f"{module}.{function.__qualname__}"
+    wrapper = _TORCH_WRAPPERS.get(function.__code__.co_qualname)
+    if wrapper is not None:
+        return wrapper(tracer, function, args, kwargs)
     rule, is_node = _TORCH_RULES.get(name), torch_functions.is_node(function)
     if name in torch_functions.ANSWERS or rule is not None or is_node:
         tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
@@ -329,6 +332,14 @@ def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
 
 
+def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The wrapper of an optimizer's step, which breaks torch.compile's graphs; what is inside, under the same mode."""
+    tracer.world.inlined[id(function)] = function
+    inner = function.__closure__[0].cell_contents
+    return tracer.call(tracer.polyfill("step_of_optimizer"), (inner, args, kwargs), {})
+
+
+_TORCH_WRAPPERS: Final[dict[str, Any]] = {"_use_grad_for_differentiable.<locals>._use_grad": _step}
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
     f"{_TAGGING}.patched_init": _module_init,
@@ -341,6 +352,7 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
     "torch._check": _check,
+    "torch.optim.optimizer._get_value": polyfilled("value_of_state"),
     "torch._check_is_size": polyfilled("check_is_size"),
 }
 

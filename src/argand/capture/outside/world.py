@@ -49,7 +49,8 @@ _BOUND: Final = (types.BuiltinFunctionType, types.MethodWrapperType)
 _PLACES: Final = (types.ModuleType, type, type(None))  # of which a C function is no method
 _FEW: Final = 8  # items of a container that are guarded one by one: better messages
 _SAID_ONCE: Final = frozenset(
-    {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS} | {GuardKind.HOLDS}
+    {GuardKind.TENSOR, GuardKind.EQUALS, GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.DICT_KEYS}
+    | {GuardKind.HOLDS, GuardKind.OBJECT_KEYS}
 )
 CONTAINERS: Final = (list, dict, set, collections.deque)
 SENTINEL: Final = object()
@@ -405,6 +406,8 @@ class World:
             self.guard(GuardKind.EQUALS, source, kind(raw))  # one row says it all
             (value.extend if kind is list else value.update)(raw)
             before = kind(raw)
+        elif isinstance(raw, dict) and any(isinstance(key, torch.Tensor) for key in dict.keys(raw)):
+            before = self._fill_by_tensors(source, raw, value)
         elif isinstance(raw, dict):
             ordered = isinstance(raw, collections.OrderedDict)  # has an order of its own
             keys = tuple((collections.OrderedDict if ordered else dict).keys(raw))
@@ -436,6 +439,23 @@ class World:
             attributes = self._copy_attributes(source, raw, value)
         self.shadows.append(Shadow(known, before, attributes))
         return value
+
+    def _fill_by_tensors(self, source: Source, raw: dict[Any, Any], value: dict[Any, Any]) -> dict[Any, Any]:
+        """Fill the shadow of a dict with tensors as keys, which are known by identity: its keys are their fakes."""
+        self.keep_off_disk("tensors as keys of a dict")
+        places = [guards.Object(key) if isinstance(key, torch.Tensor) else None for key in dict.keys(raw)]
+        keys = [key if place is None else place.reference for place, key in zip(places, dict.keys(raw), strict=True)]
+        self.guard(GuardKind.OBJECT_KEYS, source, tuple(keys))
+        if isinstance(raw, collections.defaultdict):
+            value.default_factory = self.attribute(source, "default_factory", raw.default_factory)  # type: ignore[attr-defined]
+        for place, (key, item) in zip(places, dict.items(raw), strict=True):
+            if place is None:
+                dict.__setitem__(value, key, self.item(source, key, item))
+                continue
+            root = self._children.setdefault((guards.Object, id(place.reference)), place)
+            found = self.read(root, key)
+            dict.__setitem__(value, found, self.read(self.child(guards.Keyed, source, root), item))
+        return dict(dict.items(value))
 
     def _partial_arguments(self, source: Source, raw: functools.partial[Any]) -> tuple[Any, ...]:
         """What a partial holds. A waiting resume function says itself which of its arguments matter."""

@@ -190,3 +190,38 @@ def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
         torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
         torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long().contiguous()
+
+
+def step_of_optimizer(step: Any, args: Any, kwargs: Any) -> Any:
+    """A step of an optimizer, with gradients or without as it was told."""
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        return step(*args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+def scaled_add(name: str, x: Any, y: Any, *, factor: Any, **rest: Any) -> Any:
+    """`x.add(y, alpha=factor)`."""
+    return getattr(torch.Tensor, name)(x, y * factor, **rest)
+
+
+def scaled_sub(name: str, x: Any, y: Any, *, factor: Any, **rest: Any) -> Any:
+    """`x.sub(y, alpha=factor)`."""
+    return getattr(torch.Tensor, name)(x, y * factor, **rest)
+
+
+def scaled_addcmul(name: str, x: Any, y: Any, z: Any, *, factor: Any, **rest: Any) -> Any:
+    """`x.addcmul(y, z, value=factor)`."""
+    return getattr(torch.Tensor, name)(x, y * factor, z, **rest)
+
+
+def scaled_addcdiv(name: str, x: Any, y: Any, z: Any, *, factor: Any, **rest: Any) -> Any:
+    """`x.addcdiv(y, z, value=factor)`."""
+    return getattr(torch.Tensor, name)(x, y * factor, z, **rest)
+
+
+def value_of_state(x: Any) -> Any:
+    """`x.item()` of a number in an optimizer's state, by the graph: as exact, and as it is now."""
+    return x.to(torch.float64, copy=True) if isinstance(x, torch.Tensor) and x.is_floating_point() else x

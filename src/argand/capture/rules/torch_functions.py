@@ -70,10 +70,15 @@ _RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_r
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
     "torch._functorch", "torch.func", "torch._dynamo", "torch._inductor",
-    "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.optim", "torch.autograd.graph",
+    "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.graph",
     "torch.utils.data", "torch.utils.hooks", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda",
     "torch.export",
 )  # fmt: skip
+# Operators with a factor that eager reads out of a tensor: computed by the graph instead.
+_SCALED: Final[dict[str, str]] = {
+    **dict.fromkeys(("add", "add_", "sub", "sub_"), "alpha"),
+    **dict.fromkeys(("addcmul", "addcmul_", "addcdiv", "addcdiv_"), "value"),
+}
 _HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS: Final = tuple(f"_global{table}" for table in _HOOK_TABLES)
 
@@ -141,6 +146,8 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return result
     if name in _DROPPED:
         return None
+    if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor) and args:
+        return _scaled(tracer, name, args, kwargs)
     if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
@@ -184,11 +191,21 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         raise CaptureBreak(Break.B004, None, method=f"Tensor.{name}")
     if id(args[0]) in tracer.world.opaque:
         raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
+    if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor):
+        return _scaled(tracer, name, args, kwargs)
     if name == "item":
         return pending.item(tracer, args[0])
     if name == "requires_grad_":
         return _require_grad(tracer, *args, **kwargs)
     return tracer.recorder.call_method(name, args, kwargs)
+
+
+def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`x.add_(y, alpha=factor)` and its kin with a tensor for the factor."""
+    rest = {key: value for key, value in kwargs.items() if key != _SCALED[name]}
+    return tracer.call(
+        tracer.polyfill("scaled_" + name.rstrip("_")), (name, *args), {"factor": kwargs[_SCALED[name]], **rest}
+    )
 
 
 def _require_grad(tracer: Tracer, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:

@@ -99,12 +99,22 @@ def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], bef
     base: Any = native_base(type(value))
     store = rebuilder.constant(base.__setitem__)
     keys, old = list(now), list(before)
-    if keys[: len(old)] == old:
+    if _same_keys(keys[: len(old)], old):
         now = {key: item for key, item in now.items() if before.get(key, MISSING) is not item}
     else:
         rebuilder.emit(f"{rebuilder.constant(base.clear)}({name})")
     for key, item in now.items():
         rebuilder.emit(f"{store}({name}, {rebuilder.value(key)}, {rebuilder.value(item)})")
+
+
+def _same_keys(now: list[Any], before: list[Any]) -> bool:
+    """Tensors are keys by identity, and have no truth."""
+    if len(now) != len(before):
+        return False
+    pairs = zip(now, before, strict=True)
+    return all(
+        a is b or (not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b) for a, b in pairs
+    )
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:
