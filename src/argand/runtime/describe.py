@@ -48,6 +48,8 @@ def evaluate(source: Source, view: FrameView) -> Any:
                 return view.function
             case guards.Const(value):
                 return value
+            case guards.Object(reference):
+                return NULL if reference() is None else reference()
             case _:
                 return step(source, evaluate(source.base, view))
     except Exception:  # whatever user code raises here, the source leads nowhere
@@ -79,8 +81,6 @@ def _step(source: Any, base: Any) -> Any:
             return vars(base)
         case guards.Item(_, key):
             return dict.get(base, key, NULL) if isinstance(base, dict) else base[key]
-        case guards.Keyed():
-            return dict.get(base, source.reference(), NULL)
         case guards.ClosureCell(_, index):
             return base.__closure__[index]
         case guards.Closure(_, index):
@@ -97,10 +97,12 @@ def _step(source: Any, base: Any) -> Any:
         case guards.SizeOf(_, dim):
             return base.shape[dim]
         case _:  # whatever else has no base, and leads nowhere
-            return _number(source, base)
+            return _rare(source, base)
 
 
-def _number(source: Any, base: Any) -> Any:
+def _rare(source: Any, base: Any) -> Any:
+    if isinstance(source, guards.Keyed):
+        return dict.get(base, source.reference(), NULL)
     return base.storage_offset() if isinstance(source, guards.OffsetOf) else base // source.divisor
 
 

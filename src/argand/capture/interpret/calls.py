@@ -111,11 +111,15 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
 
 
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
-    """A Python function of torch: an answer, a rule, a node, left to Python, or interpreted."""
-    name = f"{module}.{function.__qualname__}"
+    """A Python function of torch: a wrapper, an answer, a rule, a node, left to Python, or interpreted."""
     wrapper = _TORCH_WRAPPERS.get(function.__code__.co_qualname)
     if wrapper is not None:
         return wrapper(tracer, function, args, kwargs)
+    return _call_torch_function(tracer, function, module, args, kwargs)
+
+
+def _call_torch_function(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
+    name = f"{module}.{function.__qualname__}"
     rule, is_node = _TORCH_RULES.get(name), torch_functions.is_node(function)
     if name in torch_functions.ANSWERS or rule is not None or is_node:
         tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
