@@ -7,7 +7,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops ext docs wheel clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops ext docs wheel libraries clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -89,6 +89,16 @@ PYTHONS ?= $(PYTHON)
 wheel: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[wheel]" --no-build-isolation
 	$(BIN)/python -m tools.wheels $(ARGS) $(PYTHONS)
+
+# Programs on other people's libraries, in an environment of their own; ARGS="--only lightning --rival --reasons".
+LIBRARIES ?= .venv-libraries
+$(LIBRARIES)/.ready: pyproject.toml
+	test -x $(LIBRARIES)/bin/python || $(PYTHON) -m venv $(LIBRARIES)
+	$(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check setuptools wheel "torch==2.13.0"
+	$(LIBRARIES)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e ".[libraries]" "torch==2.13.0"
+	touch $@
+libraries: $(LIBRARIES)/.ready
+	$(LIBRARIES)/bin/python -m benchmarks.libraries $(ARGS)
 
 clean:
 	rm -rf build $(VENV) src/*.egg-info src/argand/runtime/*.so

@@ -1,0 +1,28 @@
+"""benchmarks.libraries.torchvision_names: lets torchvision's Python part load where its operators cannot.
+
+The package index has torchvision linked to CUDA only. Beside a CPU build of torch its C++ library does not load, and its
+Python part then stops at the first operator it wants to describe. The operators are declared by name, without kernels.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import torch
+
+KEPT: list[torch.library.Library] = []  # a library is forgotten with its object
+
+
+def declare() -> None:
+    """Declare the operators that torchvision describes, once."""
+    found = importlib.util.find_spec("torchvision")
+    if KEPT or found is None or found.origin is None:
+        return
+    text = (Path(found.origin).parent / "_meta_registrations.py").read_text()
+    names = {name for pair in re.findall(r'register_meta\("(\w+)"|torchvision::(\w+)', text) for name in pair if name}
+    library = torch.library.Library("torchvision", "DEF")
+    KEPT.append(library)
+    for name in sorted(names):
+        library.define(f"{name}(Tensor x) -> Tensor")
