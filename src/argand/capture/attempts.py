@@ -8,7 +8,7 @@ with its reason (`capture.retry`, `ARGAND_LOGS=retries`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TypeAlias, final
 
 from typing_extensions import override
 
@@ -16,12 +16,6 @@ from argand.sizes.plan import Plan
 from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, Location
-
-if TYPE_CHECKING:
-    from argand.capture.finish.finish import Captured, Skipped
-    from argand.capture.markers import Marker
-
-    Answer: TypeAlias = Captured | Skipped | Marker | None
 
 
 @final
@@ -60,14 +54,6 @@ class BackendFailed:
 
 
 Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The frame has its answer."""
-
-    answer: Answer
 
 
 @final

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast, final
 
 import torch
 
 from argand.bytecode import append_only, collected_on_stack, original_code, used_names
-from argand.capture.attempts import BackendFailed, BreakAt, Done, Knowledge, Reason, Retry
+from argand.capture.attempts import BackendFailed, BreakAt, Knowledge, Reason, Retry
 from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.generated.tails import is_entered
 from argand.capture.generated.torch_state import read_state, restore_state
-from argand.capture.interpret.frame import Frame, TooDeep, is_of_user
+from argand.capture.interpret.frame import TooDeep, is_of_user
 from argand.capture.interpret.handlers import around
-from argand.capture.interpret.tracer import Tracer
+from argand.capture.interpret.interpreter import Interpreter
 from argand.capture.markers import Marker
 from argand.capture.outside import pure
 from argand.capture.write.breaks import write_break
@@ -40,12 +41,19 @@ from argand.support.options import Options
 SKIP: Final = Marker("SKIP")
 OFF: Final = Marker("OFF")
 _MAX_ATTEMPTS: Final = 64
+Answer: TypeAlias = Captured | Skipped | Marker | None
 _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def capture_frame(
-    view: FrameView, backend: Backend, options: Options, plan: Plan
-) -> Captured | Skipped | Marker | None:
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The frame has its answer; the other end of an attempt is `attempts.Retry`."""
+
+    answer: Answer
+
+
+def capture_frame(view: FrameView, backend: Backend, options: Options, plan: Plan) -> Answer:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     code = view.code
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
@@ -74,9 +82,9 @@ class _Attempt:
     def __init__(self, view: FrameView, options: Options, known: Knowledge) -> None:
         self.options, self.localsplus, self.tail = options, view.localsplus, is_entered(view.code)
         self.known = known
-        self.tracer = Tracer(options, known.breaks, known.plan)
+        self.tracer = Interpreter(options, known.breaks, known.plan)
         self.tracer.world.whole = known.reads_lists
-        self.frame = Frame(self.tracer, view.function, view.code, view.globals, view.builtins)
+        self.frame = self.tracer.frame(view.function, view.code, view.globals, view.builtins)
         self.tracer.root = self.frame
 
     def _read_arguments(self) -> None:

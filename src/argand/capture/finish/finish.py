@@ -18,13 +18,13 @@ from argand.capture.generated.target import make_target
 from argand.capture.generated.torch_state import STATE, read_state, restore_state
 from argand.capture.generated.tracebacks import pass_through
 from argand.capture.interpret import show
-from argand.capture.interpret.tracer import Tracer
+from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.record.recorder import remove_dead
-from argand.capture.rules.messages import write_messages
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.write.checks import write_checks
 from argand.capture.write.effects import write_effects
+from argand.capture.write.messages import write_messages
 from argand.capture.write.rebuild import CannotRebuild, Rebuilder
 from argand.capture.write.reruns import arguments, write_attempt
 from argand.protocol import Backend, Bypass, CompiledGraph
@@ -133,7 +133,7 @@ def finish(
 def complaint(tracer: Tracer, where: Location, error: BaseException) -> Captured:
     """The answer under `fullgraph` for a frame in which the trace raised: eager raises the same, or it is our error."""
     rebuilder = Rebuilder(tracer, sizes_in_graph=False)
-    function = rebuilder.source(tracer.frame_function)
+    function = rebuilder.source(FRAME_FUNCTION)
     rebuilder.namespace.update(again.NAMES)
     rebuilder.emit(f"return must_raise({function}, {repr(error)!r})({arguments(rebuilder)})")
     text = _text(rebuilder, [])

@@ -9,18 +9,16 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from argand.capture.markers import MISSING
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.world import SENTINEL
 from argand.capture.stored.save import Facts
 from argand.protocol import Bypass
 from argand.runtime._native import NULL, Tables
 from argand.runtime.guards import Const, Guard, GuardKind
 from argand.runtime.tables import Lookups, make_tables
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 
 def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None) -> Facts:

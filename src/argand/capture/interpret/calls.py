@@ -9,16 +9,17 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.capture.markers import MISSING
-from argand.capture.objects import attributes
+from argand.capture.objects import attributes, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
-from argand.capture.rules import autograd_functions, control_flow, marks, messages, polyfills, torch_functions
+from argand.capture.rules import autograd_functions, control_flow, marks, messages, torch_functions
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
@@ -26,9 +27,6 @@ from argand.customops.definition import CustomOp
 from argand.runtime._native import Switch
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -163,7 +161,7 @@ def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         raise CaptureBreak(Break.B005)
     if function is marks.is_compiling:
         return True
-    if function.__module__ == "argand.capture.rules.polyfills":
+    if function.__module__ == polyfills.__name__:
         return tracer.inline(function, args, kwargs)
     if args and getattr(type(args[0]), "_argand_native", False):
         return real.call(function, args, kwargs)
@@ -265,9 +263,9 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     if make is object.__new__ and start is object.__init__ and not args and not kwargs:
         return real.call(object.__new__, (kind,), {})
     if python_start and make is object.__new__:
-        return tracer.call(tracer.polyfill("instantiate_plain"), (kind, args, kwargs), {})
+        return tracer.call(polyfills.instantiate_plain, (kind, args, kwargs), {})
     if python_start or type(make) is types.FunctionType:
-        return tracer.call(tracer.polyfill("instantiate"), (kind, args, kwargs), {})
+        return tracer.call(polyfills.instantiate, (kind, args, kwargs), {})
     if kind.__module__.startswith("torch._C"):
         # most are guards: while one lives, torch dispatches in another way, also in this trace
         raise CaptureBreak(Break.B002, None, function=kind.__name__)
@@ -314,14 +312,14 @@ def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     recorder = tracer.recorder
     outer, recorder.checkpoint = recorder.checkpoint, recorder.checkpoints
     recorder.checkpoints += 1
-    result = tracer.call(tracer.polyfill("checkpoint"), (args[0], args[1:], kept), {})
+    result = tracer.call(polyfills.checkpoint, (args[0], args[1:], kept), {})
     recorder.checkpoint = outer
     return result
 
 
 def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if not args or type(args[0]) is not Claim:
-        return tracer.call(tracer.polyfill("check"), args, kwargs)
+        return tracer.call(polyfills.check, args, kwargs)
     message = kwargs.get("message", args[1] if len(args) > 1 else None)
     try:
         text = polyfills.CHECK if message is None else str(tracer.sealed(message, (), {}))
@@ -340,7 +338,7 @@ def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """The wrapper of an optimizer's step, which breaks torch.compile's graphs; what is inside, under the same mode."""
     tracer.world.inlined[id(function)] = function
     inner = function.__closure__[0].cell_contents
-    return tracer.call(tracer.polyfill("step_of_optimizer"), (inner, args, kwargs), {})
+    return tracer.call(polyfills.step_of_optimizer, (inner, args, kwargs), {})
 
 
 _TORCH_WRAPPERS: Final[dict[str, Any]] = {"_use_grad_for_differentiable.<locals>._use_grad": _step}
@@ -353,11 +351,11 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.utils.checkpoint.checkpoint": _checkpoint,
     "torch.autograd.profiler.record_function.__enter__": torch_functions.enter_region,
     "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
-    "torch._higher_order_ops.associative_scan.associative_scan": polyfilled("associative_scan"),
+    "torch._higher_order_ops.associative_scan.associative_scan": polyfilled(polyfills.associative_scan),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
     "torch._check": _check,
-    "torch.optim.optimizer._get_value": polyfilled("value_of_state"),
-    "torch._check_is_size": polyfilled("check_is_size"),
+    "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
+    "torch._check_is_size": polyfilled(polyfills.check_is_size),
 }
 
 _BY_TYPE: Final[dict[type, Any]] = {

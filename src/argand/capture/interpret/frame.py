@@ -7,22 +7,20 @@ break every frame is exactly as CPython would have it before the instruction.
 
 from __future__ import annotations
 
-import functools
 import linecache
 import pathlib
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 from argand import bytecode, capture
-from argand.bytecode import Instruction, decode
+from argand.bytecode import Instruction
 from argand.capture.attempts import BreakAt
 from argand.capture.generated.tracebacks import pass_through
-from argand.capture.interpret import show
-from argand.capture.interpret.handling import add_context, set_context
-from argand.capture.interpret.opcodes.table import HANDLERS
+from argand.capture.objects import polyfills
+from argand.capture.objects.handling import add_context, set_context
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
-from argand.capture.rules import polyfills
 from argand.ops.fakes import DataDependent
 from argand.runtime import skips
 from argand.runtime.guards import Source
@@ -30,14 +28,12 @@ from argand.runtime.tracebacks import is_ours, trim
 from argand.sizes.refusals import Stop
 from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
 
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
-
 # Exceptions raised in these folders are our bugs, but not those of operations that run for real or as polyfills.
 _OURS: Final = tuple(str(pathlib.Path(package.__file__).parent) for package in (bytecode, capture) if package.__file__)
 _THEIRS: Final = (real.__file__, polyfills.__file__)
 
-Handler = Callable[["Frame", Instruction], int | None]
+Handler: TypeAlias = Callable[["Frame", Instruction], int | None]
+Program: TypeAlias = tuple[tuple[Handler, Instruction], ...]
 
 
 _RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})  # they see to the context themselves
@@ -45,11 +41,6 @@ _RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})  # th
 
 class TooDeep(BaseException):
     """Recursion that eager would end here, or that tracing has no stack for: Python runs it, no handler sees this."""
-
-
-@functools.lru_cache(maxsize=4096)
-def _program(code: types.CodeType) -> tuple[tuple[Handler, Instruction], ...]:
-    return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)
 
 
 def is_internal(error: BaseException) -> bool:
@@ -87,6 +78,7 @@ class Frame:
         code: types.CodeType,
         namespace: dict[str, Any],
         builtins: dict[str, Any],
+        program: Program,
     ) -> None:
         self.tracer, self.function, self.code = tracer, function, code
         self.globals, self.builtins = namespace, builtins
@@ -97,9 +89,7 @@ class Frame:
         self.stack: list[Any] = []
         self.index = 0
         self.count = 0  # number of the instruction being run, over the whole trace
-        self.program = _program(code)
-        if tracer.shown:
-            self.program = show.watched(self.program, code, tracer.shown)
+        self.program = program
         self.result: Any = None
         self.thrown: BaseException | None = None  # raised into a suspended generator
         self.placed: tuple[int, Location] | None = None
@@ -165,7 +155,7 @@ class Frame:
         if is_internal(error):
             message = f"{type(error).__name__}: {error}"
             raise InternalError("capture", message) from error
-        handler = self.program[self.index][1].handler
+        handler = self.instruction.handler
         self._set_context(error)
         self._note(error)
         if handler is None:
@@ -180,7 +170,7 @@ class Frame:
 
     def _set_context(self, error: BaseException) -> None:
         """What was raised here refers to what is handled; what comes out of a call does so already."""
-        tracer, op = self.tracer, self.program[self.index][1].op
+        tracer, op = self.tracer, self.instruction.op
         if error is tracer.handling.leaving or op in _RAISING or id(error) in tracer.world.known:
             return
         if op == "yield_value":  # thrown into a generator
@@ -198,16 +188,24 @@ class Frame:
             tracer.world.hold(error)
             tracer.raised.add(id(error))
         trim(error)
-        instruction = self.program[self.index][1]
-        if instruction.op != "reraise" and not is_ours(self.code.co_filename):
+        if self.instruction.op != "reraise" and not is_ours(self.code.co_filename):
             pass_through(error, self.code, self.index)
             if outside:
                 tracer.passed.append((error, self.code, self.index))
 
     @property
+    def instruction(self) -> Instruction:
+        """The instruction being run."""
+        return self.program[self.index][1]
+
+    def instruction_at(self, index: int) -> Instruction:
+        """One of its instructions."""
+        return self.program[index][1]
+
+    @property
     def line(self) -> int:
         """The user's line."""
-        return self.program[self.index][1].positions.line or self.code.co_firstlineno
+        return self.instruction.positions.line or self.code.co_firstlineno
 
     def location(self) -> Location:
         """Where the frame is."""

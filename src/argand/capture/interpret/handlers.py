@@ -7,14 +7,13 @@ of them. Contexts of torch (no_grad, autocast) only put back what the trace itse
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from argand.bytecode import decode
+from argand.capture.objects.tracer import StackFrame
 from argand.runtime import skips
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
 
 _TRY = -1  # instead of the place of a context manager's `__exit__` on the stack
 
@@ -46,10 +45,10 @@ def _reraised(program: tuple[Any, ...], index: int) -> Any:
     return program[index].handler
 
 
-def is_handled(frames: list[Frame]) -> bool:
+def is_handled(frames: Sequence[StackFrame]) -> bool:
     """Whether code of the user would see an exception raised by the innermost frame."""
     for frame in frames:
-        if frame.program[frame.index][1].handler is None or skips.is_library(frame.code):
+        if frame.instruction.handler is None or skips.is_library(frame.code):
             continue
         for slot in around(frame.code, frame.index):
             if slot == _TRY or not _is_of_torch(frame.stack[slot]):

@@ -10,7 +10,7 @@ import enum
 import functools
 import threading
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
@@ -18,14 +18,12 @@ from argand.capture.markers import MISSING
 from argand.capture.objects import generators, holders
 from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
 from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_trusted_module
 from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _MODULE_DICTS: Final = {"_parameters": torch.nn.Parameter, "_buffers": torch.Tensor, "_modules": torch.nn.Module}
 # Attributes of a tensor that the fake answers rightly.

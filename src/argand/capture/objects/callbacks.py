@@ -7,17 +7,16 @@ are interpreted here, or the caller breaks the graph, so that what these methods
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from argand.capture.objects import polyfills
 from argand.capture.objects.methods import PLAIN, python_method
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 EQUALITY: Final = ("__eq__", "__hash__")
 ORDER: Final = ("__lt__", "__gt__", "__le__", "__ge__")
@@ -86,4 +85,4 @@ def _look_up(tracer: Tracer, container: Any, key: Any) -> None:
     number = real.apply(hash, key)
     for other in container:
         if other is not key and type(other) not in PLAIN and real.apply(hash, other) == number:
-            tracer.sealed(tracer.polyfill("is_equal"), (other, key), {})
+            tracer.sealed(polyfills.is_equal, (other, key), {})

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import enum
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from argand.capture.markers import MISSING
 from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.outside.world import World
 from argand.runtime.guards import GuardKind, Source, TypeAttr
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _STABLE: Final = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
 

@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import torch
 
-from argand.bytecode import CLOSE_GIVES_VALUE
+from argand.bytecode import CLOSE_GIVES_VALUE, Instruction
 from argand.capture.attempts import BreakAt
-from argand.capture.objects import attributes
+from argand.capture.objects.tracer import StackFrame, Tracer
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
-    from argand.capture.interpret.tracer import Tracer
+
+class Suspended(StackFrame, Protocol):
+    """A frame that can be run until it yields or returns."""
+
+    result: Any
+    thrown: BaseException | None
+    prefix: str | None
+    tracer: Tracer
+
+    def instruction_at(self, index: int) -> Instruction:
+        """One of its instructions."""
+
+    def run(self) -> int:
+        """Run on; -1 says that the frame has returned."""
 
 
 @final
@@ -32,7 +43,7 @@ class Generator:
 
     _argand_native = True
 
-    def __init__(self, frame: Frame, function: types.FunctionType, args: Any, kwargs: Any, made_at: int) -> None:
+    def __init__(self, frame: Suspended, function: types.FunctionType, args: Any, kwargs: Any, made_at: int) -> None:
         self.frame, self.function, self.args, self.kwargs = frame, function, args, kwargs
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False
@@ -71,7 +82,7 @@ class Generator:
         sending = self._delegating()
         if sending is not None and not self._close_delegate(error):
             tracer, receiver = self.frame.tracer, self.frame.stack[-1]
-            method = attributes.load_or(tracer, receiver, "throw", None)
+            method = tracer.load_or(receiver, "throw", None)
             if method is not None:
                 try:
                     return self._apart(tracer.call, method, (error,), {})
@@ -85,7 +96,7 @@ class Generator:
 
     def _delegating(self) -> int | None:
         """Where a `yield from` that the generator is suspended in goes on when it has ended."""
-        before = self.frame.program[self.frame.index - 1][1]
+        before = self.frame.instruction_at(self.frame.index - 1)
         return before.target if before.op == "send" else None
 
     def _close_delegate(self, error: BaseException) -> bool:
@@ -93,7 +104,7 @@ class Generator:
         if not isinstance(error, GeneratorExit):
             return False
         tracer = self.frame.tracer
-        method = attributes.load_or(tracer, self.frame.stack[-1], "close", None)
+        method = tracer.load_or(self.frame.stack[-1], "close", None)
         if method is not None:
             self._apart(tracer.call, method, (), {})
         return True

@@ -6,18 +6,16 @@ In: one of these and a name. Out: the attribute, as Python finds it, with a guar
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from argand.capture.markers import MISSING
 from argand.capture.objects.found import class_value, is_data_descriptor, is_trusted, rely_on, written
 from argand.capture.objects.methods import lookup
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_constant, is_trusted_module
 from argand.runtime.guards import Attr, Closure, ClosureCell, Const, DictOf, GuardKind, Source
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _UNTOLD: Final = frozenset({"__dict__", "__annotations__", "__doc__"})  # no token of a class or function holds these
 _IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.capture.markers import END, MISSING
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
+from argand.capture.objects.tracer import Tracer
 
 # Types whose operators never call Python code for themselves.
 PLAIN: Final = frozenset(

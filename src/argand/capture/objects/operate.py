@@ -9,25 +9,23 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.capture.markers import END, MISSING
-from argand.capture.objects import callbacks
+from argand.capture.objects import callbacks, polyfills
 from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import is_trusted_module
-from argand.capture.record import pending
+from argand.capture.record import items
 from argand.capture.record.pending import Pending
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Size
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _SYMBOLS: Final = {
     "+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod",
@@ -75,7 +73,7 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
     if type(a) is Pending or type(b) is Pending:
         numbers = tracer.recorder.number((a, b))
         changed = numbers[0] is not a or numbers[1] is not b
-        return binary(tracer, row, *numbers) if changed else pending.compare(tracer, function, a, b)
+        return binary(tracer, row, *numbers) if changed else items.compare(tracer.recorder, function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         patched = [(a, b, inplace), (a, b, method), (b, a, reflected)]
         if any(name and _replaced(tracer, x, name) for x, _, name in patched):
@@ -130,7 +128,7 @@ def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any
         if callbacks.runs_python(tracer, (a, b), names):
             if names is callbacks.ORDER:
                 raise CaptureBreak(Break.B002, None, function="a comparison of containers of objects")
-            same = tracer.sealed(tracer.polyfill("same_dict" if type(a) is dict else "same_items"), (a, b), {})
+            same = tracer.sealed(polyfills.same_dict if type(a) is dict else polyfills.same_items, (a, b), {})
             return same if function is operator.eq else not same
     return real.apply(function, a, b)
 
@@ -258,7 +256,7 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
     if isinstance(container, dict | set | frozenset):
         callbacks.settle_key(tracer, container, key)
     elif callbacks.runs_python(tracer, (key, container), callbacks.EQUALITY):
-        return bool(tracer.sealed(tracer.polyfill("holds_item"), (container, key), {}))
+        return bool(tracer.sealed(polyfills.holds_item, (container, key), {}))
     return bool(real.apply(operator.contains, container, key))
 
 
@@ -285,7 +283,7 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
     if found is MISSING:
         method = python_method(tracer, value, "__getitem__")
         if method is not None:
-            return tracer.call(tracer.polyfill("iterate_by_index"), (value,), {})
+            return tracer.call(polyfills.iterate_by_index, (value,), {})
     check_readable(tracer, value)
     return real.apply(iter, value)
 

@@ -8,14 +8,11 @@ is where the graph breaks, but two numbers may be compared, for an `assert` (see
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import torch
 
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _KINDS: Final[tuple[tuple[Callable[[torch.dtype], bool], type], ...]] = (
     (lambda dtype: dtype is torch.bool, bool),
@@ -55,31 +52,3 @@ _OTHERS: Final = (
 )
 for _name in f"{_OPERATORS} {_OPERATORS.replace(' ', ' r')} radd {_OTHERS}".split():
     setattr(Pending, f"__{_name}__", _refuse(f"__{_name}__"))
-
-
-def item(tracer: Tracer, tensor: torch.Tensor) -> Pending:
-    """`tensor.item()`: a copy is kept, for the tensor may be changed in place later."""
-    if tensor.numel() != 1:
-        raise CaptureBreak(Break.B004, None, method="item")
-    detached = tracer.recorder.call_method("detach", (tensor,), {})
-    return Pending(tracer.recorder.call_method("clone", (detached,), {}))
-
-
-def compare(tracer: Tracer, function: Any, a: Any, b: Any) -> Pending:
-    """A comparison, exact as Python's: both ints, or both floats in double."""
-    kinds = {a.__class__, b.__class__}
-    exact = kinds == {int} or (kinds <= {float, int} and float in kinds)
-    if not exact or function.__name__ not in _COMPARED:
-        raise CaptureBreak(Break.B004, None, method="item")
-    dtype = torch.int64 if kinds == {int} else torch.float64
-    sides = [_as(tracer, side, dtype) for side in (a, b)]
-    return Pending(tracer.recorder.call_function(function, tuple(sides), {}))
-
-
-_COMPARED: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-
-
-def _as(tracer: Tracer, side: Any, dtype: torch.dtype) -> Any:
-    if type(side) is Pending:
-        return tracer.recorder.call_method("to", (side.tensor, dtype), {})
-    return side

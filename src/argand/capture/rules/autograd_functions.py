@@ -8,14 +8,13 @@ cannot be interpreted, is a graph break.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from argand.capture.objects import attributes
+from argand.capture.objects.tracer import Tracer
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 APPLY: Final = torch.autograd.Function.__dict__["apply"].__func__
 
@@ -54,10 +53,10 @@ def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> None:
     recorded, base = torch.is_grad_enabled() and any(differentiable), torch.autograd.Function
     with torch.no_grad():
         if kind.setup_context is base.setup_context:
-            result = tracer.sealed(tracer.load(kind, "forward"), (context, *args), {})
+            result = tracer.sealed(attributes.load(tracer, kind, "forward"), (context, *args), {})
         else:
-            result = tracer.sealed(tracer.load(kind, "forward"), args, {})
-            tracer.sealed(tracer.load(kind, "setup_context"), (context, args, result), {})
+            result = tracer.sealed(attributes.load(tracer, kind, "forward"), args, {})
+            tracer.sealed(attributes.load(tracer, kind, "setup_context"), (context, args, result), {})
     if not recorded:
         return
     context.saved_tensors = context.to_save
@@ -65,4 +64,4 @@ def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> None:
     like = tracer.recorder.call_function
     grads = [like(torch.empty_like, (value,), {}) if isinstance(value, torch.Tensor) else None for value in results]
     backward = "backward" if kind.vjp is base.vjp else "vjp"
-    tracer.sealed(tracer.load(kind, backward), (context, *grads), {})
+    tracer.sealed(attributes.load(tracer, kind, backward), (context, *grads), {})

@@ -8,7 +8,7 @@ interprets it, so what it reads is guarded as everything else; what it changes o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 import torch.fx
@@ -16,15 +16,13 @@ from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from argand.capture.generated.torch_state import read_state
+from argand.capture.objects.tracer import Tracer
 from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Size
 from argand.runtime.lifetimes import LazyGraph
 from argand.sizes.expressions import Expr
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 _DATA: Final = "a size in it depends on data"
 

@@ -7,18 +7,16 @@ graphs of the functions (`branches`), as torch.compile has it, and fakes of its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
 
+from argand.capture.objects.tracer import Tracer
 from argand.capture.record.pending import Pending
 from argand.capture.rules.branches import Branch, check_own, close_branch, refused, trace_branch
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 
 class _Joined(torch.autograd.Function):

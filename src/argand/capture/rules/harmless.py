@@ -13,19 +13,17 @@ import math
 import operator
 import types
 import typing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
-from argand.capture.objects import callbacks, operate
+from argand.capture.objects import callbacks, operate, polyfills
 from argand.capture.objects.generators import Callback
 from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import scalar_in
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -181,5 +179,5 @@ def iterable(tracer: Tracer, value: Any) -> Any:
     if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
         value = operate.get_iter(tracer, value)
         if python_method(tracer, value, "__next__") and not getattr(type(value), "_argand_native", False):
-            return tracer.call(tracer.polyfill("drain"), (value,), {})
+            return tracer.call(polyfills.drain, (value,), {})
     return value

@@ -1,4 +1,4 @@
-"""capture.rules.messages: warnings and log lines are said after the graph has run, at the user's place.
+"""capture.rules.messages: calls of `warnings` and `logging`, which are said after the graph has run (`write.messages`).
 
 In: a call of `warnings` or `logging`. Out: it is noted (the journal's `deferred`) if it only tells something, and said when
 the graph has run, before any other effect: a warning that is an error then finds nothing done, and the frame runs in
@@ -8,18 +8,14 @@ Python. What asks or changes settings is interpreted or left to Python.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from argand.capture.objects.tracer import Tracer, places_of
 from argand.capture.outside import real
 from argand.capture.outside.journal import Deferred
-from argand.capture.write.reruns import places_of, write_try
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
-    from argand.capture.write.rebuild import Rebuilder
 
 MODULES: Final = frozenset({"warnings", "logging"})
 _TELLS: Final = frozenset({"warn", "debug", "info", "warning", "error", "critical", "fatal", "log"})
@@ -47,15 +43,3 @@ def _is_redirected(tracer: Tracer) -> bool:
     writes, modules = tracer.journal, [sys, *(sys.modules[name] for name in MODULES if name in sys.modules)]
     changed = any(id(vars(module)) in writes.globals for module in modules)
     return changed or any(type(write.owner).__module__ in MODULES for write in writes.attributes.values())
-
-
-def write_messages(rebuilder: Rebuilder, state: tuple[Any, ...]) -> None:
-    """Say everything; `state` is torch's at the beginning of the frame."""
-    changes = rebuilder.tracer.recorder.changes_inputs()
-    for call in rebuilder.tracer.journal.deferred:
-        keywords = ", ".join(f"{name!r}: {rebuilder.value(value)}" for name, value in call.kwargs.items())
-        items = "".join(f"{rebuilder.value(value)}, " for value in call.args)
-        said = f"at({call.places!r}, {rebuilder.value(call.function)}, ({items}), {{{keywords}}})"
-        lines = write_try(rebuilder, said, state)
-        for line in [said] if changes else lines:
-            rebuilder.emit(line)

@@ -16,17 +16,19 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.capture.markers import END, MISSING
-from argand.capture.objects import attributes, callbacks, operate
+from argand.capture.objects import attributes, callbacks, operate, polyfills
+from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.objects.generators import Inference
 from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
-from argand.capture.record import pending
+from argand.capture.record import items
 from argand.capture.record.pending import Pending
 from argand.capture.rules import messages
 from argand.capture.rules.harmless import call_harmless, iterable
@@ -35,18 +37,15 @@ from argand.capture.sizes.values import Claim, Size
 from argand.runtime.guards import Attr
 from argand.support.errors import Break, CaptureBreak
 
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
-
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 # -- rules -------------------------------------------------------------------------------------
 
 
-def polyfilled(name: str) -> Callable[..., Any]:
+def polyfilled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The rule that interprets a function of `polyfills` instead."""
-    return lambda tracer, args, kwargs: tracer.call(tracer.polyfill(name), args, kwargs)
+    return lambda tracer, args, kwargs: tracer.call(function, args, kwargs)
 
 
 def _breaks(row: Break, **details: str) -> Callable[..., Any]:
@@ -122,19 +121,21 @@ def _sum(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", 0)
     if all(type(item) in PLAIN for item in (*items, start)):
         return real.apply(sum, items, start)
-    return tracer.call(tracer.polyfill("add_up"), (items, start), {})
+    return tracer.call(polyfills.add_up, (items, start), {})
 
 
-def _extreme(function: Callable[..., Any], polyfill: str, of_tensors: str) -> Callable[..., Any]:
+def _extreme(
+    function: Callable[..., Any], of_objects: Callable[..., Any], of_tensors: Callable[..., Any]
+) -> Callable[..., Any]:
     """`min` and `max`: of tensors a node, of objects that compare themselves a loop."""
 
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         items = list(operate.iterate(tracer, args[0])) if len(args) == 1 else list(args)
         if len(items) == 2 and not kwargs and _are_alike(*items):
-            return tracer.call(tracer.polyfill(of_tensors), tuple(items), {})
+            return tracer.call(of_tensors, tuple(items), {})
         if callbacks.runs_python(tracer, items, callbacks.ORDER):
             default = [kwargs["default"]] if "default" in kwargs else []
-            return tracer.call(tracer.polyfill(polyfill), (items, kwargs.get("key"), default), {})
+            return tracer.call(of_objects, (items, kwargs.get("key"), default), {})
         return call_harmless(tracer, function, (items,), kwargs)
 
     return rule
@@ -150,7 +151,7 @@ def _are_alike(a: Any, b: Any) -> bool:
 def _sorted(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     items = list(operate.iterate(tracer, args[0]))
     if callbacks.runs_python(tracer, items, callbacks.ORDER):
-        return tracer.call(tracer.polyfill("in_order"), (items, kwargs.get("key"), kwargs.get("reverse", False)), {})
+        return tracer.call(polyfills.in_order, (items, kwargs.get("key"), kwargs.get("reverse", False)), {})
     return call_harmless(tracer, sorted, (items,), kwargs)
 
 
@@ -166,13 +167,13 @@ def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _object_str(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return tracer.format(args[0], "repr", None)
+    return formatted(tracer, args[0], "repr", None)
 
 
 def _object_format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or args[1]:
         return real.call(object.__format__, args, kwargs)  # raises
-    return tracer.format(args[0], "str", None)
+    return formatted(tracer, args[0], "str", None)
 
 
 def _object_eq(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -226,7 +227,7 @@ def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     count: Any = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
     if count < 0:
         raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
-    return tracer.call(tracer.polyfill("one_hot"), args, kwargs)
+    return tracer.call(polyfills.one_hot, args, kwargs)
 
 
 def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -251,7 +252,7 @@ def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     frame, world = tracer.frames[-1], tracer.world
-    source = frame.globals_source or world.child(Attr, tracer.frame_function, "__globals__")
+    source = frame.globals_source or world.child(Attr, FRAME_FUNCTION, "__globals__")
     return world.namespace(source, frame.globals)
 
 
@@ -302,7 +303,7 @@ def _str(kind: str) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if len(args) != 1 or kwargs:
             return call_harmless(tracer, str if kind == "str" else repr, args, kwargs)
-        return tracer.format(args[0], kind, None)
+        return formatted(tracer, args[0], kind, None)
 
     return rule
 
@@ -319,15 +320,15 @@ RULES: Final[dict[Any, Any]] = {
     next: _next,
     print: _breaks(Break.B007, function="print"),
     sum: _sum,
-    functools.reduce: polyfilled("reduce"),
+    functools.reduce: polyfilled(polyfills.reduce),
     hash: _hash,
-    max: _extreme(max, "greatest", "greater_of"),
-    min: _extreme(min, "least", "lesser_of"),
+    max: _extreme(max, polyfills.greatest, polyfills.greater_of),
+    min: _extreme(min, polyfills.least, polyfills.lesser_of),
     sorted: _sorted,
     abs: _math_sqrt_like(abs, "__abs__"),
     round: _math_sqrt_like(round, "__round__"),
     repr: _str("repr"),
-    format: lambda tracer, args, kwargs: tracer.format(args[0], "", args[1] if len(args) > 1 else ""),
+    format: lambda tracer, args, kwargs: formatted(tracer, args[0], "", args[1] if len(args) > 1 else ""),
     id: _id,
     torch._C._nn.one_hot: _one_hot,
     object.__reduce_ex__: _reduce_ex,
@@ -366,7 +367,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if args and isinstance(args[0], torch.Tensor):
             if kind is int and tracer.world.sizes.reads_data and not args[0].is_floating_point():
-                return pending.item(tracer, args[0])
+                return items.item(tracer.recorder, args[0])
             raise CaptureBreak(Break.B004, None, method=kind.__name__)
         if kind is float and args and type(args[0]) is Float:
             return args[0]
@@ -400,10 +401,10 @@ def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if args and not isinstance(args[0], dict):
         value = args[0]
         if python_method(tracer, value, "keys"):
-            return {**tracer.as_dict(value), **kwargs}
+            return {**as_dict(tracer, value), **kwargs}
         return real.call(dict, (iterable(tracer, value),), kwargs)
     if args:
-        return {**tracer.as_dict(args[0]), **kwargs}
+        return {**as_dict(tracer, args[0]), **kwargs}
     return real.call(dict, args, kwargs)
 
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from argand.capture.generated.torch_state import SETTERS
+from argand.capture.objects import attributes, polyfills
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import is_constant, is_trusted_module
-from argand.capture.record import pending
+from argand.capture.record import items
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 # Python functions of these modules are pure functions of tensors: one node each.
 _NODE_MODULES: Final = frozenset(
@@ -184,7 +183,7 @@ def leave_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A method of a tensor."""
     if name == "tolist" and tracer.world.sizes.reads_data:
-        return tracer.call(tracer.polyfill("tolist"), args, kwargs)
+        return tracer.call(polyfills.tolist, args, kwargs)
     if name in _METHOD_BREAKS:
         if name == "__hash__":
             return real.call(hash, args, kwargs)
@@ -194,7 +193,7 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
     if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor):
         return _scaled(tracer, name, args, kwargs)
     if name == "item":
-        return pending.item(tracer, args[0])
+        return items.item(tracer.recorder, args[0])
     if name == "requires_grad_":
         return _require_grad(tracer, *args, **kwargs)
     return tracer.recorder.call_method(name, args, kwargs)
@@ -203,9 +202,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
 def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`x.add_(y, alpha=factor)` and its kin with a tensor for the factor."""
     rest = {key: value for key, value in kwargs.items() if key != _SCALED[name]}
-    return tracer.call(
-        tracer.polyfill("scaled_" + name.rstrip("_")), (name, *args), {"factor": kwargs[_SCALED[name]], **rest}
-    )
+    filled = getattr(polyfills, "scaled_" + name.rstrip("_"))
+    return tracer.call(filled, (name, *args), {"factor": kwargs[_SCALED[name]], **rest})
 
 
 def _require_grad(tracer: Tracer, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
@@ -227,7 +225,7 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
             Break.B013, None, what=f"the first call of a {type(module).__name__}, which makes its parameters"
         )
     if _is_hook_free(tracer, module):
-        return tracer.call(tracer.load(module, "forward"), args, kwargs)
+        return tracer.call(attributes.load(tracer, module, "forward"), args, kwargs)
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
 
 

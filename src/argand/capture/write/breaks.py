@@ -22,8 +22,8 @@ from argand.capture.interpret.frame import Frame
 from argand.capture.interpret.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.markers import NULL
 from argand.capture.objects import operate
+from argand.capture.objects.tracer import places_of
 from argand.capture.write.rebuild import Rebuilder
-from argand.capture.write.reruns import places_of
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 

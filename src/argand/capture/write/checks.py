@@ -1,54 +1,24 @@
-"""capture.write.checks: `assert` and `if ...: raise` on what only the graph computes.
+"""capture.write.checks: a compiled function looks whether the checks of its trace hold before anything is changed.
 
-In: a branch on a tensor or a pending number where one of the two ways raises. The trace takes the other one and
-notes what it relied on. Out: a compiled function that looks before anything is changed, and runs its frame in
-Python from the beginning when a check fails or the graph raises: so state and exception are those of eager.
+In: what `interpret.checks` noted. Out: statements. When a check fails or the graph raises, the frame runs in Python from its
+beginning: so state and exception are those of eager.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from argand.capture.generated.target import checked
-from argand.capture.objects import operate
-from argand.capture.record import pending
-from argand.capture.record.pending import Pending
 from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.values import Claim
+from argand.capture.write.rebuild import Rebuilder
 from argand.capture.write.reruns import arguments
 from argand.runtime import _native
 from argand.runtime.guards import FrameFunction
-
-if TYPE_CHECKING:
-    from argand.bytecode import Instruction
-    from argand.capture.interpret.frame import Frame
-    from argand.capture.write.rebuild import Rebuilder
-
-
-def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
-    """The truth of the top of the stack, for an instruction that jumps when it is `jumps`."""
-    tracer, value = frame.tracer, frame.stack[-1]
-    if type(value) in (Claim, Pending, torch.Tensor) and not tracer.entered:
-        on, off = _raises(frame, ins.target or 0), _raises(frame, ins.index + 1)
-        if on != off:
-            number = pending.item(tracer, value) if type(value) is torch.Tensor else value
-            tracer.journal.checks.append((number, jumps == off, frame.count))
-            return jumps == off
-    return operate.truth(tracer, value)
-
-
-def _raises(frame: Frame, index: int) -> bool:
-    """Whether the program, once there, can only raise."""
-    for _, ins in frame.program[index:]:
-        if ins.op == "raise_varargs":
-            return True
-        if ins.target is not None or ins.op in ("return_value", "yield_value", "reraise"):
-            return False
-    return False
 
 
 def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[list[str], str]:

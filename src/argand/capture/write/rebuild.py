@@ -19,10 +19,10 @@ from typing import Any, Final
 import numpy
 import torch
 
-from argand.capture.interpret.tracer import Tracer
 from argand.capture.markers import MISSING
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure
 from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
 from argand.capture.record.pending import Pending

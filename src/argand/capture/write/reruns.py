@@ -9,17 +9,11 @@ if a handler could see the difference; otherwise the graph's own exception comes
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from argand.bytecode import original_code
 from argand.capture.generated.again import NAMES
+from argand.capture.write.rebuild import Rebuilder
 from argand.runtime.guards import FrameFunction, Local
-from argand.runtime.tracebacks import is_ours
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
-    from argand.capture.write.rebuild import Rebuilder
 
 _FUNCTION: Final = FrameFunction()
 # parts of the names of functions that draw random numbers
@@ -27,12 +21,6 @@ _RANDOM: Final = (
     *("rand", "drop", "normal", "uniform", "bernoulli", "poisson", "multinomial", "exponential", "gumbel"),
     *("attention", "cauchy", "geometric", "rrelu", "lstm", "gru", "rnn"),
 )
-
-
-def places_of(frames: Sequence[Frame]) -> tuple[tuple[str, str, int, str], ...]:
-    """Where frames stand: file, function, line and module, outermost first."""
-    rows = [(original_code(frame.code), frame) for frame in frames if not is_ours(frame.code.co_filename)]
-    return tuple((c.co_filename, c.co_name, frame.line, str(frame.globals.get("__name__"))) for c, frame in rows)
 
 
 def arguments(rebuilder: Rebuilder) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from argand.bytecode import Instruction
-from argand.capture.interpret.handling import set_context
+from argand.capture.interpret.frame import Frame
 from argand.capture.markers import END, NULL
 from argand.capture.objects import attributes, operate
+from argand.capture.objects.conversions import as_dict
+from argand.capture.objects.handling import set_context
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
-    from argand.capture.interpret.tracer import Tracer
 
 
 def call_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -45,7 +44,7 @@ def call_ex_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ..
     """Function, arguments and keyword arguments of `f(*a, **b)`, left on the stack."""
     has_keywords = (ins.arg or 0) & 1
     given = frame.stack[-2] if has_keywords else frame.stack[-1]
-    keywords = frame.tracer.as_dict(frame.stack[-1]) if has_keywords else {}
+    keywords = as_dict(frame.tracer, frame.stack[-1]) if has_keywords else {}
     args = tuple(given) if type(given) is tuple or type(given) is list else tuple(operate.iterate(frame.tracer, given))
     first, second = frame.stack[-4:-2] if has_keywords else frame.stack[-3:-1]
     return second if first is NULL else first, args, dict(keywords)

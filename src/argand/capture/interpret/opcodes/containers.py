@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from argand.bytecode import Instruction
+from argand.capture.interpret.frame import Frame, Handler
 from argand.capture.markers import END
 from argand.capture.objects import operate
+from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.outside import real
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame, Handler
 
 
 def _binary(rows: dict[str, operate.Row]) -> Handler:
@@ -154,14 +153,14 @@ def set_update(frame: Frame, ins: Instruction) -> None:
 def dict_update(frame: Frame, ins: Instruction) -> None:
     """`{**a}`."""
     target = frame.stack[-(ins.arg or 1) - 1]
-    real.apply(target.update, frame.tracer.as_dict(frame.stack[-1]))
+    real.apply(target.update, as_dict(frame.tracer, frame.stack[-1]))
     frame.stack.pop()
 
 
 def dict_merge(frame: Frame, ins: Instruction) -> None:
     """`f(**a)`: a key given twice is an error."""
     target = frame.stack[-(ins.arg or 1) - 1]
-    given = frame.tracer.as_dict(frame.stack[-1])
+    given = as_dict(frame.tracer, frame.stack[-1])
     for key in given:
         if key in target:
             real.raise_(TypeError(f"got multiple values for keyword argument '{key}'"))
@@ -213,14 +212,14 @@ def format_value(frame: Frame, ins: Instruction) -> None:
     flags = ins.arg or 0
     take = 2 if flags & 4 else 1
     spec = frame.stack[-1] if flags & 4 else ""
-    value = frame.tracer.format(frame.stack[-take], ("", "str", "repr", "ascii")[flags & 3], spec)
+    value = formatted(frame.tracer, frame.stack[-take], ("", "str", "repr", "ascii")[flags & 3], spec)
     frame.stack[-take:] = (value,)
 
 
 def convert_value(frame: Frame, ins: Instruction) -> None:
     """The `!r` of an f-string, where it is an instruction of its own."""
     convert = ("", "str", "repr", "ascii")[ins.arg or 0]
-    frame.stack[-1] = frame.tracer.format(frame.stack[-1], convert, None)
+    frame.stack[-1] = formatted(frame.tracer, frame.stack[-1], convert, None)
 
 
 TABLE: Final = {

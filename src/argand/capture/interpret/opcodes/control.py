@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import collections.abc
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from argand.bytecode import Instruction, collected_on_stack
 from argand.capture.attempts import ReadLists
+from argand.capture.interpret import checks
+from argand.capture.interpret.frame import Frame, Handler
 from argand.capture.markers import END, MISSING, NULL
 from argand.capture.objects import attributes, operate
 from argand.capture.outside import real
-from argand.capture.write import checks
 from argand.sizes.refusals import Stop
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame, Handler
 
 
 def nothing(frame: Frame, ins: Instruction) -> None:

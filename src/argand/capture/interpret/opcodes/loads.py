@@ -5,20 +5,18 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.bytecode import Instruction
+from argand.capture.interpret.frame import Frame
 from argand.capture.markers import MISSING, NULL, SavedCell
 from argand.capture.objects import attributes
 from argand.capture.objects.found import is_trusted
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.runtime.guards import Builtin, Global, GuardKind, Item
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
 
 
 def load_const(frame: Frame, ins: Instruction) -> None:

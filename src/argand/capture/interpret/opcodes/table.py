@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+import functools
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
 
-from argand.bytecode import ROWS, VERSION, Instruction
+from argand.bytecode import ROWS, VERSION, Instruction, decode
+from argand.capture.interpret.frame import Frame, Handler, Program
 from argand.capture.interpret.opcodes import calling, containers, control, loads
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.frame import Frame
 
 
 def refuse(frame: Frame, ins: Instruction) -> None:
@@ -31,4 +30,10 @@ HANDLED: Final[dict[str, Any]] = {
     **control.TABLE,
 }
 REFUSED: Final[dict[str, Any]] = dict.fromkeys([*loads.REFUSED.split(), *calling.REFUSED.split()], refuse)
-HANDLERS: Final[dict[str, Any]] = {**HANDLED, **REFUSED}
+HANDLERS: Final[dict[str, Handler]] = {**HANDLED, **REFUSED}
+
+
+@functools.lru_cache(maxsize=4096)
+def program_of(code: CodeType) -> Program:
+    """The instructions of a code object, each with its handler."""
+    return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)

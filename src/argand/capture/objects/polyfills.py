@@ -1,4 +1,4 @@
-"""capture.rules.polyfills: native operations written in Python, to be interpreted in their place.
+"""capture.objects.polyfills: native operations written in Python, to be interpreted in their place.
 
 Each is an ordinary frame of the interpreter, so a graph break inside of what it calls resumes here.
 """

@@ -1,4 +1,4 @@
-"""capture.handling: which exception is being handled, and how a raised one refers to it.
+"""capture.objects.handling: which exception is being handled, and how a raised one refers to it.
 
 In: handlers that begin and end, generators that start and stop, exceptions that are raised.  Out: what a bare `raise`
 would raise, and `__context__` as CPython sets it: by the statement that raises, not by the handler that catches.

@@ -1,0 +1,115 @@
+"""capture.interpret.interpreter: how a tracer calls: Python functions become frames that are interpreted.
+
+In: a function and its arguments. Out: what it returns. Fails with `TooDeep` where there is no stack left.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any, Final
+
+from typing_extensions import override
+
+from argand.capture.attempts import ReadLists
+from argand.capture.interpret import calls, handlers, show
+from argand.capture.interpret.arguments import bind
+from argand.capture.interpret.frame import Frame, TooDeep
+from argand.capture.interpret.opcodes.table import program_of
+from argand.capture.objects import attributes
+from argand.capture.objects.generators import Generator
+from argand.capture.objects.tracer import Tracer
+from argand.runtime import _native
+from argand.runtime.guards import Closure
+from argand.sizes.plan import Plan
+from argand.sizes.refusals import Stop
+from argand.support import events
+from argand.support.errors import Break, CaptureBreak
+from argand.support.options import Options
+
+_GENERATOR: Final = inspect.CO_GENERATOR
+_ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+class Interpreter(Tracer):
+    """A tracer that interprets Python functions."""
+
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+        super().__init__(options, forced, plan)
+        self.generators: list[Generator] = []  # that were made inside
+        self._shown = events.shown() & show.TRACED  # what the user wants to see while it is traced
+        self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left
+
+    @override
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return calls.call(self, function, args, kwargs)
+
+    @override
+    def load_or(self, owner: Any, name: str, default: Any) -> Any:
+        return attributes.load_or(self, owner, name, default)
+
+    @override
+    def close(self) -> None:
+        self.generators.clear()
+        super().close()
+
+    @override
+    def is_handled(self) -> bool:
+        return handlers.is_handled(self.frames)
+
+    @override
+    def inline(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(self.frames) >= self.most_frames or _native.stack_left() < self.least_stack:
+            raise TooDeep
+        code = function.__code__
+        if code.co_flags & _ASYNC:
+            raise CaptureBreak(Break.B013, None, what="asynchronous code")
+        if id(function) not in self.world.made:
+            self.world.inlined[id(function)] = function
+        frame = self._frame_of(function, code)
+        frame.locals = bind(self.world, function, code, args, kwargs)
+        if code.co_flags & _GENERATOR:
+            made_at = self.frames[-1].count if self.frames else 0
+            self.generators.append(Generator(frame, function, args, kwargs, made_at))
+            return self.generators[-1]
+        frame.run()
+        known = self.world.known.get(id(frame.result))
+        if known is not None and known.partial:  # the caller may read what this frame only appended to
+            raise Stop(ReadLists())
+        return frame.result
+
+    @override
+    def class_body(self, function: types.FunctionType) -> dict[str, Any]:
+        frame = self._frame_of(function, function.__code__)
+        frame.run()
+        return frame.locals
+
+    def _frame_of(self, function: types.FunctionType, code: types.CodeType) -> Frame:
+        builtins = function.__builtins__  # type: ignore[attr-defined, unused-ignore]
+        frame = self.frame(function, code, function.__globals__, builtins)
+        made = id(function) in self.world.made
+        if self.root is None or function.__globals__ is not self.root.globals:
+            frame.globals_source = self.world.const(function.__globals__)
+        if function.__closure__:
+            source = None if made else self.world.source_of(function)
+            for i, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__, strict=True)):
+                frame.cells[name] = cell
+                shared = self.outer_cells.get(id(cell))
+                if shared is not None:
+                    frame.cell_sources[name] = shared[1]
+                elif source is not None:
+                    frame.cell_sources[name] = self.world.child(Closure, source, i)
+        return frame
+
+    def frame(
+        self,
+        function: types.FunctionType | None,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        builtins: dict[str, Any],
+    ) -> Frame:
+        """A frame at its beginning, with no variables."""
+        program = program_of(code)
+        if self._shown:
+            program = show.watched(program, code, self._shown)
+        return Frame(self, function, code, namespace, builtins, program)

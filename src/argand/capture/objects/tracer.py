@@ -1,0 +1,193 @@
+"""capture.objects.tracer: what the parts of one trace share.
+
+In: the options of the compile and what earlier attempts found out. Out: journal, world and graph after the run. One
+tracer is one attempt: a restart makes a new one, so nothing of a failed attempt survives. Handlers below the
+interpreter call back through it; `interpret.interpreter` knows how.
+"""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from argand.bytecode import Instruction, original_code
+from argand.capture.objects import polyfills
+from argand.capture.objects.handling import Handling
+from argand.capture.outside.journal import Journal
+from argand.capture.outside.world import World
+from argand.capture.record.recorder import Recorder
+from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
+from argand.runtime.tracebacks import is_ours
+from argand.sizes.plan import Plan
+from argand.support.errors import CaptureBreak, Location
+from argand.support.options import Options
+
+FRAME_FUNCTION: Final = FrameFunction()
+
+
+class StackFrame(Protocol):
+    """An interpreted frame, for those who only look at it."""
+
+    code: types.CodeType
+    function: types.FunctionType | None
+    globals: dict[str, Any]
+    globals_source: Source | None  # None: the root frame's own globals
+    locals: dict[str, Any]
+    cells: dict[str, types.CellType]
+    cell_sources: dict[str, Source]
+    stack: list[Any]
+    index: int
+    count: int  # number of the instruction being run, over the whole trace
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction being run."""
+
+    @property
+    def line(self) -> int:
+        """The user's line."""
+
+    def location(self) -> Location:
+        """Where the frame is."""
+
+    def trace_text(self) -> str:
+        """The stack of user frames down to this one, as a traceback shows it."""
+
+
+def places_of(frames: Sequence[StackFrame]) -> tuple[tuple[str, str, int, str], ...]:
+    """Where frames stand: file, function, line and module, outermost first."""
+    rows = [(original_code(frame.code), frame) for frame in frames if not is_ours(frame.code.co_filename)]
+    return tuple((c.co_filename, c.co_name, frame.line, str(frame.globals.get("__name__"))) for c, frame in rows)
+
+
+class Tracer(ABC):
+    """The state of one attempt to trace a frame with everything it calls."""
+
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+        self.options = options
+        self.frames: list[StackFrame] = []
+        self.world = World(self.place, plan)
+        self.journal = Journal()
+        self.recorder = Recorder(self.world, self._trace_text, self.is_handled)
+        self.root: StackFrame | None = None
+        self.count = 0  # number of the instruction being run
+        self._forced = forced
+        self.next_forced = min(forced, default=-1)
+        self.handling = Handling()
+        self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
+        self.raised: set[int] = set()  # exceptions made inside whose traceback is of the user's lines
+        self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
+        self.before: dict[int, tuple[BaseException, Any]] = {}  # exceptions from outside, their tracebacks at the start
+        self.passed: list[tuple[BaseException, types.CodeType, int]] = []  # such an exception, a place it was raised at
+        self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
+        self.regions: list[Any] = []  # open contexts of the profiler, which a graph does not have
+        self.lookups: dict[tuple[type, str], Any] = {}  # what classes hold, with their bases
+        self.intact: dict[int, bool] = {}  # functions of torch: whether they call torch's own
+        self.own_lookups: dict[tuple[type, str], Any] = {}  # what they hold themselves
+        # outside cells that functions made inside share: cell, source of its contents, of itself
+        self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
+
+    # -- the interpreter -------------------------------------------------------------------------
+
+    @abstractmethod
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`function(*args, **kwargs)`."""
+
+    @abstractmethod
+    def inline(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Interpret a Python function."""
+
+    @abstractmethod
+    def class_body(self, function: types.FunctionType) -> dict[str, Any]:
+        """The namespace that the body of a class fills."""
+
+    @abstractmethod
+    def load_or(self, owner: Any, name: str, default: Any) -> Any:
+        """`getattr(owner, name, default)`."""
+
+    @abstractmethod
+    def is_handled(self) -> bool:
+        """Whether code of the user would see an exception raised now."""
+
+    def sealed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose result is worked on before an instruction ends: a break in it cannot resume."""
+        try:
+            return self.call(function, args, kwargs)
+        except CaptureBreak as cause:
+            cause.native = cause.native or bool(cause.frames)
+            raise
+
+    # -- the state -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the outside when the attempt has ended.
+
+        A trace is full of cycles (frames, tracer, world), which would keep the inputs of the call
+        alive until the garbage collector runs, and a table of sizes refers to its tracer for longer.
+        """
+        self.root = None
+        self.frames.clear()
+        self.handling = Handling()
+        self.world.close()
+        self.recorder.close()
+
+    @property
+    def handled(self) -> BaseException | None:
+        """What a bare `raise` would raise again."""
+        return self.handling.current
+
+    def forced_break(self) -> CaptureBreak:
+        """The break decided on by an earlier attempt for the current instruction."""
+        cause = self._forced[self.count]
+        return CaptureBreak(cause.row, cause.where, **cause.details)
+
+    def place(self) -> Location | None:
+        """The user's line being traced."""
+        ours = vars(polyfills)
+        return next((frame.location() for frame in reversed(self.frames) if frame.globals is not ours), None)
+
+    def locations(self) -> tuple[Location, ...]:
+        """The user's stack, outermost first."""
+        return tuple(frame.location() for frame in self.frames)
+
+    def _trace_text(self) -> str:
+        return self.frames[-1].trace_text() if self.frames else ""
+
+    def mark_made(self, value: Any) -> Any:
+        """Remember that a function or class was made inside the trace."""
+        self.world.made.add(id(value))
+        self.world.hold(value)
+        return value
+
+    def is_outside(self, value: Any) -> bool:
+        """Whether an object is used as itself though it lives outside: writes go to the journal."""
+        known = self.world.known.get(id(value))
+        if known is not None:
+            return known.raw is value
+        return isinstance(value, type | types.ModuleType | types.FunctionType) and id(value) not in self.world.made
+
+    def written(self) -> Any:
+        """Equal answers: the trace changed nothing outside between them."""
+        return self.journal.mark(), self.world.changed()
+
+    def traceback_of(self, error: BaseException) -> types.TracebackType | None:
+        """What the program gets as the traceback of an exception; it can be made again for what comes after the trace."""
+        trace = error.__traceback__
+        if trace is not None:
+            self.traces[id(trace)] = error
+            self.world.hold(trace)
+        return trace
+
+    def cell_source(self, frame: StackFrame, name: str) -> Source:
+        """Where an outside cell itself lives."""
+        cell = frame.cells[name]
+        shared = self.outer_cells.get(id(cell))
+        if shared is not None:
+            return shared[2]
+        contents = frame.cell_sources[name]
+        if isinstance(contents, Closure):
+            return self.world.child(ClosureCell, contents.base, contents.index)
+        index = frame.code.co_freevars.index(name)
+        return self.world.child(ClosureCell, FRAME_FUNCTION, index)
