@@ -513,7 +513,7 @@ with events.collect() as heard:
     found = argand.compile(model)(x)["out"]
 torch.testing.assert_close(found, model(x)["out"])
 found.sum().backward()
-heavy = [n for n in ("argand.capture.trace", "argand.autograd.trace", "argand.native.compile") if n in sys.modules]
+heavy = [n for n in ("argand.capture.trace", "argand.autograd.trace", "argand.native.build") if n in sys.modules]
 print(heard.total("restores"), heard.total("compiles"), heavy)
 """
 

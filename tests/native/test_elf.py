@@ -4,8 +4,9 @@ import ctypes
 
 import pytest
 
-from argand.native.codegen.elf import load, load_object, outside_symbols
+from argand.native.codegen.elf import load_object, outside_symbols
 from argand.native.codegen.llvm.engine import Loaded, compile_object
+from argand.native.codegen.load import load
 from argand.native.codegen.target import host_target
 from argand.support.errors import InternalError
 

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -19,40 +18,25 @@ from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
 from argand.autograd.bodies import below_autograd
+from argand.autograd.compilers import CompiledProgram, Compilers, Recorded
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.program_cache import CompiledProgram, Recorded
 from argand.autograd.programs import Program, run_graph
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward, run_inference, run_training
 from argand.autograd.sizes import OpenSizes
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import Boxed, Bypass, CompiledGraph, Compiler, PlainCompiler, adapted, settled
+from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted, settled
 from argand.runtime import quiet
 from argand.sizes.refusals import NeedFacts, Refusal, Stop, as_refusal
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.locks import Turns
 from argand.support.options import Options
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compilers:
-    """What the caller wants done with the graphs."""
-
-    forward: Compiler
-    backward: Compiler
-    inference: Compiler
-    partition: Callable[..., tuple[GraphModule, GraphModule]]
-    decompositions: Mapping[Any, Callable[..., Any]] | None
-    keep_mutations: bool
-    options: Options
-    sizes: OpenSizes | None = None  # sizes of the program known only at run time
 
 
 def compile_with_autograd(

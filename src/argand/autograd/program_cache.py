@@ -13,13 +13,13 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch.fx import GraphModule
 from typing_extensions import override
 
+from argand.autograd.compilers import CompiledProgram, Compilers, Recorded
 from argand.autograd.geometry import Step, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, Row, Traced
 from argand.autograd.runtime import Asked, Switch, full_backward, run_inference, run_training
@@ -39,8 +39,6 @@ from argand.support.locks import Turns
 from argand.support.options import Options
 
 if TYPE_CHECKING:
-    from argand.autograd.aot import Compilers
-    from argand.sizes.facts import Fact
     from argand.sizes.refusals import Refusal
 
 _RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
@@ -58,25 +56,6 @@ _PLAIN_FIELDS: Final = (
     "tracked",
     "view_results",
 )
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """What an entry is written from: a traced program, the key of its forward graph, its backward graph."""
-
-    traced: Traced
-    forward: str
-    backward: GraphModule | None
-
-
-class CompiledProgram(NamedTuple):
-    """A program that can run. ``origin``: the key it was restored from, or what it can be stored from, if it can be."""
-
-    call: Callable[..., Any]
-    origin: str | Recorded | Bypass
-    draws: bool = False  # random numbers, at each call
-    facts: tuple[Fact, ...] = ()  # relied upon, besides what was known of the graph's open sizes
 
 
 @final

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, final, runtime_checkable
 
 from torch.fx import GraphModule
 
-from argand.autograd.program_cache import CompiledProgram, ProgramStage, forget
+from argand.autograd.compilers import CompiledProgram, Compilers
+from argand.autograd.program_cache import ProgramStage, forget
 from argand.autograd.program_cache import restore as restore_program
 from argand.backends.trial import can_try, never_slower
 from argand.native.graph_cache import GraphCompiler
@@ -21,9 +22,6 @@ from argand.protocol import Bypass, CompiledGraph, Compiler, PlainCompiler, adap
 from argand.runtime.disk.stage import run_stage
 from argand.sizes.refusals import Refusal
 from argand.support.options import Options, make_options
-
-if TYPE_CHECKING:
-    from argand.autograd.aot import Compilers
 
 GraphPass: TypeAlias = Callable[[GraphModule], GraphModule]
 
@@ -132,7 +130,6 @@ def restore(key: str, options: Options) -> CompiledGraph | None:
 def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     """What autograd has to do with the graphs."""
     # all of the compiler: a program from the disk cache does without
-    from argand.autograd.aot import Compilers  # noqa: PLC0415
     from argand.autograd.partition import min_cut_partition  # noqa: PLC0415
     from argand.native.lower.table import KEPT  # noqa: PLC0415
     from argand.ops.decompositions import decompositions as own_decompositions  # noqa: PLC0415

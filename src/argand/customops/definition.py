@@ -9,52 +9,33 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, TypeAlias, final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NoReturn, final
 
 import torch
 from typing_extensions import override
 
 from argand.customops import fakes, gradients, kernels, pointers, registry
 from argand.customops.errors import NoImplementation, RegistrationError, SchemaError
+from argand.customops.operator import Function, Operator
 from argand.customops.schema import check_same_parameters, infer_schema
-from argand.ops.table import written_arguments
 from argand.support.locks import make_lock
 
-Function: TypeAlias = Callable[..., Any]
 DEVICE_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
 
 
 @final
-class CustomOp:
+class CustomOp(Operator):
     """An operator defined by a user; call it like the function it was made from."""
 
     def __init__(self, qualname: str, overload: Any, library: Any, where: Any) -> None:
-        self.qualname, self.overload, self.where = qualname, overload, where
-        self.namespace, self.name = qualname.split("::")
-        self.schema = overload._schema
+        super().__init__(qualname, overload, where)
         self._call = overload._op  # the dispatcher's own entry: one Python frame less
         self._library = library
         self._lock = make_lock()
-        arguments = self.schema.arguments
-        self.positional_names = tuple(a.name for a in arguments if not a.kwarg_only)
-        self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)
-        self.names = (*self.positional_names, *self.keyword_names)
-        self.mutated_positions = tuple(place for place, _ in written_arguments(self.schema))
-        self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
-        self.tensor_names = frozenset(arguments[i].name for i in self._tensor_positions)
-        self.version: str | None = None
-        self.implementations: dict[str, Any] = {}  # device -> where it was written
-        self.functions: dict[str, Function] = {}  # device -> as it was written
-        self.found_out: dict[Any, Any] = {}  # result types by arguments, where there is no fake
-        self.fake: Function | None = None
-        self.c_functions: dict[tuple[torch.dtype, ...], pointers.CFunction] = {}
         self._formula: Function | None = None
         self._save: Function | None = None
         self._backward: tuple[Function, tuple[bool, ...]] | None = None
-        self.wants_autograd_kernel = True
-        self.differentiates_itself = self._has("Autograd") or self._has("CompositeImplicitAutograd")
-        self.needs_care = False  # calls look for a C function, or check what was inferred
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the operator."""
@@ -67,29 +48,6 @@ class CustomOp:
     @override
     def __reduce__(self) -> tuple[Any, ...]:
         return get_op, (self.qualname,)
-
-    # --- arguments -------------------------------------------------------------------------------
-
-    def argument(self, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of an argument, None where its default holds."""
-        if position < len(args):
-            return args[position]
-        return kwargs.get(self.schema.arguments[position].name)
-
-    def complete_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Every argument in schema order, defaults filled in."""
-        return [*args, *(kwargs.get(a.name, a.default_value) for a in self.schema.arguments[len(args) :])]
-
-    def meets_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a tensor argument requires a gradient."""
-        for position in self._tensor_positions:
-            value = self.argument(position, args, kwargs)
-            if isinstance(value, torch.Tensor):
-                if value.requires_grad:
-                    return True
-            elif isinstance(value, list | tuple) and any(t is not None and t.requires_grad for t in value):
-                return True
-        return False
 
     # --- implementations -------------------------------------------------------------------------
 
@@ -126,6 +84,7 @@ class CustomOp:
             self.c_functions[made.dtypes] = made
             self.needs_care = True
 
+    @override
     def choose(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Function:
         """What runs for these arguments: a C function, or ``function`` with its results checked."""
         values = self.complete_arguments(args, kwargs)
@@ -140,7 +99,7 @@ class CustomOp:
             return self.impl_fake
         if self.fake is not None:
             self._refuse("a fake", function, self.fake)
-        if (self._has("Meta") and not self._ours("Meta")) or self._has("CompositeImplicitAutograd"):
+        if (self.has_kernel("Meta") and not self._ours("Meta")) or self.has_kernel("CompositeImplicitAutograd"):
             self._refuse("a Meta implementation, or is made of others that have", function)
         self.fake = function
         if not self._ours("Meta"):
@@ -154,9 +113,6 @@ class CustomOp:
     impl_abstract = impl_fake
     register_fake = impl_fake
 
-    def _has(self, key: str) -> bool:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(self.qualname, key))
-
     def _ours(self, key: str) -> bool:
         return key.lower() in self.implementations
 
@@ -164,7 +120,7 @@ class CustomOp:
         with self._lock:
             if device in self.implementations:
                 self._refuse(f"an implementation for {device}", function, self.functions[device])
-            if any(map(self._has, (DEVICE_KEYS.get(device, "BackendSelect"), "CompositeImplicitAutograd"))):
+            if any(map(self.has_kernel, (DEVICE_KEYS.get(device, "BackendSelect"), "CompositeImplicitAutograd"))):
                 self._refuse(f"an implementation for {device}, not made here", function)
             self.implementations[device] = registry.location_of(function)
             self.functions[device] = function
@@ -238,6 +194,7 @@ class CustomOp:
             self._formula = gradients.make_function(self, formula)
         self.install_autograd_kernel()
 
+    @override
     def install_autograd_kernel(self) -> None:
         """Register the kernel for the Autograd key, once.
 
@@ -435,7 +392,7 @@ def _check_definition(op: CustomOp, function: Function, given: str | Iterable[st
 def get_op(qualname: str) -> CustomOp:
     """The operator of a name: one defined here, or any operator of torch.library wrapped."""
     found = registry.find(qualname)
-    if found is not None:
+    if isinstance(found, CustomOp):  # all are, but the registry is below
         return found
     overload = registry.existing_overload(qualname)
     namespace = qualname.split("::")[0]

@@ -10,18 +10,16 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.bytecode import decode
 from argand.customops.errors import ContractViolation, CustomOpError, NoImplementation
 from argand.customops.kernels import flat_tensors
+from argand.customops.operator import Operator
 from argand.ops.fallback import FakeContext, elements, fake_context, freeze, thaw
 from argand.ops.layout import DataDependent
-
-if TYPE_CHECKING:
-    from argand.customops.definition import CustomOp
 
 _HARMLESS: Final = frozenset({"torch", "numpy", "math", "operator", "typing", "collections"})
 _PLAIN: Final = (int, float, str, type(None), torch.dtype, torch.device)
@@ -42,7 +40,7 @@ def get_ctx() -> FakeContext:
     return context
 
 
-def run_fake(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_fake(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Results without data."""
     if op.fake is None:
         return _find_out(op, args, kwargs)
@@ -50,7 +48,7 @@ def run_fake(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         return op.fake(*args, **kwargs)
 
 
-def call_verified(op: CustomOp, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_verified(op: Operator, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run an implementation whose result types were found out before, and compare."""
     result = function(*args, **kwargs)
     expected = op.found_out.get(freeze((args, tuple(kwargs.items()))))
@@ -63,7 +61,7 @@ def call_verified(op: CustomOp, function: Callable[..., Any], *args: Any, **kwar
     return result
 
 
-def _find_out(op: CustomOp, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _find_out(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not op.schema.returns:
         return None
     key = freeze((args, tuple(kwargs.items())))

@@ -10,16 +10,14 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from argand.customops.errors import GradientError, RegistrationError
 from argand.customops.kernels import as_tuple
+from argand.customops.operator import Operator
 from argand.customops.registry import location_of
-
-if TYPE_CHECKING:
-    from argand.customops.definition import CustomOp
 
 
 class Formula(NamedTuple):
@@ -58,7 +56,7 @@ def restore_lists(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
     return values
 
 
-def make_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
+def make_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     """A function of the operator's arguments that runs it under autograd."""
     plain_returns = [str(result.type) for result in op.schema.returns] == ["Tensor"]
     if plain_returns and not op.keyword_names and not any("List" in str(a.type) for a in op.schema.arguments):
@@ -66,7 +64,7 @@ def make_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     return _general_function(op, formula)
 
 
-def _plain_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
+def _plain_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     """The short road: positional arguments, no lists, one tensor out."""
     count = len(op.positional_names)
     lengths = [-1] * count
@@ -98,7 +96,7 @@ def _plain_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     return run
 
 
-def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
+def _general_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     """Lists of tensors are spread out for autograd and put together again."""
     n_positional = len(op.positional_names)
 
@@ -143,7 +141,7 @@ def _general_function(op: CustomOp, formula: Formula) -> Callable[..., Any]:
     return run
 
 
-def _flatten_gradients(op: CustomOp, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
+def _flatten_gradients(op: Operator, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
     where = location_of(formula.backward)
     if len(gradients) == len(op.positional_names):
@@ -181,7 +179,7 @@ def _describe(value: Any) -> str:
 
 
 def formula_by_position(
-    op: CustomOp, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
+    op: Operator, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
 ) -> Formula:
     """The formula of ``register_autograd``."""
 
@@ -197,7 +195,7 @@ def formula_by_position(
 
 
 def formula_by_name(
-    op: CustomOp, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
+    op: Operator, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
 ) -> Formula:
     """The formula of the pair ``impl_save_for_backward`` and ``impl_backward``."""
     inputs_type = collections.namedtuple(f"{op.name}_inputs", op.names)  # type: ignore[misc]
@@ -224,7 +222,7 @@ def formula_by_name(
     return Formula(setup, run, differentiable)
 
 
-def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:
+def _check_named(op: Operator, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:
     where = location_of(backward)
     if not isinstance(by_name, dict):
         raise GradientError(
@@ -249,7 +247,7 @@ def _check_named(op: CustomOp, by_name: Any, tensor_names: frozenset[str], backw
                 )
 
 
-def refuse_unless_functional(op: CustomOp, function: Callable[..., Any]) -> None:
+def refuse_unless_functional(op: Operator, function: Callable[..., Any]) -> None:
     """A gradient formula needs an operator that returns fresh tensors and mutates nothing."""
     if op.mutated_positions or not op.schema.returns or op.differentiates_itself:
         why = "is differentiated already" if op.differentiates_itself else "is not functional"

@@ -7,15 +7,13 @@ the checks that cost nothing remain, because a custom operator must not be slowe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.customops.errors import ContractViolation, NoImplementation
+from argand.customops.operator import Operator
 from argand.customops.registry import location_of
-
-if TYPE_CHECKING:
-    from argand.customops.definition import CustomOp
 
 CHECKED_CALLS: Final = 3  # full checks on the first calls of each implementation
 
@@ -40,7 +38,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def check_aliases(op: CustomOp, inputs: Sequence[Any], result: Any, function: Any) -> None:
+def check_aliases(op: Operator, inputs: Sequence[Any], result: Any, function: Any) -> None:
     """No output may share memory with an input or with another output."""
     owners = {_storage(t): "an input" for t in flat_tensors(inputs) if t.numel()}
     for index, output in enumerate(flat_tensors(as_tuple(result))):
@@ -55,7 +53,7 @@ def check_aliases(op: CustomOp, inputs: Sequence[Any], result: Any, function: An
             )
 
 
-def _check_types(op: CustomOp, result: Any, function: Any) -> None:
+def _check_types(op: Operator, result: Any, function: Any) -> None:
     returns = op.schema.returns
     results = () if result is None and not returns else as_tuple(result)
     if len(results) != len(returns):
@@ -70,7 +68,7 @@ def _check_types(op: CustomOp, result: Any, function: Any) -> None:
             )
 
 
-def _call_checked(op: CustomOp, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_checked(op: Operator, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call an implementation and check all that its schema promises."""
     inputs = (*args, *kwargs.values())
     versions = [(t, t._version) for t in flat_tensors(inputs) if not t.is_inference()]
@@ -89,7 +87,7 @@ def _call_checked(op: CustomOp, function: Callable[..., Any], args: tuple[Any, .
     return result
 
 
-def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., Any]:
+def checked_kernel(op: Operator, function: Callable[..., Any]) -> Callable[..., Any]:
     """An implementation for the dispatcher, with the contract checked around it."""
     remaining = CHECKED_CALLS
     mutated = op.mutated_positions
@@ -123,7 +121,7 @@ def checked_kernel(op: CustomOp, function: Callable[..., Any]) -> Callable[..., 
     return kernel
 
 
-def missing_kernel(op: CustomOp) -> Callable[..., Any]:
+def missing_kernel(op: Operator) -> Callable[..., Any]:
     """A kernel that says there is none for the device of the arguments."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

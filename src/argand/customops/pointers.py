@@ -9,32 +9,20 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
 from argand.customops.errors import RegistrationError
 from argand.customops.fakes import run_fake
 from argand.customops.kernels import as_tuple
-
-if TYPE_CHECKING:
-    from argand.customops.definition import CustomOp
+from argand.customops.operator import CFunction, Operator
 
 _TYPES: Final = frozenset({"Tensor", "int", "SymInt", "float", "bool"})
 _Signature: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-class CFunction(NamedTuple):
-    """Machine code for tensor arguments of these dtypes."""
-
-    name: str  # how a plan names it: "ns::op|float32,int64|version"
-    address: int
-    dtypes: tuple[torch.dtype, ...]
-    grain: int | None
-    owner: object  # what keeps the machine code alive
-
-
-def make_function(op: CustomOp, function: Any, dtypes: Any, grain: int | None) -> CFunction:
+def make_function(op: Operator, function: Any, dtypes: Any, grain: int | None) -> CFunction:
     """Check what ``impl_c`` was given: an address, or an object of ctypes or numba."""
     schema = op.schema
     tensors = [a.name for a in schema.arguments if str(a.type) == "Tensor"]
@@ -59,13 +47,13 @@ def make_function(op: CustomOp, function: Any, dtypes: Any, grain: int | None) -
     return CFunction(name, int(address or 0), wanted, grain, function)
 
 
-def find_function(op: CustomOp, values: Sequence[Any]) -> CFunction | None:
+def find_function(op: Operator, values: Sequence[Any]) -> CFunction | None:
     """The function for these arguments; whatever has a dtype is a tensor."""
     return op.c_functions.get(tuple(v.dtype for v in values if hasattr(v, "dtype")))
 
 
 def pack(
-    op: CustomOp, values: Sequence[Any], results: Sequence[Any], sizes_of: Callable[[Any], Any]
+    op: Operator, values: Sequence[Any], results: Sequence[Any], sizes_of: Callable[[Any], Any]
 ) -> tuple[list[Any], list[int]]:
     """(tensors, sizes) in the order the function wants them."""
     tensors, sizes = [], []
@@ -81,7 +69,7 @@ def pack(
     return tensors, sizes
 
 
-def call_function(op: CustomOp, function: CFunction, args: Any, kwargs: Any) -> Any:
+def call_function(op: Operator, function: CFunction, args: Any, kwargs: Any) -> Any:
     """Call it from Python, on the whole range: what eager runs."""
     values = op.complete_arguments(args, kwargs)
     results = as_tuple(run_fake(op, args, kwargs)) if op.schema.returns else ()

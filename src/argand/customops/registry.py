@@ -9,22 +9,19 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from argand.customops.errors import RegistrationError, SchemaError
+from argand.customops.operator import CFunction, Operator
 from argand.support.errors import Location
 from argand.support.locks import make_lock
-
-if TYPE_CHECKING:
-    from argand.customops.definition import CustomOp
-    from argand.customops.pointers import CFunction
 
 RESERVED_NAMESPACES: Final = frozenset({"prim", "prims", "aten", "at", "torch", "pytorch", "argand"})
 
 _lock: Final = make_lock()
-_ops: Final[dict[str, CustomOp]] = {}
+_ops: Final[dict[str, Operator]] = {}
 kernels: Final[set[types.CodeType]] = set()  # code of implementations written in Python
 
 
@@ -55,7 +52,7 @@ def refuse_second(qualname: str, where: Location | None) -> None:
         raise RegistrationError(text, where=where, hint="choose another name")
 
 
-def remember(op: CustomOp) -> None:
+def remember(op: Operator) -> None:
     """Keep an operator alive."""
     with _lock:
         refuse_second(op.qualname, op.where)
@@ -68,7 +65,7 @@ def forget(qualname: str) -> None:
         _ops.pop(qualname, None)
 
 
-def find(qualname: str) -> CustomOp | None:
+def find(qualname: str) -> Operator | None:
     """The operator defined here under a name."""
     with _lock:
         return _ops.get(qualname)

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import torch
 import torch.fx
 
-from argand.native.schedule.strides import dense
+from argand.native.ir.strides import dense
 from argand.ops.fakes import infer
 from argand.runtime.convolution import PackedConvolution
 from argand.support import events

@@ -1,14 +1,13 @@
 """native.graph_cache: compiled graphs, from the disk cache when they were compiled before.
 
 In: an aten graph, example inputs, options. Out: ``GraphStage``, whose result is a ``CompiledGraph``. A hit reads rows and machine code and
-imports nothing of the code generator; a miss compiles (``native.compile``) and stores. The key is the
+imports nothing of the code generator; a miss compiles (``native.build``) and stores. The key is the
 graph with the metadata of all its values, its constants, the options and all versions; the machine is
 a second part, so that entries built for one can be given to another that can do at least as much.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -20,8 +19,8 @@ import torch
 from torch.fx import GraphModule
 from typing_extensions import override
 
-from argand.native.codegen.elf import load
 from argand.native.codegen.target import machine_key, machine_parts
+from argand.native.graph_object import GraphObject, linked
 from argand.protocol import Bypass, CompiledGraph
 from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
@@ -30,7 +29,7 @@ from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
 from argand.runtime.disk.stage import Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
-from argand.runtime.plans import Detached, Rows, link
+from argand.runtime.plans import Detached, Rows
 from argand.sizes.refusals import Refusal, Stop, as_refusal
 from argand.support import events
 from argand.support.options import Options
@@ -46,16 +45,6 @@ class Named(NamedTuple):
 _KNOWN: Final = (Named, Rows, Detached, PackedConvolution)
 
 
-@final
-class Compiled(NamedTuple):
-    """Machine code and plan of one graph."""
-
-    code: bytes
-    code_key: str  # the entry of the object code; empty: no kernels
-    functions: tuple[str, ...]
-    rows: Rows
-
-
 class GraphText(NamedTuple):
     """An aten graph as data, and its key without the machine."""
 
@@ -66,10 +55,10 @@ class GraphText(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A graph that can run, and what was compiled; None when it comes from disk or is interpreted."""
+    """A graph that can run, and what it was linked from; None when it comes from disk or is interpreted."""
 
     graph: CompiledGraph
-    compiled: Compiled | None
+    made: GraphObject | None
 
 
 @final
@@ -95,17 +84,17 @@ class GraphStage(Stage[Made]):
 
     @override
     def build(self) -> Made:
-        from argand.native.compile import build, interpreted  # noqa: PLC0415  # only on a miss
+        from argand.native.build import build, interpreted  # noqa: PLC0415  # only on a miss
 
         if (other := interpreted(self.module)) is not None:
             return Made(CompiledGraph(other, boxed=True), None)
         compiled = build(self.module, self.example_inputs, self.options)
         with events.stage("native.load"):
-            return Made(_linked(compiled, Bypass("it is not written yet")), compiled)
+            return Made(linked(compiled, Bypass("it is not written yet")), compiled)
 
     @override
     def encode(self, value: Made) -> Mapping[str, Sections] | Bypass:
-        compiled, text = value.compiled, self.text
+        compiled, text = value.made, self.text
         if compiled is None or text is None:
             return Bypass("the graph is not functional")
         names = {_place(t): n for n, t in self.constants.items() if isinstance(t, torch.Tensor)}
@@ -160,7 +149,7 @@ def _decode(key: str, constants: Mapping[str, Any], options: Options, sections: 
             if code is None:
                 return None
             compiled = compiled._replace(code=code)
-        return _linked(compiled, key)
+        return linked(compiled, key)
 
 
 def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) -> GraphText:
@@ -182,7 +171,7 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
-def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compiled:
+def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> GraphObject:
     found = values.load(sections, _KNOWN)
     if type(found) is not tuple or [type(item) for item in found] != [Rows, tuple, str]:
         raise Damaged("no plan")
@@ -195,15 +184,4 @@ def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> Compil
         live = constants.get(value.name)
         return (*row[:-1], value.tensor if live is None else live.detach())
 
-    return Compiled(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))
-
-
-def _linked(compiled: Compiled, key: str | Bypass) -> CompiledGraph:
-    addresses: dict[str, int] = {}
-    loaded = None
-    if compiled.functions:
-        loaded = load(compiled.code)
-        addresses = {name: loaded.address(name) for name in compiled.functions}
-    with contextlib.suppress(KeyError):
-        return CompiledGraph(link(compiled.rows, addresses, loaded), boxed=True, key=key)
-    raise Damaged("a kernel without code")
+    return GraphObject(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))

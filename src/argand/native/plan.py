@@ -14,11 +14,11 @@ import torch
 
 from argand.native import extern
 from argand.native.codegen.llvm.module import KernelCall, Work
+from argand.native.ir.strides import Strided, same_layout, strided
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument, TensorMeta
 from argand.native.numbers import Numbers
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
-from argand.native.schedule.strides import Strided, same_layout, strided
 from argand.runtime import launch
 from argand.runtime.plans import Detached, Rows
 from argand.sizes.expressions import SizeInt

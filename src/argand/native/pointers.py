@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from argand.customops import pointers, registry
-from argand.native.schedule.strides import same_layout
+from argand.native.ir.strides import same_layout
 from argand.ops.layout import contiguous
 from argand.runtime.launch import Call, KernelStep, Ref, Step
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 _FILE: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
@@ -53,16 +53,6 @@ class Memory:
         protect = ctypes.CDLL(None).mprotect
         protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         return bool(protect(self.base, len(self.pages), mmap.PROT_READ | mmap.PROT_EXEC) == 0)
-
-
-def load(code: bytes) -> Any:
-    """The functions of an object, by LLVM's linker when ours cannot; `address` finds them."""
-    found = load_object(code)
-    if found is not None:
-        return found
-    from argand.native.codegen.llvm.engine import Loaded  # noqa: PLC0415  # rarely needed
-
-    return Loaded(code)
 
 
 def load_object(code: bytes) -> Memory | None:

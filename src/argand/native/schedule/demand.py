@@ -17,9 +17,9 @@ import torch
 from argand.native.extern import Operand, preallocates
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
+from argand.native.ir.strides import Strided, apart, dense, same_layout, strided
 from argand.native.ir.tensor import ExternCall, Graph, Node, NodeKind, Output, TensorMeta, roots_of, topological
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
-from argand.native.schedule.strides import Strided, apart, dense, same_layout, strided
 
 aten = torch.ops.aten
 PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS

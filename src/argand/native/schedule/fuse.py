@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import final
 
 from argand.native.ir.affine import Affine, NotAffine
+from argand.native.ir.strides import source_of, strided
 from argand.native.ir.tensor import OPS, Node, NodeKind
 from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Fusion, Group, split, unify, variables_of
 from argand.native.schedule.mapping import Coordinates, reads, through_views
-from argand.native.schedule.strides import source_of, strided
 from argand.support.options import Options
 
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from argand.native.ir.affine import Affine, Var
+from argand.native.ir.strides import source_of
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import divides
 from argand.native.schedule.demand import Demand
 from argand.native.schedule.mapping import Coordinates, factors
-from argand.native.schedule.strides import source_of
 
 Variables = frozenset[Var]
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, final
 
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, linear
+from argand.native.ir.strides import strided
 from argand.native.ir.tensor import OPS, Lookup, Node, NodeKind
 from argand.native.ir.types import DType, at_least, contiguous_strides
 from argand.native.schedule.demand import COMPUTED
@@ -23,7 +24,6 @@ from argand.native.schedule.groups import Group, Variables, variables_of
 from argand.native.schedule.loop_order import arrange
 from argand.native.schedule.mapping import Coordinates, reads, view_coordinates
 from argand.native.schedule.order import Schedule
-from argand.native.schedule.strides import strided
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
 

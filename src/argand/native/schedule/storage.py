@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from argand.native.ir.affine import NotAffine
+from argand.native.ir.strides import source_of
 from argand.native.ir.tensor import OPS, Node, NodeKind
 from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Fusion, Group
 from argand.native.schedule.mapping import Coordinates, reads, through_views
-from argand.native.schedule.strides import source_of
 
 CHEAP = 6  # cost up to which a value is computed again instead of stored
 

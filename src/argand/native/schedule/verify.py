@@ -11,6 +11,7 @@ from typing import Any
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, Var, span
 from argand.native.ir.faults import Fault
+from argand.native.ir.strides import source_of, strided
 from argand.native.ir.tensor import Node, NodeKind
 from argand.native.ir.types import Shape
 from argand.native.ir.verify_loops import verify_kernel
@@ -20,7 +21,6 @@ from argand.native.schedule.mapping import Coordinates, reads, through_views
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
 from argand.native.schedule.storage import Storage
-from argand.native.schedule.strides import source_of, strided
 
 
 def _first(checks: Iterable[Callable[[], Fault | None]]) -> Fault | None:

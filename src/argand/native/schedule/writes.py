@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from argand.native.ir.strides import source_of
 from argand.native.ir.tensor import Node, topological
 from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.groups import Fusion, Group
 from argand.native.schedule.storage import Storage
-from argand.native.schedule.strides import source_of
 
 
 def settle_writes(storage: Storage) -> Storage:

@@ -1,4 +1,4 @@
-"""native.schedule.strides: read a chain of views directly as a strided piece of memory."""
+"""native.ir.strides: read a chain of views directly as a strided piece of memory."""
 
 from __future__ import annotations
 
