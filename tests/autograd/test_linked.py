@@ -155,3 +155,21 @@ def test_many_sets_of_gradients_are_few_programs():
                 torch.testing.assert_close(found, expected)
     traces = [e for e in heard.events if isinstance(e, events.StageEnd) and e.stage == "autograd.trace"]
     assert len(traces) <= 18  # of gradients, and of these to differentiate them
+
+
+def test_what_no_gradient_reads_may_be_written_before_they_are_asked_for():
+    def program(x, y):
+        return torch.sin(x), x.round().cumsum(0), x + y
+
+    compiled = argand.compile(program)
+    for _ in range(3):  # the gradients of gradients of the first call link the later ones
+        x, y = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+        given = y * 1
+        sine, steps, total = compiled(x, given)
+        with torch.no_grad():
+            for written in (steps, total, given):
+                written.add_(1)
+        (first,) = torch.autograd.grad(sine.sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        torch.testing.assert_close(first, torch.cos(x))
+        torch.testing.assert_close(second, -torch.sin(x))

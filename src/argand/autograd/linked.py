@@ -52,8 +52,8 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
     graph = extract(forward.graph.nodes, places, [*outputs[: traced.results], *kept], forward=True)
     wider = run_graph(make_module(graph, traced.constants, "Linked"))
     whole = tools.trace(wider, inputs)
-    if whole is None or not _is_plain(whole):
-        return None
+    if whole is None or not _is_plain(whole) or traced.tangents != [k for k in whole.tangents if k < traced.results]:
+        return None  # a result that was overwritten has a history all the same, which aten does not tell
     apply = _make_function(_Gradients(wider, inputs, whole, tools))
     return lambda *values: apply(*values)[: traced.results]
 
@@ -88,25 +88,21 @@ class _Gradients:
         places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
         graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], forward=True)
         self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
+        self.read = _read_behind(whole)
         self.turns = Turns()
         self.modules: dict[Asked, tuple[GraphModule, list[int]]] = {}
         self.plain: dict[Asked, Boxed] = {}
         self.differentiable: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def module(self, asked: Asked) -> tuple[GraphModule, list[int]]:
-        """(inputs, results, tangents) -> gradients, as a graph, and which gradients these are."""
+        """(what is kept, tangents) -> gradients, as a graph, and which gradients these are."""
         if asked not in self.modules:
             part = self.tools.trace(self.program, self.examples, asked.tangents)
             assert part is not None, "some tangents of a program that has them all"
-            nodes = list(part.graph.nodes)
-            places = [node for node in nodes if node.op == "placeholder"]
-            primals, tangents = places[: len(part.inputs)], places[len(part.inputs) :]
-            outputs = flat_outputs(part.graph)
-            given = [*primals, *outputs[: part.results], *tangents]
-            made = {bit: node for bit, node in enumerate(outputs[part.results :]) if isinstance(node, Node)}
+            known, tangents, made = _ends(part)
             wanted = [bit for bit in made if asked.gradients >> bit & 1]
-            behind = [node for node in nodes if node.meta.get("is_backward")]
-            graph = extract(behind, given, [made[bit] for bit in wanted], forward=False)
+            given = [*(known[k] for k in self.read), *tangents]
+            graph = extract(_behind(part), given, [made[bit] for bit in wanted], forward=False)
             self.modules[asked] = make_module(graph, part.constants, "Gradients"), wanted
         return self.modules[asked]
 
@@ -141,20 +137,45 @@ class _Gradients:
         return module if traced is None else self.tools.compile(program, traced)
 
 
+def _ends(part: Traced) -> tuple[list[Node], list[Node], dict[int, Node]]:
+    """Of a joint graph: its inputs and results, its tangents, and the gradients that it has by their places."""
+    places = [node for node in part.graph.nodes if node.op == "placeholder"]
+    outputs = flat_outputs(part.graph)
+    made = {bit: node for bit, node in enumerate(outputs[part.results :]) if isinstance(node, Node)}
+    return [*places[: len(part.inputs)], *outputs[: part.results]], places[len(part.inputs) :], made
+
+
+def _behind(part: Traced) -> list[Node]:
+    return [node for node in part.graph.nodes if node.meta.get("is_backward")]
+
+
+def _read_behind(whole: Traced) -> list[int]:
+    """Which of the inputs and results the gradients are made of.
+
+    The others are not kept: a program may write to them before it asks for gradients, as it may in eager.
+    """
+    known, tangents, made = _ends(whole)
+    graph = extract(_behind(whole), [*known, *tangents], list(made.values()), forward=False)
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    returned = set(flat_outputs(graph))
+    return [k for k, place in enumerate(places[: len(known)]) if place.users or place in returned]
+
+
 def _make_function(gradients: _Gradients) -> Callable[..., Any]:
     """``apply`` of the autograd function of a program."""
     places = Places(gradients.whole)
-    constant, forward = places.constant, gradients.forward
+    constant, forward, read = places.constant, gradients.forward, gradients.read
 
     class LinkedFunction(torch.autograd.Function):
-        """A compiled graph that keeps its inputs and results, and nothing else, for its gradients."""
+        """A compiled graph that keeps inputs and results, and nothing else, for its gradients."""
 
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
             """Run the forward."""
             ctx.set_materialize_grads(False)
             outputs = tuple(forward(list(args)))
-            ctx.save_for_backward(*args, *outputs)
+            known = (*args, *outputs)
+            ctx.save_for_backward(*[known[k] for k in read])
             if constant:
                 ctx.mark_non_differentiable(*[outputs[k] for k in constant])
             return outputs
@@ -167,6 +188,6 @@ def _make_function(gradients: _Gradients) -> Callable[..., Any]:
             if not present:
                 return (None,) * places.inputs
             asked = Asked(present, places.wanted(ctx.next_functions))
-            return places.scatter(gradients.run(asked, [*ctx.saved_tensors, *tangents]), present)
+            return places.scatter(gradients.run(asked, [*(ctx.saved_tensors if read else ()), *tangents]), present)
 
     return super(torch.autograd.Function, LinkedFunction).apply

@@ -81,6 +81,7 @@ class Traced:
     tangents: list[int]  # results that take a gradient
     tangent_fakes: list[torch.Tensor]
     gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
+    gradient_reads: list[int]  # inputs whose values gradients depend on
     copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
     flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
     random: bool

@@ -48,6 +48,7 @@ _PLAIN_FIELDS: Final = (
     "differentiable",
     "tangents",
     "gradient_needs",
+    "gradient_reads",
     "copied_inputs",
     "flipped_inputs",
     "random",

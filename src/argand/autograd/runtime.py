@@ -330,6 +330,7 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             if sizes is not None:
                 ctx.sizes = sizes.values(args)
                 values = values[: len(values) - len(ctx.sizes)]
+            ctx.keeps = len(values) > results  # without, there may be any number of backwards, as in eager
             ctx.save_for_backward(*values[results:])
             outputs = tuple(values[:results])
             if constant:
@@ -348,6 +349,8 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             asked = Asked(present, wanted)
             if torch.is_grad_enabled():
                 return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
+            if ctx.primals is None:
+                _ = ctx.saved_tensors  # raises what eager raises when they were freed
             run = backward(asked, ctx.primals)
             if run is None and _are_unchanged(ctx, checked):
                 return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
@@ -355,9 +358,10 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
                 run = backward(Asked(places.every, wanted), ctx.primals)
                 tangents = places.fill(tangents, present, opened)
             assert run is not None
-            values = [*ctx.saved_tensors, *(opened or {}).values(), *tangents]
+            values = [*(ctx.saved_tensors if ctx.keeps else ()), *(opened or {}).values(), *tangents]
             tangents.clear()
-            _release(ctx)
+            if ctx.keeps:
+                _release(ctx)
             return places.scatter(run(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
@@ -381,9 +385,8 @@ class Places:
         tensors = [k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor)]
         self.edges = tuple(tensors.index(k) for k in traced.differentiable)  # among those autograd knows of
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
-        self.checked = [
-            k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor) and k not in unread
-        ]
+        read = [k for k in traced.gradient_reads if k < self.inputs and k not in unread]
+        self.checked = [k for k in read if isinstance(traced.inputs[k], torch.Tensor)]
 
     def wanted(self, edges: Sequence[Any]) -> int:
         """Bits of the gradients that the engine will use: ``autograd.grad`` may ask for few."""
@@ -447,7 +450,8 @@ def _differentiate(
     ctx: Any, tangents: list[Any], asked: Asked, checked: Sequence[int], again: Differentiable
 ) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
-    _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
+    if ctx.keeps:
+        _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
     primals = ctx.primals
     if not _are_unchanged(ctx, checked):
         raise RuntimeError(

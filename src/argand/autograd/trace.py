@@ -218,6 +218,7 @@ def _trace(
         tangents=tangents,
         tangent_fakes=tangent_fakes,
         gradient_needs=_needs(recorder.graph, gradients),
+        gradient_reads=_read_by(recorder.graph, gradients),
         copied_inputs=_copied(recorder.graph, effects, gradients),
         flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],
         random=recorder.draws > 0,
@@ -251,6 +252,12 @@ def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:
             bits[node] = mask
     # a gradient that depends on no tangent (the zeros of a sign function) is always there
     return [(bits[node] or -1) if isinstance(node, Node) else 0 for node in gradients]
+
+
+def _read_by(graph: Graph, gradients: Sequence[Any]) -> list[int]:
+    """The inputs whose values gradients depend on. Who changes another one may still ask for gradients."""
+    used = ancestors(gradients)
+    return [k for k, node in enumerate(n for n in graph.nodes if n.op == "placeholder") if node in used]
 
 
 def _copied(graph: Graph, effects: Effects, gradients: Sequence[Any]) -> list[int]:

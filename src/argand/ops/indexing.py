@@ -46,10 +46,22 @@ def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | N
                     expanded, replacement, (0,) * (len(replacement) - len(index[0])) + index[1], strict=True
                 )
             )
-            operands.append(
-                ((*[1] * before, *replacement, *[1] * len(rest)), (*[1] * before, *steps, *[1] * len(rest)))
-            )
+            ahead, behind = _steps_around(replacement, steps)
+            ones = ((1,) * before, (1,) * len(rest))
+            operands.append(((*ones[0], *replacement, *ones[1]), (*[ahead] * before, *steps, *[behind] * len(rest))))
     return iterator_layout(tuple(operands))
+
+
+def _steps_around(shape: Shape, steps: Shape) -> tuple[int, int]:
+    """Strides of dimensions of size one that a view puts before and after the others."""
+    if not shape:
+        return 1, 1
+    base, length = steps[-1], 1
+    for dim in range(len(shape) - 1, -1, -1):
+        length *= shape[dim]
+        if dim and shape[dim - 1] != 1 and steps[dim - 1] != length * base:
+            base, length = steps[dim - 1], 1
+    return length * base, steps[-1]
 
 
 def index_rule(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:

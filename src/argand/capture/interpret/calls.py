@@ -118,7 +118,7 @@ def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: 
 
 def _call_torch_function(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
     name = f"{module}.{function.__qualname__}"
-    rule, is_node = _TORCH_RULES.get(name), torch_functions.is_node(function)
+    rule, is_node = _TORCH_RULES.get(name) or RULES.get(function), torch_functions.is_node(function)
     if name in torch_functions.ANSWERS or rule is not None or is_node:
         tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
     if name in torch_functions.ANSWERS:

@@ -17,7 +17,7 @@ import torch
 from argand.capture.markers import MISSING
 from argand.capture.objects import generators, holders
 from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
-from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.objects.methods import PLAIN, forget, lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
@@ -317,6 +317,8 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         setter = lookup(tracer, type(owner), "__setattr__")
         interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
         real.apply(object.__setattr__ if interpreted else setattr, owner, name, value)
+        if isinstance(owner, type):
+            forget(tracer, owner, name)
 
 
 def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
@@ -366,3 +368,5 @@ def delete(tracer: Tracer, owner: Any, name: str) -> None:
             tracer.journal.write_attribute(owner, name, DELETED)
     else:
         real.apply(delattr, owner, name)
+        if isinstance(owner, type):
+            forget(tracer, owner, name)

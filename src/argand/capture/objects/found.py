@@ -11,7 +11,7 @@ import types
 from typing import Any, Final
 
 from argand.capture.markers import MISSING
-from argand.capture.objects.methods import PLAIN, lookup
+from argand.capture.objects.methods import PLAIN, is_written, lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
@@ -71,6 +71,8 @@ def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
     """What a class holds; methods of users' classes are guarded too, for they may be patched."""
     if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
         return found
+    if is_written(tracer, kind, name):
+        return found
     base = tracer.world.source_of(kind) or tracer.world.const(kind)
     return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
 
@@ -78,6 +80,7 @@ def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
 def rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
     """A descriptor of a user's class may be replaced."""
     world = tracer.world
-    if id(kind) not in world.made and not is_trusted(tracer.world, found, kind.__module__):
+    made = id(kind) in world.made or is_written(tracer, kind, name)
+    if not made and not is_trusted(tracer.world, found, kind.__module__):
         base = world.source_of(kind) or world.const(kind)
         world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)

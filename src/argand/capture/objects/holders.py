@@ -45,9 +45,6 @@ def module_attribute(tracer: Tracer, owner: types.ModuleType, name: str) -> Any:
 
 def class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
     """`kind.name`."""
-    value = written(tracer, owner, name)
-    if value is not MISSING:
-        return value
     meta = lookup(tracer, type(owner), name)
     if meta is not MISSING and is_data_descriptor(tracer, meta):
         return _of_metaclass(tracer, owner, name, meta)
@@ -107,8 +104,9 @@ def super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
     after, target, kind = owner.__thisclass__, owner.__self__, owner.__self_class__
     bases = kind.__mro__
     for base in bases[bases.index(after) + 1 :]:
-        found = tracer.own_lookups[base, name] = base.__dict__.get(name, MISSING)
-        if found is not MISSING:
+        outside = tracer.own_lookups[base, name] = base.__dict__.get(name, MISSING)
+        found = tracer.journal.of_class(base, name, outside)
+        if found is not MISSING and found is not DELETED:
             break
     else:
         return real.attribute(owner, name)
@@ -123,9 +121,12 @@ def super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
         return tracer.call(found.fget, (target,), {})
     get = lookup(tracer, which, "__get__")
     fixed = base.__flags__ & _IMMUTABLE or id(base) in tracer.world.made or is_trusted_module(base.__module__)
-    if fixed or (get is not MISSING and type(get) is not types.FunctionType):
+    if found is not outside:
+        value = found
+    elif fixed or (get is not MISSING and type(get) is not types.FunctionType):
         return real.attribute(owner, name)
-    value = tracer.world.dict_attribute(tracer.world.const(base), name, found)
+    else:
+        value = tracer.world.dict_attribute(tracer.world.const(base), name, found)
     return value if get is MISSING else tracer.call(get, (value, None if target is kind else target, kind), {})
 
 

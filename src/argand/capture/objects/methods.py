@@ -9,6 +9,7 @@ import torch
 
 from argand.capture.markers import END, MISSING
 from argand.capture.objects.tracer import Tracer
+from argand.capture.outside.journal import DELETED
 
 # Types whose operators never call Python code for themselves.
 PLAIN: Final = frozenset(
@@ -28,7 +29,29 @@ def lookup(tracer: Tracer, kind: type, name: str) -> Any:
                 found = base.__dict__[name]
                 break
         tracer.lookups[key] = found
-    return found
+    return _as_written(tracer, kind, name) if name in tracer.journal.of_classes else found
+
+
+def _as_written(tracer: Tracer, kind: type, name: str) -> Any:
+    """The same after what the trace wrote to classes; `tracer.lookups` says what it found there."""
+    for base in kind.__mro__:
+        found = tracer.journal.of_class(base, name, base.__dict__.get(name, MISSING))
+        if found is not MISSING and found is not DELETED:
+            return found
+    return MISSING
+
+
+def is_written(tracer: Tracer, kind: type, name: str) -> bool:
+    """Whether what a class has under a name is what the trace put there, so that nothing outside is relied on."""
+    return name in tracer.journal.of_classes and any(
+        tracer.journal.of_class(base, name, MISSING) is not MISSING for base in kind.__mro__
+    )
+
+
+def forget(tracer: Tracer, kind: type, name: str) -> None:
+    """A class that the trace made has another attribute now."""
+    for key in [key for key in tracer.lookups if key[1] == name and issubclass(key[0], kind)]:
+        del tracer.lookups[key]
 
 
 def unbound(function: Any) -> Any:

@@ -45,6 +45,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.attributes: dict[int, Writes] = {}
+        self.of_classes: set[str] = set()  # names under which a class got, or lost, an attribute
         self.cells: dict[int, CellWrite] = {}
         self.globals: dict[int, Writes] = {}
         self.checks: list[tuple[Any, bool, int]] = []  # pending numbers, the truth relied on, and where
@@ -52,7 +53,14 @@ class Journal:
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note `owner.name = value`."""
+        if isinstance(owner, type):
+            self.of_classes.add(name)
         self.attributes.setdefault(id(owner), Writes(owner, {})).values[name] = value
+
+    def of_class(self, kind: type, name: str, default: Any) -> Any:
+        """What the trace left in a class itself under a name: DELETED, a value, or the default for what it never wrote."""
+        entry = self.attributes.get(id(kind)) if name in self.of_classes else None
+        return default if entry is None else entry.values.get(name, default)
 
     def write_cell(self, cell: CellType, source: Source, value: Any) -> None:
         """Note a new value of an outside cell."""

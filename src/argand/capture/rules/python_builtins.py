@@ -30,7 +30,7 @@ from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
-from argand.capture.rules import messages
+from argand.capture.rules import messages, torch_functions
 from argand.capture.rules.harmless import call_harmless, iterable
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, Size
@@ -39,6 +39,8 @@ from argand.support.errors import Break, CaptureBreak
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+
+_POOLING: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 # -- rules -------------------------------------------------------------------------------------
 
@@ -142,10 +144,13 @@ def _extreme(
 
 
 def _are_alike(a: Any, b: Any) -> bool:
-    """Whether it makes no difference which of two tensors is taken, but for the value."""
+    """Whether it makes no difference which of two tensors is taken, but for the value.
+
+    With gradients it does: they flow to the one that is taken, whole, and not at all to the other.
+    """
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
-    return a.dim() == b.dim() == 0 and (a.dtype, a.requires_grad) == (b.dtype, b.requires_grad) and not a.is_complex()
+    return a.dim() == b.dim() == 0 and a.dtype == b.dtype and not (a.requires_grad or b.requires_grad or a.is_complex())
 
 
 def _sorted(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -228,6 +233,27 @@ def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if count < 0:
         raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
     return tracer.call(polyfills.one_hot, args, kwargs)
+
+
+def _max_pool1d(function: Any) -> Callable[..., Any]:
+    """Eager has a kernel for tensors without gradients that C++ does not choose under a dispatch mode.
+
+    Its results lie row by row in memory, whatever the layout of the tensor, and are no views.
+    """
+
+    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        names = dict(zip(("input", *_POOLING), args, strict=False)) | kwargs
+        tensor = names.pop("input", None)
+        differentiated = isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+        if isinstance(tensor, torch.Tensor) and not differentiated and not names.get("return_indices", False):
+            tensor = (
+                tensor if tensor.is_contiguous() else torch_functions.call_method(tracer, "contiguous", (tensor,), {})
+            )
+            view = tracer.recorder.call_function(function, (tensor,), names)
+            return tracer.recorder.call_function(torch.ops.aten._unsafe_view.default, (view, list(view.shape)), {})
+        return tracer.recorder.call_function(function, args, kwargs)
+
+    return rule
 
 
 def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -331,6 +357,8 @@ RULES: Final[dict[Any, Any]] = {
     format: lambda tracer, args, kwargs: formatted(tracer, args[0], "", args[1] if len(args) > 1 else ""),
     id: _id,
     torch._C._nn.one_hot: _one_hot,
+    torch.max_pool1d: _max_pool1d(torch.max_pool1d),
+    torch.nn.functional.max_pool1d: _max_pool1d(torch.nn.functional.max_pool1d),
     object.__reduce_ex__: _reduce_ex,
     type.__subclasses__: _subclasses,
     object.__str__: _object_str,

@@ -32,7 +32,10 @@ def write_effects(rebuilder: Rebuilder) -> None:
     for module in list(tracer.journal.globals.values()):
         name = rebuilder.constant(module.owner, "globals")
         for key, value in module.values.items():
-            _assign(rebuilder, f"{name}[{key!r}]", value)
+            if value is DELETED:
+                rebuilder.emit(f"{name}.pop({key!r}, None)")
+            else:
+                _assign(rebuilder, f"{name}[{key!r}]", value)
 
 
 def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
@@ -45,11 +48,23 @@ def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
     store = "setattr" if plain else rebuilder.constant(object.__setattr__)
     for name, value in entry.values.items():
         if value is DELETED:
-            rebuilder.emit(f"delattr({owner}, {name!r})")
+            rebuilder.emit(f"{_if_there(entry.owner, owner, name)}delattr({owner}, {name!r})")
         elif plain and name.isidentifier():
             rebuilder.emit(f"{owner}.{name} = {rebuilder.value(value)}")
         else:
             rebuilder.emit(f"{store}({owner}, {name!r}, {rebuilder.value(value)})")
+
+
+def _if_there(raw: Any, owner: str, name: str) -> str:
+    """What the trace made and deleted again may never have been there."""
+    values = getattr(raw, "__dict__", None)
+    if values is None:
+        return f"if hasattr({owner}, {name!r}): "
+    return (
+        ""
+        if name in values or (isinstance(raw, torch.nn.Module) and hasattr(raw, name))
+        else f"if {name!r} in vars({owner}): "
+    )
 
 
 def _write_shadow(rebuilder: Rebuilder, shadow: Shadow) -> None:

@@ -1,0 +1,3 @@
+"""All programs of the strangers."""
+
+from tests.strangers import aliasing, language, state, tensors  # noqa: F401
