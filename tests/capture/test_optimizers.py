@@ -137,3 +137,50 @@ def test_a_learning_rate_that_changes_compiles_twice_at_most():
         actual = steps(OPTIMIZERS["adam"], True, 12, slower)
     assert_same(actual, expected)
     assert seen.total("capture.graphs") <= 3
+
+
+LATER = {
+    "radam": lambda p: torch.optim.RAdam(p, weight_decay=0.1, foreach=False),
+    "radam_foreach": lambda p: torch.optim.RAdam(p, foreach=True),
+    "asgd": lambda p: torch.optim.ASGD(p, t0=2.0),
+    "adafactor": lambda p: torch.optim.Adafactor(p, weight_decay=0.1),
+    "adam_fused": lambda p: torch.optim.Adam(p, fused=True),
+    "sgd_fused": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_numbers_of_the_state_stay_in_the_graph(name):
+    assert_same(steps(LATER[name], True, 8), steps(LATER[name], False, 8))
+
+
+def test_the_first_step_and_all_others_are_one_graph():
+    with events.collect() as seen:
+        steps(OPTIMIZERS["adam"], True, 5)
+    assert seen.total("capture.graphs") == 1
+
+
+def test_parameters_without_gradients_get_no_state():
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    fill(model, 0)
+    model[0].weight.grad = None
+    argand.compile(optimizer.step)()
+    assert model[0].weight not in optimizer.state and len(optimizer.state) == 5
+    fill(model, 1)
+    argand.compile(optimizer.step)()
+    assert len(optimizer.state) == 6 and optimizer.state[model[0].weight]["step"] == 1
+
+
+def test_zero_grad_before_a_step_leaves_no_state():
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    fill(model, 0)
+
+    @argand.compile
+    def nothing():
+        optimizer.zero_grad()
+        optimizer.step()
+
+    nothing()
+    assert not optimizer.state and all(p.grad is None for p in model.parameters())

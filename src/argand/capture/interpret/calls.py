@@ -14,12 +14,12 @@ from typing import Any, Final
 import torch
 
 from argand.capture.markers import MISSING
-from argand.capture.objects import attributes, polyfills
+from argand.capture.objects import attributes, optimizer_steps, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
-from argand.capture.rules import autograd_functions, control_flow, marks, messages, torch_functions
+from argand.capture.rules import autograd_functions, control_flow, marks, messages, optimizers, torch_functions
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
@@ -36,6 +36,7 @@ _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
     | {"typing_extensions", "sre_compile"}
 )
+_INTERPRETED: Final = frozenset({polyfills.__name__, optimizer_steps.__name__})
 _MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
 _LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
 
@@ -110,9 +111,9 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
 
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
     """A Python function of torch: a wrapper, an answer, a rule, a node, left to Python, or interpreted."""
-    wrapper = _TORCH_WRAPPERS.get(function.__code__.co_qualname)
-    if wrapper is not None:
-        return wrapper(tracer, function, args, kwargs)
+    optimizer_rule = optimizers.RULES.get(function.__code__.co_qualname)
+    if optimizer_rule is not None and module.startswith("torch.optim"):
+        return optimizer_rule(tracer, function, args, kwargs)
     return _call_torch_function(tracer, function, module, args, kwargs)
 
 
@@ -161,7 +162,7 @@ def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         raise CaptureBreak(Break.B005)
     if function is marks.is_compiling:
         return True
-    if function.__module__ == polyfills.__name__:
+    if function.__module__ in _INTERPRETED:
         return tracer.inline(function, args, kwargs)
     if args and getattr(type(args[0]), "_argand_native", False):
         return real.call(function, args, kwargs)
@@ -334,14 +335,6 @@ def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
 
 
-def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """The wrapper of an optimizer's step, which breaks torch.compile's graphs; what is inside, under the same mode."""
-    tracer.world.inlined[id(function)] = function
-    inner = function.__closure__[0].cell_contents
-    return tracer.call(polyfills.step_of_optimizer, (inner, args, kwargs), {})
-
-
-_TORCH_WRAPPERS: Final[dict[str, Any]] = {"_use_grad_for_differentiable.<locals>._use_grad": _step}
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
     f"{_TAGGING}.patched_init": _module_init,

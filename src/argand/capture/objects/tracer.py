@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from argand.bytecode import Instruction, original_code
-from argand.capture.objects import polyfills
+from argand.capture.objects import optimizer_steps, polyfills
 from argand.capture.objects.handling import Handling
 from argand.capture.outside.journal import Journal
 from argand.capture.outside.world import World
@@ -145,8 +145,8 @@ class Tracer(ABC):
 
     def place(self) -> Location | None:
         """The user's line being traced."""
-        ours = vars(polyfills)
-        return next((frame.location() for frame in reversed(self.frames) if frame.globals is not ours), None)
+        ours = (vars(polyfills), vars(optimizer_steps))
+        return next((f.location() for f in reversed(self.frames) if not any(f.globals is own for own in ours)), None)
 
     def locations(self) -> tuple[Location, ...]:
         """The user's stack, outermost first."""

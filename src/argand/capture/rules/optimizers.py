@@ -1,0 +1,98 @@
+"""capture.rules.optimizers: how steps of torch.optim are captured.
+
+In: functions of torch.optim. Out: what is interpreted in their place. Two things torch does there stand against one
+graph: a break of torch.compile's graphs around each step, and numbers of the state that Python reads. The state of a
+parameter is made before its first step is captured, so that one graph serves the first step and all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from argand.capture.objects import optimizer_steps, polyfills
+from argand.capture.objects.tracer import Tracer
+from argand.capture.outside import real
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The wrapper of a step, which breaks torch.compile's graphs: what is inside, under the same mode."""
+    tracer.world.inlined[id(function)] = function
+    inner = function.__closure__[0].cell_contents
+    return tracer.call(polyfills.step_of_optimizer, (inner, args, kwargs), {})
+
+
+def _init_group(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`_init_group` makes the state of parameters that have none: for real, before the trace looks at it."""
+    optimizer = args[0] if args else None
+    known = tracer.world.known.get(id(optimizer))
+    if known is not None and isinstance(optimizer, torch.optim.Optimizer) and _is_as_outside(tracer, optimizer):
+        _make_state(function, optimizer, len(args) + len(kwargs) - 2)
+    return tracer.inline(function, args, kwargs)
+
+
+def _is_as_outside(tracer: Tracer, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the trace has changed nothing that the state is made of, and not looked at the state yet."""
+    world = tracer.world
+    if tracer.journal.attributes or id(optimizer.state) in world.known:
+        return False
+    changed = [shadow for shadow in world.shadows if shadow.before is not None and _is_changed(shadow)]
+    return not changed
+
+
+def _is_changed(shadow: Any) -> bool:
+    now, before = shadow.known.value, shadow.before
+    if isinstance(now, dict):
+        now, before = [*now.keys(), *now.values()], [*before.keys(), *before.values()]
+    return len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
+
+
+def _make_state(function: Any, optimizer: torch.optim.Optimizer, lists: int) -> None:
+    with torch._C._DisableTorchDispatch(), torch.no_grad():  # real tensors, not fakes
+        for group in optimizer.param_groups:
+            missing = [p for p in group["params"] if p.grad is not None and not optimizer.state.get(p)]
+            if missing:
+                real.call(function, (optimizer, group, *([] for _ in range(lists))), {})
+
+
+def _by_graph(polyfill: Any) -> Any:
+    """An update without branches on numbers of the state; one that is capturable has none."""
+
+    def rule(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+        plain = not kwargs.get("capturable") and kwargs.get("grad_scale") is None and kwargs.get("found_inf") is None
+        return tracer.call(polyfill, args, kwargs) if plain else tracer.inline(function, args, kwargs)
+
+    return rule
+
+
+def _unfused(name: str) -> Any:
+    """A fused update is torch's kernel for what the graph computes in fused kernels of its own."""
+
+    def rule(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+        if kwargs.get("grad_scale") is not None or kwargs.get("found_inf") is not None:
+            return tracer.inline(function, args, kwargs)
+        return tracer.call(function.__globals__[name], args, kwargs)
+
+    return rule
+
+
+RULES: Final[dict[str, Any]] = {  # by the name of the code, for wrappers have the names of what they wrap
+    "_use_grad_for_differentiable.<locals>._use_grad": _step,
+    "_fused_adam": _unfused("_single_tensor_adam"),
+    "_fused_sgd": _unfused("_single_tensor_sgd"),
+    "_fused_adagrad": _unfused("_single_tensor_adagrad"),
+    **{
+        f"_{form}_tensor_{name}": _by_graph(polyfill)
+        for form in ("single", "multi")
+        for name, polyfill in (
+            ("radam", optimizer_steps.radam),
+            ("asgd", optimizer_steps.asgd),
+            ("adafactor", optimizer_steps.adafactor),
+        )
+    },
+    **{f"{name}._init_group": _init_group for name, kind in vars(torch.optim).items() if isinstance(kind, type)},
+}
