@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).parent
-OPTION = re.compile(r"^(pass|fusion|max_fusion|show|sizes): (.*)$")  # others are inputs of programs
+OPTION = re.compile(r"^(pass|fusion|max_fusion|show|sizes|target): (.*)$")  # others are inputs of programs
 SAME = "(unchanged)"
 
 

@@ -17,6 +17,7 @@ from tests.cases.aten import parse_aten, print_aten, split_inputs
 from tests.native.tracing import aten_graph
 
 PORTABLE = Target("x86-64", "", 16)  # the same text on every machine
+TARGETS = {"portable": PORTABLE, "avx2": Target("haswell", "+avx2,+fma", 32)}
 BY_NAME = {row.name: row for row in PASSES}
 
 
@@ -24,7 +25,8 @@ def setting_of(case):
     """Options of the compiler, as far as a case gives them."""
     fusion = case.options.get("fusion", "on") == "on"
     most = int(case.options.get("max_fusion", 64))
-    return Setting(Options(verify=True, cache=False, fusion=fusion, max_fusion=most), PORTABLE)
+    target = TARGETS[case.options.get("target", "portable")]
+    return Setting(Options(verify=True, cache=False, fusion=fusion, max_fusion=most), target)
 
 
 def decompose(case):
@@ -80,7 +82,7 @@ def up_to(level):
 
 def verify(case):
     """The rule that a text breaks."""
-    if case.body.startswith("kernel"):
+    if case.body.startswith(("kernel", "contraction")):
         kernel = parse_kernel(case.body)
         fault = verify_kernel(kernel)
         assert print_kernel(kernel) == case.body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any, Final, NamedTuple
 
 from argand.runtime.disk.keys import hexdigest
@@ -18,11 +19,12 @@ _OF_ONE_VENDOR: Final = frozenset(("fma4", "sse4a"))
 
 
 class Target(NamedTuple):
-    """CPU and features for LLVM, and the width of its vector registers."""
+    """What the scheduler and the code generators know of a machine; tests make others of it."""
 
     cpu: str
-    features: str
+    features: str  # for LLVM: +name or -name
     vector_bytes: int
+    threads: int = 2  # of torch's pool when the program was compiled: only where work is cut depends on it
 
 
 @functools.cache
@@ -35,7 +37,7 @@ def host_target() -> Target:
     # Some AVX-512 machines run slower at full width; 512-bit registers pay off for our loops.
     width = 64 if "avx512f" in enabled else 32 if "avx2" in enabled else 16
     text = ",".join(f"{'+' if name in enabled else '-'}{name}" for name in sorted(features))
-    return Target(llvm.get_host_cpu_name(), text, width)
+    return Target(llvm.get_host_cpu_name(), text, width, os.cpu_count() or 1)
 
 
 @functools.cache

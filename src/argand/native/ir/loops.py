@@ -1,4 +1,4 @@
-"""native.ir.loops: the loop IR, one ``Kernel`` per loop nest; made by schedule, emitted by codegen.
+"""native.ir.loops: the loop IR, one ``Kernel`` or ``Contraction`` per loop nest; made by schedule, emitted by codegen.
 
 A kernel runs its body once for each point of ``outer`` (flattened, split over threads). Bodies are
 lists of statements on numbered values; every value has one definition, visible to what follows it in
@@ -8,7 +8,8 @@ values of the block around the loop. Indices are affine forms of the loop variab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -122,6 +123,43 @@ class Kernel:
     scratch: tuple[tuple[DType, int], ...] = ()  # buffers after the others: one row, on the stack
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """An operand of a contraction: element (b0, b1, i, k) of a buffer, i its row (left) or its column (right)."""
+
+    buffer: int
+    dtype: DType
+    batch: tuple[int, int]  # strides, in elements
+    across: int
+    inner: int
+    offset: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """Matrix products whose elements go through statements before they are stored.
+
+    ``body`` runs once for each element, with the sum of ``left * right`` over ``inner`` as value ``result``; its
+    variables are d0 and d1 (the batch), d2 (the row) and d3 (the column).
+    """
+
+    buffers: tuple[DType, ...]
+    batch: tuple[int, int]
+    rows: int
+    columns: int
+    inner: int
+    left: Factor
+    right: Factor
+    result: ValueId
+    dtype: DType
+    body: Block
+
+
+ROW, COLUMN = 2, 3  # variables of a contraction's body
+
+
 def walk(block: Block) -> Iterator[Statement]:
     """Every statement, loops before their bodies."""
     for statement in block:
@@ -144,3 +182,48 @@ def uses_of(statement: Statement) -> tuple[ValueId, ...]:
     if isinstance(statement, Load):
         return tuple(value for value, _, _ in statement.indirect)
     return (statement.value,) if isinstance(statement, Store | Accumulate) else ()
+
+
+def with_indices(block: Block, change: Callable[[Affine], Affine]) -> Block:
+    """The block, which has no loops, with its index expressions changed."""
+
+    def changed(statement: Statement) -> Statement:
+        if isinstance(statement, Load | Store | Coordinate):
+            return dataclasses.replace(statement, index=change(statement.index))
+        if isinstance(statement, Accumulate):
+            return dataclasses.replace(statement, position=change(statement.position))
+        return statement
+
+    return tuple(map(changed, block))
+
+
+def renamed(statement: Statement, names: Mapping[ValueId, ValueId]) -> Statement:
+    """A statement with other names for values; those without one keep theirs."""
+    match statement:
+        case Constant(result) | Coordinate(result):
+            return dataclasses.replace(statement, result=names.get(result, result))
+        case Load(result, indirect=indirect):
+            listed = tuple((names.get(value, value), stride, bound) for value, stride, bound in indirect)
+            return dataclasses.replace(statement, result=names.get(result, result), indirect=listed)
+        case Compute(result, arguments=arguments):
+            listed_arguments = tuple(names.get(value, value) for value in arguments)
+            return dataclasses.replace(statement, result=names.get(result, result), arguments=listed_arguments)
+        case Store(value=value) | Accumulate(value=value):
+            return dataclasses.replace(statement, value=names.get(value, value))
+        case Loop():
+            return dataclasses.replace(statement, body=tuple(renamed(s, names) for s in statement.body))
+
+
+def results_of(statement: Statement) -> tuple[ValueId, ...]:
+    """The value a statement defines, if it does."""
+    return () if isinstance(statement, Store | Loop) else (statement.result,)
+
+
+def with_buffers(statement: Statement, numbers: Mapping[int, int]) -> Statement:
+    """A statement with other numbers for its buffers; those of rows on the stack stay."""
+    if isinstance(statement, Load):
+        flag = numbers.get(statement.flag, statement.flag)
+        return dataclasses.replace(statement, buffer=numbers.get(statement.buffer, statement.buffer), flag=flag)
+    if isinstance(statement, Store):
+        return dataclasses.replace(statement, buffer=numbers.get(statement.buffer, statement.buffer))
+    return statement

@@ -18,13 +18,26 @@ from argand.native.ir.types import DType
 from argand.support.errors import InternalError
 
 
-def print_kernel(kernel: ir.Kernel) -> str:
+def print_kernel(kernel: ir.Kernel | ir.Contraction) -> str:
     """The kernel as text."""
+    if isinstance(kernel, ir.Contraction):
+        return _contraction(kernel)
     outer = "".join(f" d{v}:{n}" for v, n in kernel.outer)
     vector = "" if kernel.vector is None else f" vector d{kernel.vector}"
     scratch = "".join(f" scratch {d.value}*{n}" for d, n in kernel.scratch)
     head = f"kernel({', '.join(d.value for d in kernel.buffers)}) outer{outer}{vector}{scratch}"
     return "\n".join([head, *_lines(kernel.body, 1)])
+
+
+def _contraction(kernel: ir.Contraction) -> str:
+    sizes = f"d0:{kernel.batch[0]} d1:{kernel.batch[1]} d2:{kernel.rows} d3:{kernel.columns} inner {kernel.inner}"
+    left, right = (
+        f"b{f.buffer}[{f.batch[0]},{f.batch[1]},{f.across},{f.inner}]{f' + {f.offset}' if f.offset else ''}"
+        for f in (kernel.left, kernel.right)
+    )
+    head = f"contraction({', '.join(d.value for d in kernel.buffers)}) {sizes}"
+    value = f"  v{kernel.result} = product {kernel.dtype.value} {left} {right}"
+    return "\n".join([head, value, *_lines(kernel.body, 1)])
 
 
 def _lines(block: ir.Block, depth: int) -> list[str]:
@@ -72,9 +85,11 @@ _FORMS: Final = {
 }
 
 
-def parse_kernel(text: str) -> ir.Kernel:
+def parse_kernel(text: str) -> ir.Kernel | ir.Contraction:
     """The kernel of a text; InternalError names the line that cannot be read."""
     head, *lines = [line for line in text.splitlines() if line.strip()]
+    if head.strip().startswith("contraction"):
+        return _parse_contraction(head, lines)
     found = re.match(r"\s*kernel\((.*?)\) outer((?: d\d+:\d+)*)(?: vector d(\d+))?(.*)$", head)
     if found is None:
         raise InternalError("native.ir", f"cannot read {head!r}")
@@ -85,6 +100,27 @@ def parse_kernel(text: str) -> ir.Kernel:
     base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     body, _ = _parse_block(lines, 0, base)
     return ir.Kernel(buffers, outer, body, vector, scratch)
+
+
+_SIZES: Final = re.compile(r"\s*contraction\((.*?)\) d0:(\d+) d1:(\d+) d2:(\d+) d3:(\d+) inner (\d+)$")
+_FACTOR: Final = r"b(\d+)\[(-?\d+),(-?\d+),(-?\d+),(-?\d+)\](?: \+ (\d+))?"
+_PRODUCT: Final = re.compile(rf"\s*v(\d+) = product (\w+) {_FACTOR} {_FACTOR}$")
+
+
+def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
+    sizes, value = _SIZES.match(head), _PRODUCT.match(lines[0] if lines else "")
+    if sizes is None or value is None:
+        raise InternalError("native.ir", f"cannot read {(lines[0] if sizes and lines else head)!r}")
+    buffers = tuple(DType(name) for name in sizes[1].split(", ") if name)
+    b0, b1, rows, columns, inner = map(int, sizes.groups()[1:])
+
+    def factor(parts: tuple[str, ...]) -> ir.Factor:
+        buffer, first, second, across, along = map(int, parts[:5])
+        return ir.Factor(buffer, buffers[buffer], (first, second), across, along, int(parts[5] or 0))
+
+    left, right = factor(value.groups()[2:8]), factor(value.groups()[8:])
+    body, _ = _parse_block(lines[1:], 0, 2)
+    return ir.Contraction(buffers, (b0, b1), rows, columns, inner, left, right, int(value[1]), DType(value[2]), body)
 
 
 def _parse_block(lines: list[str], at: int, indent: int) -> tuple[ir.Block, int]:

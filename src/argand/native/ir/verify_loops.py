@@ -1,6 +1,6 @@
-"""native.ir.verify_loops: the rules of the loop IR (L1 to L9 of docs/ir.md).
+"""native.ir.verify_loops: the rules of the loop IR (L1 to L11 of docs/ir.md).
 
-In: Kernel. Out: the first broken rule, or None. That indices stay inside of the memory behind a buffer is
+In: Kernel or Contraction. Out: the first broken rule, or None. That indices stay inside of the memory behind a buffer is
 a rule of loop nests, who know their owners (``schedule.verify``).
 """
 
@@ -16,6 +16,7 @@ from argand.native.ir.loops import (
     Accumulate,
     Block,
     Compute,
+    Contraction,
     Coordinate,
     Kernel,
     Load,
@@ -41,8 +42,10 @@ class _Place:
     line: list[int] = field(default_factory=lambda: [0])
 
 
-def verify_kernel(kernel: Kernel) -> Fault | None:
+def verify_kernel(kernel: Kernel | Contraction) -> Fault | None:
     """The first broken rule of a kernel."""
+    if isinstance(kernel, Contraction):
+        return _contraction_fault(kernel)
     variables = [v for v, _ in kernel.outer]
     if len(set(variables)) != len(variables):
         return Fault("L6", "two outer loops have one variable", 0)
@@ -50,6 +53,22 @@ def verify_kernel(kernel: Kernel) -> Fault | None:
         return Fault("L7", f"d{kernel.vector} is no outer variable", 0)
     fault = _block_fault(kernel.body, _Place(kernel, {}, frozenset(variables)))
     if fault is None and not any(isinstance(s, Store) for s in walk(kernel.body)):
+        return Fault("L4", "nothing is stored", 0)
+    return fault
+
+
+def _contraction_fault(product: Contraction) -> Fault | None:
+    for factor in (product.left, product.right):
+        if factor.buffer not in range(len(product.buffers)) or product.buffers[factor.buffer] is not factor.dtype:
+            return Fault("L3", f"no buffer {factor.buffer} of {factor.dtype.value}", 1)
+        if 1 not in (factor.across, factor.inner):
+            return Fault("L10", f"buffer {factor.buffer} runs neither along its rows nor along its columns", 1)
+    if any(isinstance(s, Loop | Accumulate) for s in product.body):
+        return Fault("L11", "the statements of a contraction have loops", 1)
+    place = _Place(Kernel(product.buffers, (), product.body), {product.result: product.dtype}, frozenset(range(4)))
+    place.line[0] = 1
+    fault = _block_fault(product.body, place)
+    if fault is None and not any(isinstance(s, Store) for s in product.body):
         return Fault("L4", "nothing is stored", 0)
     return fault
 

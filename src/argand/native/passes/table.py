@@ -25,6 +25,7 @@ from argand.native.schedule.fuse import fuse
 from argand.native.schedule.groups import Fusion
 from argand.native.schedule.nest import LoopNests, build_nests
 from argand.native.schedule.order import order_groups
+from argand.native.schedule.products import take_products
 from argand.native.schedule.storage import choose_memory
 from argand.native.schedule.writes import settle_writes
 from argand.support import events
@@ -56,6 +57,12 @@ def _plain(function: Callable[[Any], Any]) -> Callable[[Any, Setting], Any]:
 
 def _fuse(demand: Demand, setting: Setting) -> Fusion:
     return fuse(demand, setting.options)
+
+
+def _take_products(nests: LoopNests, setting: Setting) -> LoopNests:
+    if setting.options.checked_kernels:  # products of BLAS check nothing, but do not leave their operands
+        return nests
+    return take_products(nests, setting.target, setting.options.fusion)
 
 
 def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
@@ -115,6 +122,13 @@ PASSES: Final = (
         _plain(build_nests),
         after=(("choose_memory", "loads and stores are of what is stored"),),
     ),
+    Pass(
+        "take_products",
+        levels.LOOPS,
+        levels.LOOPS,
+        _take_products,
+        after=(("build_nests", "what follows a product is a nest by then, and may run on its elements"),),
+    ),
     Pass("emit", levels.LOOPS, levels.MODULE, _emit, after=(("build_nests", "it writes their loops"),)),
     Pass(
         "plan",
@@ -171,7 +185,7 @@ def run_passes(graph: Graph, setting: Setting) -> Launch:
 def _show(row: Pass, value: Any) -> None:
     if row.gives is levels.TENSOR:
         events.artifact("ir", lambda: row.gives.show(value), f"after {row.name}")
-    elif row.gives is levels.LOOPS:
+    elif row.takes is levels.LOOPS and row.gives is levels.LOOPS:
         events.artifact("fusion", lambda: "\n".join(value.schedule.decisions))
     elif row.gives is levels.MODULE:
         events.artifact("output_code", lambda: row.gives.show(value))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from argand.native.ir import loops as ir
@@ -110,7 +110,7 @@ def _column_sums(
     body = (
         *_nest([vector], tuple(start), sizes, vectorize=True),
         *_nest([*inner, vector], tuple(inside), sizes, vectorize=True),
-        *_nest([vector], (*end, *(_renamed(s, names) for s in after)), sizes, vectorize=True),
+        *_nest([vector], (*end, *(ir.renamed(s, names) for s in after)), sizes, vectorize=True),
     )
     places = tuple((v, sizes[v]) for v in outer if v != vector)
     return ir.Kernel(buffers, places, body, None, tuple(scratch))
@@ -120,24 +120,7 @@ def _renumbered(block: ir.Block, fresh: int) -> tuple[ir.Block, dict[ir.ValueId,
     """The block with new names for its values, what they are called now, and the next free name."""
     results = [s.result for s in block if not isinstance(s, ir.Store | ir.Loop)]
     names = {old: fresh + k for k, old in enumerate(results)}
-    return tuple(_renamed(s, names) for s in block), names, fresh + len(names)
-
-
-def _renamed(statement: ir.Statement, names: Mapping[ir.ValueId, ir.ValueId]) -> ir.Statement:
-    """A statement with other names for values; those without one keep theirs."""
-    match statement:
-        case ir.Constant(result) | ir.Coordinate(result):
-            return dataclasses.replace(statement, result=names.get(result, result))
-        case ir.Load(result, indirect=indirect):
-            listed = tuple((names.get(value, value), stride, bound) for value, stride, bound in indirect)
-            return dataclasses.replace(statement, result=names.get(result, result), indirect=listed)
-        case ir.Compute(result, arguments=arguments):
-            listed_arguments = tuple(names.get(value, value) for value in arguments)
-            return dataclasses.replace(statement, result=names.get(result, result), arguments=listed_arguments)
-        case ir.Store(value=value) | ir.Accumulate(value=value):
-            return dataclasses.replace(statement, value=names.get(value, value))
-        case ir.Loop():
-            return dataclasses.replace(statement, body=tuple(_renamed(s, names) for s in statement.body))
+    return tuple(ir.renamed(s, names) for s in block), names, fresh + len(names)
 
 
 def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite) -> ir.Kernel:
@@ -167,7 +150,7 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes:
     *rest, best = order
     strip = max(sizes) + 1
     values = {best: Affine.of(strip).scale(TILE) + Affine.of(best)}
-    cut = _with_indices(block, functools.partial(Affine.substitute, values=values))
+    cut = ir.with_indices(block, functools.partial(Affine.substitute, values=values))
     outer = [*rest[:-1], strip, *rest[-1:]]
     size = sizes[best]
     sizes = {**sizes, strip: -(-size // TILE), best: TILE}
@@ -176,19 +159,6 @@ def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes:
         left = Affine.of(strip).scale(-TILE).shift(size)
         body = (*body[:-1], dataclasses.replace(body[-1], limit=left))
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
-
-
-def _with_indices(block: ir.Block, change: Callable[[Affine], Affine]) -> ir.Block:
-    """The block with its index expressions changed."""
-
-    def changed(statement: ir.Statement) -> ir.Statement:
-        if isinstance(statement, ir.Load | ir.Store | ir.Coordinate):
-            return dataclasses.replace(statement, index=change(statement.index))
-        if isinstance(statement, ir.Accumulate):
-            return dataclasses.replace(statement, position=change(statement.position))
-        return statement
-
-    return tuple(map(changed, block))
 
 
 def _blocks(places: Iterable[RowSite | LoopSite]) -> list[ir.Block]:
@@ -263,7 +233,7 @@ def _drop(block: ir.Block, dropped: frozenset[Var]) -> ir.Block:
     def clean(form: Affine) -> Affine:
         return Affine(form.constant, tuple(t for t in form.terms if t[0] not in dropped))
 
-    return _with_indices(block, clean) if dropped else block
+    return ir.with_indices(block, clean) if dropped else block
 
 
 def _loops(inner: Variables, block: ir.Block, sizes: dict[Var, int], vectorize: bool) -> ir.Block:

@@ -47,7 +47,7 @@ class Site:
 class LoopNest:
     """One kernel, and the nodes behind its buffers."""
 
-    kernel: ir.Kernel
+    kernel: ir.Kernel | ir.Contraction
     owners: tuple[Node, ...]
 
 
@@ -387,7 +387,7 @@ class _Nest:
         return self._emit(site, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
 
 
-def _read_late(kernel: ir.Kernel, buffer: int) -> bool:
+def _read_late(kernel: ir.Kernel | ir.Contraction, buffer: int) -> bool:
     """Whether an element may be read after it was written: in a later loop, or as another element of the same."""
     written: object = None
     early: list[object] = []

@@ -218,7 +218,7 @@ def verify_nests(nests: LoopNests) -> Fault | None:
         fault = verify_kernel(item.kernel) or _owners_fault(nests.schedule, item)
         if fault is not None:
             return fault._replace(line=-1 if fault.line < 0 else line + 1 + fault.line)
-        line += 2 + sum(1 for _ in ir.walk(item.kernel.body))
+        line += 2 + sum(1 for _ in ir.walk(item.kernel.body)) + isinstance(item.kernel, ir.Contraction)
     return None
 
 
@@ -230,7 +230,21 @@ def _owners_fault(schedule: Schedule, nest: LoopNest) -> Fault | None:
             return Fault("N1", f"a buffer of {dtype.value} for {owner.op} of {owner.dtype}")
         if owner.kind in COMPUTED and owner not in schedule.in_memory:
             return Fault("N1", f"{owner.op} is read or written, and not stored")
+    if isinstance(nest.kernel, ir.Contraction):
+        return _contraction_fault(schedule, nest, nest.kernel)
     return _bounds_fault(schedule, nest, nest.kernel.body, dict(nest.kernel.outer))
+
+
+def _contraction_fault(schedule: Schedule, nest: LoopNest, product: ir.Contraction) -> Fault | None:
+    """Its operands stay inside of their memory, and so do its statements."""
+    sizes = dict(enumerate((*product.batch, product.rows, product.columns, product.inner)))
+    for factor, across in ((product.left, ir.ROW), (product.right, ir.COLUMN)):
+        steps = ((0, factor.batch[0]), (1, factor.batch[1]), (across, factor.across), (4, factor.inner))
+        index = Affine(factor.offset, tuple((var, step) for var, step in steps if step))
+        load = ir.Load(-1, factor.dtype, factor.buffer, index)
+        if 0 not in sizes.values() and (fault := _access_fault(schedule, nest, load, sizes)) is not None:
+            return fault
+    return _bounds_fault(schedule, nest, product.body, sizes)
 
 
 def _bounds_fault(schedule: Schedule, nest: LoopNest, block: ir.Block, extents: dict[Var, int]) -> Fault | None:
@@ -250,7 +264,7 @@ def _access_fault(
     schedule: Schedule, nest: LoopNest, access: ir.Load | ir.Store, extents: Mapping[Var, int]
 ) -> Fault | None:
     low, high = span(access.index, extents)
-    if access.buffer < 0:
+    if access.buffer < 0 and isinstance(nest.kernel, ir.Kernel):
         length = nest.kernel.scratch[-1 - access.buffer][1]
     else:
         owner: Any = nest.owners[access.buffer]

@@ -35,6 +35,7 @@ def checked(schedule: Schedule, nest: LoopNest) -> tuple[LoopNest, Checks]:
     owners = nest.owners if schedule.flag in nest.owners else (*nest.owners, schedule.flag)
     buffers = (*nest.kernel.buffers, *(DType.I64 for _ in owners[len(nest.owners) :]))
     kernel = nest.kernel
+    assert isinstance(kernel, Kernel)  # contractions are not made when kernels are checked
     whole = Kernel(buffers, kernel.outer, kernel.body, kernel.vector, kernel.scratch)
     lengths = tuple(_length(schedule, owner) for owner in owners)
     return LoopNest(whole, owners), Checks(lengths, owners.index(schedule.flag))

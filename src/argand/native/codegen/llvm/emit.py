@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, final
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
 from argand.native.codegen.llvm.checks import Checks, guarded
+from argand.native.codegen.llvm.control import counted, function
 from argand.native.codegen.llvm.scope import Scope, Value
 from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
@@ -48,7 +49,7 @@ def emit_kernel(
     number: int = 0,
 ) -> Emitted:
     """The function of a kernel; with ``checks``, no access leaves its buffer without the number being noted."""
-    emitter = _Emitter(name, kernel, target, declarations)
+    emitter = Emitter(name, kernel, target, declarations)
     emitter.checks, emitter.number = checks, number
     return emitter.run()
 
@@ -71,7 +72,9 @@ def vector_lanes(block: ir.Block, target: Target) -> tuple[int, int]:
 
 
 @final
-class _Emitter:
+class Emitter:
+    """The text of one function in the making."""
+
     def __init__(self, name: str, kernel: ir.Kernel, target: Target, declarations: dict[str, None]) -> None:
         self.name, self.kernel = name, kernel
         self.checks: Checks | None = None
@@ -82,7 +85,7 @@ class _Emitter:
         self.pointers: dict[int, str] = {}
         self.sizes: dict[int, str] = {}  # sizes known at run time, where they are loaded to
 
-    def _size(self, size: int) -> str:
+    def size(self, size: int) -> str:
         """A size as an operand."""
         if not isinstance(size, SizeInt):
             return str(size)
@@ -97,15 +100,13 @@ class _Emitter:
     def _next(self, base: str, step: int, lane: int, before: str) -> str:
         """The index of a lane; ``before`` is that of the one before it."""
         if isinstance(step, SizeInt):
-            return self.text.value(f"add nsw i64 {before}, {self._size(step)}") if lane else base
+            return self.text.value(f"add nsw i64 {before}, {self.size(step)}") if lane else base
         return self.text.value(f"add nsw i64 {base}, {lane * step}")
 
     def run(self) -> Emitted:
+        """The function of the kernel."""
         text, kernel = self.text, self.kernel
-        for position in range(len(kernel.buffers)):
-            text.entry.append(f"  %g{position} = getelementptr ptr, ptr %buffers, i64 {position}")
-            text.entry.append(f"  %b{position} = load ptr, ptr %g{position}")
-            self.pointers[position] = f"%b{position}"
+        self.take_buffers()
         for position, (dtype, _) in enumerate(kernel.scratch):
             self.pointers[-1 - position] = text.slot(dtype.row.memory, self._row_length(-1 - position))
         scope = Scope({}, {})
@@ -119,9 +120,18 @@ class _Emitter:
         else:
             total = 1
             self._block(kernel.body, scope)
-        head = f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end) {{\nentry:"
-        lines = [head, *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
-        return Emitted("\n".join(lines), total, self._work(total), tuple(self.sizes))
+        return Emitted(self.function(), total, self._work(total), tuple(self.sizes))
+
+    def take_buffers(self) -> None:
+        """Load the pointers of all buffers."""
+        for position in range(len(self.kernel.buffers)):
+            self.text.entry.append(f"  %g{position} = getelementptr ptr, ptr %buffers, i64 {position}")
+            self.text.entry.append(f"  %b{position} = load ptr, ptr %g{position}")
+            self.pointers[position] = f"%b{position}"
+
+    def function(self) -> str:
+        """The finished text."""
+        return function(self.text, f"define void @{self.name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end)")
 
     def _work(self, total: int) -> int:
         """Rough count of vector instructions per unit."""
@@ -153,22 +163,22 @@ class _Emitter:
             else:
                 extent = dict(self.kernel.outer)[self.kernel.vector]
                 loop = ir.Loop(self.kernel.vector, extent, self.kernel.body, vector=True)
-                self._vector_loop(loop, inner, "0", self._size(extent))
+                self.vector_loop(loop, inner, "0", self.size(extent))
 
         def run(unit: str) -> str:
             variables, rest = dict[Var, str](), unit
             for var, extent in reversed(rows):
-                size = self._size(extent)
+                size = self.size(extent)
                 variables[var] = text.value(f"urem i64 {rest}, {size}") if var != rows[0][0] else rest
                 rest = text.value(f"udiv i64 {rest}, {size}")
-            left = text.value(f"sub nsw i64 {self._size(length)}, {variables[last]}")
+            left = text.value(f"sub nsw i64 {self.size(length)}, {variables[last]}")
             ready = text.value(f"sub nsw i64 %end, {unit}")
             count = text.intrinsic("smin", "i64", [left, ready])
             high = text.value(f"add nsw i64 {variables[last]}, {count}")
-            self._counted(variables[last], high, 1, functools.partial(row, variables))
+            counted(self.text, variables[last], high, 1, functools.partial(row, variables))
             return text.value(f"add nsw i64 {unit}, {count}")
 
-        self._counted("%begin", "%end", 1, run if around else functools.partial(row, {}))
+        counted(self.text, "%begin", "%end", 1, run if around else functools.partial(row, {}))
         return math.prod(extent for _, extent in rows)
 
     def _flat_outer(self, scope: Scope) -> int:
@@ -178,7 +188,7 @@ class _Emitter:
         extent = dict(self.kernel.outer)[var]
         low, high, total = self._block_range(extent, self.lanes)
         loop = ir.Loop(var, extent, self.kernel.body, vector=True)
-        self._vector_loop(loop, scope, low, high)
+        self.vector_loop(loop, scope, low, high)
         return total
 
     @staticmethod
@@ -195,52 +205,33 @@ class _Emitter:
         self._block(self.kernel.body[:-1], scope)
         low, high, total = self._block_range(loop.extent, BLOCK)
         if loop.vector:
-            self._vector_loop(loop, scope, low, high)
+            self.vector_loop(loop, scope, low, high)
         else:
-            self._counted(low, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
+            counted(self.text, low, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         return total
 
     def _block_range(self, extent: int, block: int) -> tuple[str, str, int]:
         text = self.text
         low = text.value(f"mul i64 %begin, {block}")
         wide = text.value(f"mul i64 %end, {block}")
-        size = self._size(extent)
+        size = self.size(extent)
         past = text.value(f"icmp sgt i64 {wide}, {size}")
         high = text.value(f"select i1 {past}, i64 {size}, i64 {wide}")
         return low, high, -(-extent // block)
 
     # --- loops -------------------------------------------------------------------------------
 
-    def _counted(self, low: str, high: str, step: int, body: object, slot: str = "") -> str:
-        """A loop while counter + step <= high, or that far as its body says; gives the slot where the counter ended."""
-        text = self.text
-        slot = slot or text.slot("i64")
-        if low:
-            text.line(f"store i64 {low}, ptr {slot}")
-        head, inside, done = text.label("head"), text.label("body"), text.label("done")
-        text.line(f"br label %{head}")
-        text.begin_block(head)
-        counter = text.value(f"load i64, ptr {slot}")
-        after = text.value(f"add nsw i64 {counter}, {step}")
-        more = text.value(f"icmp sle i64 {after}, {high}")
-        text.line(f"br i1 {more}, label %{inside}, label %{done}")
-        text.begin_block(inside)
-        reached = body(counter) or after  # type: ignore[operator]
-        text.line(f"store i64 {reached}, ptr {slot}")
-        text.line(f"br label %{head}")
-        text.begin_block(done)
-        return slot
-
-    def _vector_loop(self, loop: ir.Loop, scope: Scope, low: str, high: str) -> None:
+    def vector_loop(self, loop: ir.Loop, scope: Scope, low: str, high: str) -> None:
+        """Whole vectors from low to high, then what is left."""
         slot = ""
         for lanes in self._widths(loop):
             if lanes > 1:
                 body = functools.partial(self._vector_body, loop, scope, lanes)
-                slot = self._counted("" if slot else low, high, lanes, body, slot)
+                slot = counted(self.text, "" if slot else low, high, lanes, body, slot)
                 if divides(lanes, loop.extent) and loop.limit is None:
                     return
         one = "" if slot else low
-        self._counted(one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot)
+        counted(self.text, one, high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)), slot)
 
     def _vector_body(self, loop: ir.Loop, scope: Scope, lanes: int, counter: str) -> None:
         self._block(loop.body, scope.inside(loop.var, counter, lanes))
@@ -277,13 +268,13 @@ class _Emitter:
             for statement in found:
                 accumulator = Accumulator(text, statement, lanes, scope.lanes)
                 scope.accumulators[statement.result] = accumulator
-        high = self._size(loop.extent)
+        high = self.size(loop.extent)
         if loop.limit is not None:
             high = text.intrinsic("smin", "i64", [high, self._index(loop.limit, scope)])
         if loop.vector and scope.vector is None:
-            self._vector_loop(loop, scope, "0", high)
+            self.vector_loop(loop, scope, "0", high)
         else:
-            self._counted("0", high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
+            counted(self.text, "0", high, 1, lambda i: self._block(loop.body, scope.inside(loop.var, i)))
         if outermost:
             for statement in found:
                 name = scope.accumulators.pop(statement.result).finish(text)
@@ -351,10 +342,10 @@ class _Emitter:
         for var, coefficient in index.terms:
             term = scope.variables[var]
             if coefficient != 1:
-                term = text.value(f"mul nsw i64 {term}, {self._size(coefficient)}")
+                term = text.value(f"mul nsw i64 {term}, {self.size(coefficient)}")
             total = text.value(f"add nsw i64 {total}, {term}") if total else term
         if index.constant or not total:
-            total = text.value(f"add nsw i64 {total or 0}, {self._size(index.constant)}")
+            total = text.value(f"add nsw i64 {total or 0}, {self.size(index.constant)}")
         scope.indices[index] = total
         return total
 
@@ -381,7 +372,7 @@ class _Emitter:
         known = 1 if isinstance(step, SizeInt) else step
         steps = f"<{', '.join(f'i64 {lane * known}' for lane in range(lanes))}>"
         if isinstance(step, SizeInt):
-            factor = self._splat("i64", self._size(step), lanes)
+            factor = self._splat("i64", self.size(step), lanes)
             steps = self.text.value(f"mul <{lanes} x i64> {factor}, {steps}")
         return self.text.value(f"add <{lanes} x i64> {wide}, {steps}"), lanes
 
@@ -392,7 +383,7 @@ class _Emitter:
             return address
         length = self.checks.lengths[buffer] if buffer >= 0 else self._row_length(buffer)
         pointers, mark = (address, self.pointers[self.checks.marks]), (buffer, self.number)
-        return guarded(self.text, pointers, index, count, self._size(length), mark)
+        return guarded(self.text, pointers, index, count, self.size(length), mark)
 
     def _row_length(self, buffer: int) -> int:
         """Elements of a row on the stack, which has all lanes side by side."""
@@ -435,7 +426,7 @@ class _Emitter:
         if lanes > 1:
             first = text.intrinsic("cttz", f"i{lanes}", [bits], "i1 true")
             index = text.value(f"extractelement <{lanes} x i64> {index}, i{lanes} {first}")
-        for place, stored in zip(PLACES, (str(mark + 1), index, self._size(bound)), strict=True):
+        for place, stored in zip(PLACES, (str(mark + 1), index, self.size(bound)), strict=True):
             at = text.value(f"getelementptr i64, ptr {self.pointers[load.flag]}, i64 {place}")
             text.line(f"store i64 {stored}, ptr {at}")
         text.line(f"br label %{go}")
@@ -444,13 +435,13 @@ class _Emitter:
     def _limit(self, bound: int) -> Value:
         """The last index below a bound."""
         known = None if isinstance(bound, SizeInt) else bound - 1
-        return Value(DType.I64, self._size(bound - 1), 1, known)
+        return Value(DType.I64, self.size(bound - 1), 1, known)
 
     def _add_indirect(self, base: str, value: str, stride: int, bound: int) -> str:
         """base + value * stride, the value kept inside its dimension."""
-        last = self._size(bound - 1)
+        last = self.size(bound - 1)
         safe = self.text.intrinsic("umin", "i64", [value, last]) if bound else value
-        scaled = self.text.value(f"mul i64 {safe}, {self._size(stride)}")
+        scaled = self.text.value(f"mul i64 {safe}, {self.size(stride)}")
         return self.text.value(f"add i64 {base}, {scaled}")
 
     def _load_lanes(

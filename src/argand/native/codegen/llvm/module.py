@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from argand.native.codegen.llvm.checks import checked
+from argand.native.codegen.llvm.contraction import emit_contraction
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
-from argand.native.ir.loops import Accumulate, Compute, Constant, Kernel, walk
+from argand.native.ir.loops import Accumulate, Compute, Constant, Contraction, Kernel, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import Node
 from argand.native.schedule.nest import LoopNest, LoopNests
@@ -67,7 +68,10 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
             number = len(functions)
             name = _name(number, item.kernel)
             events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
-            functions[key] = (name, emit_kernel(name, item.kernel, target, declarations, checks, number))
+            if isinstance(item.kernel, Contraction):
+                functions[key] = (name, emit_contraction(name, item.kernel, target, declarations))
+            else:
+                functions[key] = (name, emit_kernel(name, item.kernel, target, declarations, checks, number))
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
         work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
@@ -75,14 +79,14 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
     return KernelModule(nests.schedule, text, tuple(name for name, _ in functions.values()), tuple(work))
 
 
-def _name(number: int, kernel: Kernel) -> str:
+def _name(number: int, kernel: Kernel | Contraction) -> str:
     """What a profile shows of a kernel: the first of its operations, in order."""
     ops = dict.fromkeys(s.op for s in walk(kernel.body) if isinstance(s, Compute | Accumulate) and s.op != "cast")
     shown = [op for op in ops if op.isidentifier()][:SHOWN]
-    return "_".join((f"kernel{number}", *shown))
+    return "_".join((f"kernel{number}", *(("product",) * isinstance(kernel, Contraction)), *shown))
 
 
-def _key(kernel: Kernel) -> object:
+def _key(kernel: Kernel | Contraction) -> object:
     """What makes two kernels the same function: 0.0 and -0.0, 1 and True are not."""
     numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Constant))
     return kernel, numbers

@@ -1,0 +1,173 @@
+"""native.codegen.llvm.contraction: a matrix product with its statements as an LLVM function.
+
+In: Contraction. Out: the text of a kernel (see ``emit``). A unit of its range is a panel of columns in a block of rows of
+one matrix of the batch: the inner functions of ``panels`` leave its sums on the stack, and the statements run over
+them like any other vector loop.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from argand.native.codegen.llvm import panels
+from argand.native.codegen.llvm.control import counted
+from argand.native.codegen.llvm.emit import Emitted, Emitter
+from argand.native.codegen.llvm.panels import Tile, Way
+from argand.native.codegen.llvm.scope import Scope
+from argand.native.codegen.target import Target
+from argand.native.ir import loops as ir
+from argand.native.ir.affine import Affine
+from argand.native.ir.types import DType, divides
+from argand.sizes.expressions import SizeInt
+
+ROWS: Final = 240  # of a block: a multiple of all heights of tiles, its sums 30 KB of stack
+FEW: Final = 8  # rows for which columns of the right operand are read where they lie
+PACKING: Final = 6  # rows whose tiles take as long as to copy the panel
+LOCAL, START, LANE = 4, 5, 6  # variables of the text: the row of the block, the panel's first column, the place in it
+
+
+def tile_of(target: Target) -> Tile | None:
+    """The tiles of a target: sums fill most of its registers. None without fused multiply-add."""
+    if "+fma" not in target.features.split(","):
+        return None
+    lanes = target.vector_bytes // 4
+    # 8 rows suffice to hide latencies, and more of them would share one set of the nearest cache at strides of 4 KB.
+    return Tile(lanes, 2, (8, 4, 2, 1) if lanes >= 16 else (6, 4, 2, 1))
+
+
+def is_few(contraction: ir.Contraction) -> bool:
+    """Whether rows are so few that nothing is copied."""
+    along = contraction.left.inner == 1 and contraction.right.inner == 1
+    return along and not isinstance(contraction.rows, SizeInt) and contraction.rows <= FEW
+
+
+def emit_contraction(name: str, contraction: ir.Contraction, target: Target, declarations: dict[str, None]) -> Emitted:
+    """The function of a contraction, for a target with tiles."""
+    return _Emission(name, contraction, target, declarations).run()
+
+
+class _Emission:
+    def __init__(self, name: str, given: ir.Contraction, target: Target, declarations: dict[str, None]) -> None:
+        shape = tile_of(target)
+        assert shape is not None
+        self.shape, self.given = shape, given
+        self.panels = -(-given.columns // shape.width)
+        self.count = 1 if is_few(given) else row_blocks(given, self.panels, target)
+        self.height = -(-given.rows // self.count) if type(given.rows) is int else ROWS
+        if not is_few(given):
+            self.height = min(-(-self.height // shape.heights[0]) * shape.heights[0], ROWS)
+            self.count = -(-given.rows // self.height)
+        self.narrow = not is_few(given) and given.columns < shape.width
+        self.emitter = Emitter(name, self._kernel(), target, declarations)
+        self.text = self.emitter.text
+
+    def _kernel(self) -> ir.Kernel:
+        """The statements over a panel: its sums are a row on the stack, columns are counted from its start."""
+        width = self.shape.width
+        place = Affine.of(LOCAL).scale(width) + Affine.of(LANE)
+        column = {ir.COLUMN: Affine.of(START) + Affine.of(LANE)}
+        load = ir.Load(self.given.result, DType.F32, -1, place)
+        body = (load, *ir.with_indices(self.given.body, functools.partial(Affine.substitute, values=column)))
+        return ir.Kernel(self.given.buffers, (), body, None, ((DType.F32, self.height * width),))
+
+    def run(self) -> Emitted:
+        given, emitter, text = self.given, self.emitter, self.text
+        emitter.take_buffers()
+        emitter.pointers[-1] = text.slot("float", self.height * self.shape.width)
+        counted(text, "%begin", "%end", 1, self._unit)
+        total = given.batch[0] * given.batch[1] * self.count * self.panels
+        flops = self.height * self.shape.vectors * given.inner
+        read = self.shape.width * given.inner * given.right.dtype.row.bytes // 16
+        return Emitted(emitter.function(), total, max(int(flops), int(read), 1), tuple(emitter.sizes))
+
+    # --- one panel of one block of rows ------------------------------------------------------
+
+    def _unit(self, unit: str) -> None:
+        given, text, size = self.given, self.text, self.emitter.size
+        panel, rest = self._digits(unit, self.panels)
+        block, matrix = self._digits(rest, self.count)
+        inner, outer = self._digits(matrix, given.batch[1])
+        begin = text.value(f"mul nsw i64 {block}, {self.height}")
+        left_over = text.value(f"sub nsw i64 {size(given.rows)}, {begin}")
+        rows = text.intrinsic("smin", "i64", [left_over, str(self.height)])
+        first = text.value(f"mul nsw i64 {panel}, {self.shape.width}")
+        # The last panel begins early enough to be whole; what the one before it stores is left alone.
+        last = 0 if self.narrow or is_few(given) else given.columns - self.shape.width
+        start = first if divides(self.shape.width, given.columns) else text.intrinsic("smin", "i64", [first, str(last)])
+        if is_few(given):
+            start = first
+        left = self._pointer(given.left, (outer, inner, begin))
+        right = self._pointer(given.right, (outer, inner, start))
+        end = text.value(f"sub nsw i64 {given.columns}, {start}")
+        columns = text.intrinsic("smin", "i64", [end, str(self.shape.width)])
+        self._sums(left, right, rows, columns)
+        skipped = text.value(f"sub nsw i64 {first}, {start}")
+        variables = {0: outer, 1: inner, START: start}
+        counted(text, "0", rows, 1, lambda row: self._row(row, begin, variables, (skipped, columns)))
+
+    def _digits(self, number: str, size: int) -> tuple[str, str]:
+        """Remainder and quotient; none where there is one value only."""
+        if type(size) is int and size == 1:
+            return "0", number
+        by = self.emitter.size(size)
+        return self.text.value(f"urem i64 {number}, {by}"), self.text.value(f"udiv i64 {number}, {by}")
+
+    def _pointer(self, factor: ir.Factor, place: tuple[str, str, str]) -> str:
+        text, total = self.text, self.emitter.size(factor.offset)
+        for index, stride in zip(place, (*factor.batch, factor.across), strict=True):
+            step = text.value(f"mul nsw i64 {index}, {self.emitter.size(stride)}")
+            total = text.value(f"add nsw i64 {total}, {step}")
+        base = self.emitter.pointers[factor.buffer]
+        return text.value(f"getelementptr {factor.dtype.row.memory}, ptr {base}, i64 {total}")
+
+    def _sums(self, left: str, right: str, rows: str, columns: str) -> None:
+        given, text, size = self.given, self.text, self.emitter.size
+        steps = [size(f.across if f.inner == 1 else f.inner) for f in (given.left, given.right)]
+        operands = f"ptr {left}, i64 {steps[0]}, ptr {right}, i64 {steps[1]}, ptr {self.emitter.pointers[-1]}"
+        if is_few(given):
+            whole = divides(self.shape.lanes, given.inner)
+            name = panels.dots(text, self.shape, given.rows, (given.left.dtype, given.right.dtype), whole)
+            text.line(f"call void {name}({operands}, i64 {size(given.inner)}, i64 {columns})")
+            return
+        whole = divides(panels.BLOCK, given.inner) and divides(panels.BLOCK, panels.INNER)
+        way = Way(given.left.inner == 1, given.right.inner == 1, whole, self._heights())
+        name = panels.product(text, self.shape, way, self.narrow)
+        text.line(f"call void {name}({operands}, i64 {rows}, i64 {size(given.inner)}, i64 {columns})")
+
+    def _heights(self) -> tuple[int, ...]:
+        """The heights of tiles that occur: all when the number of rows is open."""
+        heights, rest = self.shape.heights, self.given.rows
+        if isinstance(rest, SizeInt):
+            return heights
+        found = []
+        for height in heights:
+            if rest >= height:
+                found.append(height)
+                rest %= height
+        return tuple(found)
+
+    def _row(self, row: str, begin: str, variables: dict[int, str], columns: tuple[str, str]) -> None:
+        """The statements over one row of the panel."""
+        width = self.shape.width
+        whole = divides(width, self.given.columns)
+        limit = None if whole else Affine(width)
+        loop = ir.Loop(LANE, width, self.emitter.kernel.body, vector=True, limit=limit)
+        place = self.text.value(f"add nsw i64 {begin}, {row}")
+        scope = Scope({}, {**variables, ir.ROW: place, LOCAL: row})
+        low, high = ("0", str(width)) if whole else columns
+        self.emitter.vector_loop(loop, scope, low, high)
+
+
+def row_blocks(given: ir.Contraction, panels_: int, target: Target) -> int:
+    """Into how many blocks the rows are cut: more of them share the work better, but each copies its panels."""
+    if type(given.rows) is not int:
+        return -(-given.rows // ROWS)
+    least = -(-given.rows // ROWS)
+    rounds = panels_ * given.batch[0] * given.batch[1]
+
+    def cost(count: int) -> int:
+        units = -(-rounds * count // target.threads)
+        return int(units * (-(-given.rows // count) + PACKING))
+
+    return min(range(least, least + 4), key=cost)

@@ -1,0 +1,396 @@
+"""native.codegen.llvm.panels: the inner functions of matrix products, as LLVM text.
+
+In: the tile of a target (``Tile``), element types, how operands lie. Out: the name of a function that is declared
+once per module, whatever the sizes of its products are: sizes and strides are arguments.
+
+A product is computed by panels of ``Tile.width`` columns. The panel of the right operand is copied, ``INNER`` rows at
+a time, into memory where its columns lie side by side; then tiles of a few rows are summed in registers, their left
+elements read where they are and broadcast. Weights are therefore never kept in another form between two calls:
+copying one of their panels costs some percent of the tiles that use it from 64 rows on (decision 0037), less than
+to find out at every call that nobody wrote to them. With few rows the copy would cost more than the product, and
+rows of weights that lie behind each other are read in place (``dots``).
+
+The sum over ``inner`` is cut into blocks, each summed on its own: always the same ones, so that results have the same
+bits however a product is split, with rounding errors as small as a BLAS has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from argand.native.codegen.llvm import arithmetic
+from argand.native.codegen.llvm.control import counted, function
+from argand.native.codegen.text import Text, vector
+from argand.native.ir.types import DType
+
+INNER: Final = 256  # rows of a panel that are copied at a time: 32 KB, so that the tiles find them near
+LEFT: Final = 4096  # elements of the left operand that stay near while columns of the right one pass by
+BLOCK: Final = 8  # columns turned to rows at a time: blocks of 16 are slower, and LLVM takes twice as long
+
+
+class Tile(NamedTuple):
+    """How a target sums products in registers."""
+
+    lanes: int  # floats of a register
+    vectors: int  # registers side by side
+    heights: tuple[int, ...]  # rows, the largest first; the last is 1
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.lanes * self.vectors
+
+
+class Way(NamedTuple):
+    """How the operands of a product lie: which of their two strides is 1."""
+
+    left_along_inner: bool
+    right_along_inner: bool
+    whole: bool  # the inner size is a multiple of BLOCK
+    heights: tuple[int, ...]  # of the tiles that occur
+
+
+def _element(text: Text, pointer: str, index: str | int, kind: str = "float") -> str:
+    return text.value(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
+
+
+def _load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
+    """Elements behind each other, as floats."""
+    name = text.value(f"load {vector(dtype.row.memory, lanes)}, ptr {pointer}, align {dtype.row.bytes}")
+    return arithmetic.load_half(text, name, dtype, lanes) if dtype.is_half else name
+
+
+def _times(text: Text, left: str | int, right: str | int) -> str:
+    return text.value(f"mul nsw i64 {left}, {right}")
+
+
+def _broadcast(text: Text, value: str, lanes: int) -> str:
+    kind = vector("float", lanes)
+    first = text.value(f"insertelement {kind} poison, float {value}, i64 0")
+    return text.value(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+
+def _declared(text: Text, name: str, arguments: str, write: Callable[[Text], None]) -> str:
+    """A function of the module, written at the first question for it; its name."""
+    own = Text(text.declarations)
+    head = f"define internal void @{name}({arguments}) noinline nounwind"
+    if not any(known.startswith(head) for known in text.declarations):
+        write(own)
+        text.declare(function(own, head))
+    return f"@{name}"
+
+
+# --- a tile in registers ---------------------------------------------------------------------
+
+
+def tile(text: Text, shape: Tile, height: int, along_inner: bool) -> str:
+    """``void f(left, step, panel, count, sums, first)``: count products for height rows, added to sums, or set."""
+    kind = "inner" if along_inner else "rows"
+    arguments = "ptr noalias %left, i64 %step, ptr noalias %panel, i64 %count, ptr noalias %sums, i1 %first"
+
+    def write(own: Text) -> None:
+        _write_tile(own, shape, height, along_inner)
+
+    return _declared(text, f"argand.tile{height}.{kind}", arguments, write)
+
+
+def _write_tile(text: Text, shape: Tile, height: int, along_inner: bool) -> None:
+    lanes, kind = shape.lanes, vector("float", shape.lanes)
+    rows = [_element(text, "%left", _times(text, r, "%step") if along_inner else r) for r in range(height)]
+    places = [(r, v) for r in range(height) for v in range(shape.vectors)]
+    sums = {place: text.slot(kind) for place in places}
+    for slot in sums.values():
+        text.line(f"store {kind} zeroinitializer, ptr {slot}")
+
+    def add(k: str) -> None:
+        at = k if along_inner else _times(text, k, "%step")
+        base = _element(text, "%panel", _times(text, k, shape.width))
+        right = [_load(text, _element(text, base, v * lanes), DType.F32, lanes) for v in range(shape.vectors)]
+        for r, row in enumerate(rows):
+            left = _broadcast(text, _load(text, _element(text, row, at), DType.F32, 1), lanes)
+            for v in range(shape.vectors):
+                slot = sums[r, v]
+                old = text.value(f"load {kind}, ptr {slot}")
+                text.line(f"store {kind} {text.intrinsic('fma', kind, [left, right[v], old])}, ptr {slot}")
+
+    counted(text, "0", "%count", 1, add)
+    new, more, done = text.label("new"), text.label("more"), text.label("end")
+    text.line(f"br i1 %first, label %{new}, label %{more}")
+    for label, adds in ((new, False), (more, True)):
+        text.begin_block(label)
+        for (r, v), slot in sums.items():
+            value = text.value(f"load {kind}, ptr {slot}")
+            to = _element(text, "%sums", r * shape.width + v * lanes)
+            if adds:
+                value = text.value(f"fadd {kind} {_load(text, to, DType.F32, lanes)}, {value}")
+            text.line(f"store {kind} {value}, ptr {to}, align 4")
+        text.line(f"br label %{done}")
+    text.begin_block(done)
+
+
+# --- copies of a panel -----------------------------------------------------------------------
+
+
+def pack(text: Text, shape: Tile, dtype: DType, along_inner: bool, whole: bool) -> str:
+    """``void f(right, step, panel, count)``: count rows of a panel, its columns behind each other."""
+    name = f"argand.pack.{dtype.value}.{'inner' if along_inner else 'columns'}{'' if whole else '.rest'}"
+
+    def write(own: Text) -> None:
+        if along_inner:
+            _write_turned(own, shape, dtype, whole)
+        else:
+            counted(own, "0", "%count", 1, lambda k: _copy_row(own, shape, dtype, k))
+
+    return _declared(text, name, "ptr noalias %right, i64 %step, ptr noalias %panel, i64 %count", write)
+
+
+def _copy_row(text: Text, shape: Tile, dtype: DType, k: str) -> None:
+    source = _element(text, "%right", _times(text, k, "%step"), dtype.row.memory)
+    target = _element(text, "%panel", _times(text, k, shape.width))
+    for v in range(shape.vectors):
+        value = _load(text, _element(text, source, v * shape.lanes, dtype.row.memory), dtype, shape.lanes)
+        text.line(
+            f"store {vector('float', shape.lanes)} {value}, ptr {_element(text, target, v * shape.lanes)}, align 4"
+        )
+
+
+def _write_turned(text: Text, shape: Tile, dtype: DType, whole: bool) -> None:
+    """Blocks of columns that lie along ``inner`` are turned in registers."""
+    size, memory, kind = min(BLOCK, shape.lanes), dtype.row.memory, vector("float", min(BLOCK, shape.lanes))
+
+    def columns(first: str) -> None:
+        base = _element(text, "%right", _times(text, first, "%step"), memory)
+        sources = [_element(text, base, _times(text, c, "%step"), memory) for c in range(size)]
+        panel = _element(text, "%panel", first)
+
+        def block(k: str) -> None:
+            lines = [_load(text, _element(text, source, k, memory), dtype, size) for source in sources]
+            target = _element(text, panel, _times(text, k, shape.width))
+            for row, value in enumerate(_turned(text, lines, kind)):
+                text.line(f"store {kind} {value}, ptr {_element(text, target, row * shape.width)}, align 4")
+
+        def single(k: str) -> None:
+            target = _element(text, panel, _times(text, k, shape.width))
+
+            def element(c: str) -> None:
+                at = text.value(f"add nsw i64 {_times(text, c, '%step')}, {k}")
+                value = _load(text, _element(text, base, at, memory), dtype, 1)
+                text.line(f"store float {value}, ptr {_element(text, target, c)}, align 4")
+
+            counted(text, "0", str(size), 1, element)
+
+        slot = counted(text, "0", "%count", size, block)
+        if not whole:
+            counted(text, "", "%count", 1, single, slot)
+
+    counted(text, "0", str(shape.width), size, columns)
+
+
+def _turned(text: Text, lines: list[str], kind: str) -> list[str]:
+    """Rows become columns: blocks of 1, 2, 4, ... elements beside the diagonal change places."""
+    size, distance = len(lines), 1
+    while distance < size:
+        for i in range(size):
+            if i & distance:
+                continue
+            upper, lower = lines[i], lines[i | distance]
+            kept = [lane if not lane & distance else size + lane - distance for lane in range(size)]
+            moved = [lane + distance if not lane & distance else size + lane for lane in range(size)]
+            lines[i], lines[i | distance] = (
+                text.value(f"shufflevector {kind} {upper}, {kind} {lower}, <{size} x i32> <{_numbers(mask)}>")
+                for mask in (kept, moved)
+            )
+        distance *= 2
+    return lines
+
+
+def _numbers(mask: list[int]) -> str:
+    return ", ".join(f"i32 {lane}" for lane in mask)
+
+
+def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
+    """``void f(right, column_step, row_step, panel, count, columns)``: a panel with fewer columns, the others 0."""
+    arguments = "ptr noalias %right, i64 %across, i64 %down, ptr noalias %panel, i64 %count, i64 %columns"
+
+    def write(own: Text) -> None:
+        def row(k: str) -> None:
+            target = _element(own, "%panel", _times(own, k, shape.width))
+            source = _element(own, "%right", _times(own, k, "%down"), dtype.row.memory)
+
+            def element(c: str) -> None:
+                value = _load(own, _element(own, source, _times(own, c, "%across"), dtype.row.memory), dtype, 1)
+                own.line(f"store float {value}, ptr {_element(own, target, c)}, align 4")
+
+            def nothing(c: str) -> None:
+                own.line(f"store float 0.0, ptr {_element(own, target, c)}, align 4")
+
+            slot = counted(own, "0", "%columns", 1, element)
+            counted(own, "", str(shape.width), 1, nothing, slot)
+
+        counted(own, "0", "%count", 1, row)
+
+    return _declared(text, f"argand.pack.{dtype.value}.narrow", arguments, write)
+
+
+# --- a block of rows by a panel --------------------------------------------------------------
+
+
+def product(text: Text, shape: Tile, way: Way, narrow: bool) -> str:
+    """``void f(left, left_step, right, right_step, sums, rows, inner, columns)``: rows of sums, a panel wide."""
+    names = ("inner" if along else "across" for along in way[:2])
+    name = ".".join(("argand.product", *names, *map(str, way.heights), *(("whole",) * way.whole)))
+    if narrow:
+        name += ".narrow"
+    operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep"
+    arguments = f"{operands}, ptr noalias %sums, i64 %rows, i64 %inner, i64 %columns"
+
+    def write(own: Text) -> None:
+        panel = own.slot("float", INNER * shape.width)
+        counted(own, "0", "%inner", 1, lambda k: _inner_block(own, shape, way, panel, k, narrow))
+
+    return _declared(text, name, arguments, write)
+
+
+def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: bool) -> str:
+    """Copy a block of the panel, and add its products to all rows; gives where the next block begins."""
+    left_along, right_along = way.left_along_inner, way.right_along_inner
+    rest = text.value(f"sub nsw i64 %inner, {k}")
+    count = text.intrinsic("smin", "i64", [rest, str(INNER)])
+    first = text.value(f"icmp eq i64 {k}, 0")
+    right = _element(text, "%right", k if right_along else _times(text, k, "%rstep"))
+    if narrow:
+        steps = "i64 %rstep, i64 1" if right_along else "i64 1, i64 %rstep"
+        copy = pack_narrow(text, shape, DType.F32)
+        text.line(f"call void {copy}(ptr {right}, {steps}, ptr {panel}, i64 {count}, i64 %columns)")
+    else:
+        copy = pack(text, shape, DType.F32, right_along, way.whole)
+        text.line(f"call void {copy}(ptr {right}, i64 %rstep, ptr {panel}, i64 {count})")
+    left = _element(text, "%left", k if left_along else _times(text, k, "%lstep"))
+    slot, low = "", "0"
+    for height in way.heights:
+        name = tile(text, shape, height, left_along)
+
+        def run(row: str, name: str = name) -> None:
+            at = _element(text, left, _times(text, row, "%lstep") if left_along else row)
+            sums = _element(text, "%sums", _times(text, row, shape.width))
+            given = f"ptr {at}, i64 %lstep, ptr {panel}, i64 {count}, ptr {sums}, i1 {first}"
+            text.line(f"call void {name}({given})")
+
+        slot = counted(text, low, "%rows", height, run, slot)
+        low = ""
+    return text.value(f"add nsw i64 {k}, {count}")
+
+
+# --- few rows --------------------------------------------------------------------------------
+
+
+class _Dots(NamedTuple):
+    """What the text of one such function depends on."""
+
+    shape: Tile
+    rows: int
+    left: DType
+    right: DType
+    whole: bool  # the inner size is a multiple of the lanes
+
+    @property
+    def length(self) -> int:
+        """Elements of a row that are summed at a time: all rows of left stay in the nearest cache."""
+        return int(LEFT // self.rows // self.shape.lanes * self.shape.lanes)
+
+    @property
+    def step(self) -> int:
+        """From row to row of the copy of left; rows a power of two apart would share one set of a cache."""
+        return self.length + self.shape.lanes
+
+    @property
+    def together(self) -> int:
+        """Columns at a time: enough sums to hide the latency of one, and no more than there are registers."""
+        most = 24 if self.shape.lanes >= 16 else 12
+        return max(count for count in (1, 2, 4, 8) if count == 1 or count * self.rows <= most)
+
+
+def dots(text: Text, shape: Tile, rows: int, dtypes: tuple[DType, DType], whole: bool) -> str:
+    """``void f(left, left_step, right, right_step, sums, inner, columns)``: columns of right read where they lie.
+
+    All rows of left meet some columns of right at a time; the sums of a column are lanes that are added at the end.
+    """
+    about = _Dots(shape, rows, *dtypes, whole)
+    name = f"argand.dots{rows}.{dtypes[0].value}.{dtypes[1].value}{'.whole' * whole}"
+    operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep"
+
+    def write(own: Text) -> None:
+        copy = own.slot("float", about.rows * about.step)
+        counted(own, "0", "%inner", 1, lambda k: _dots_block(own, about, copy, k))
+
+    return _declared(text, name, f"{operands}, ptr noalias %sums, i64 %inner, i64 %columns", write)
+
+
+def _dots_block(text: Text, about: _Dots, copy: str, k: str) -> str:
+    """Part of all sums; gives where the next part begins."""
+    rest = text.value(f"sub nsw i64 %inner, {k}")
+    count = text.intrinsic("smin", "i64", [rest, str(about.length)])
+    for row in range(about.rows):
+        at = text.value(f"add nsw i64 {_times(text, row, '%lstep')}, {k}")
+        source = _element(text, "%left", at, about.left.row.memory)
+        target = _element(text, copy, row * about.step)
+        slot, low = "", "0"
+        for lanes in (about.shape.lanes, *((1,) * (not about.whole))):
+
+            def move(i: str, lanes: int = lanes, source: str = source, target: str = target) -> None:
+                value = _load(text, _element(text, source, i, about.left.row.memory), about.left, lanes)
+                text.line(f"store {vector('float', lanes)} {value}, ptr {_element(text, target, i)}, align 4")
+
+            slot = counted(text, low, count, lanes, move, slot)
+            low = ""
+    first = text.value(f"icmp eq i64 {k}, 0")
+    slot, low = "", "0"
+    for together in dict.fromkeys((about.together, 1)):
+
+        def columns(c: str, together: int = together) -> None:
+            base = text.value(f"add nsw i64 {_times(text, c, '%rstep')}, {k}")
+            right = _element(text, "%right", base, about.right.row.memory)
+            rights = [_element(text, right, _times(text, n, "%rstep"), about.right.row.memory) for n in range(together)]
+            _dot(text, about, copy, rights, count, (c, first))
+
+        slot = counted(text, low, "%columns", together, columns, slot)
+        low = ""
+    return text.value(f"add nsw i64 {k}, {count}")
+
+
+def _dot(text: Text, about: _Dots, copy: str, rights: list[str], count: str, place: tuple[str, str]) -> None:
+    """The sums of some columns over count elements, added to those before them, or set."""
+    lanes, kind = about.shape.lanes, vector("float", about.shape.lanes)
+    places = [(r, c) for r in range(about.rows) for c in range(len(rights))]
+    sums = {p: text.slot(kind) for p in places}
+    singles = {} if about.whole else {p: text.slot("float") for p in places}
+    for slot in sums.values():
+        text.line(f"store {kind} zeroinitializer, ptr {slot}")
+    for slot in singles.values():
+        text.line(f"store float 0.0, ptr {slot}")
+
+    def add(k: str, width: int, slots: dict[tuple[int, int], str]) -> None:
+        of = vector("float", width)
+        left = _element(text, copy, k)
+        values = [_load(text, _element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
+        for c, source in enumerate(rights):
+            weight = _load(text, _element(text, source, k, about.right.row.memory), about.right, width)
+            for r, value in enumerate(values):
+                old = text.value(f"load {of}, ptr {slots[r, c]}")
+                text.line(f"store {of} {text.intrinsic('fma', of, [value, weight, old])}, ptr {slots[r, c]}")
+
+    slot = counted(text, "0", count, lanes, lambda k: add(k, lanes, sums))
+    if not about.whole:
+        counted(text, "", count, 1, lambda k: add(k, 1, singles), slot)
+    text.declare(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {kind})")
+    column, first = place
+    for (r, c), found in sums.items():
+        to = _element(text, "%sums", text.value(f"add nsw i64 {column}, {r * about.shape.width + c}"))
+        before = text.value(f"select i1 {first}, float 0.0, float {_load(text, to, DType.F32, 1)}")
+        if not about.whole:
+            before = text.value(f"fadd float {before}, {_load(text, singles[r, c], DType.F32, 1)}")
+        value = text.value(f"load {kind}, ptr {found}")
+        call = f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {kind} {value})"
+        total = text.value(f"fadd float {before}, {text.value(call)}")
+        text.line(f"store float {total}, ptr {to}, align 4")
