@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import argand
-from argand.native import compile as native
+from argand.native import build as native
+from argand.native.choice import Choices
 from argand.native.codegen.target import Target, host_target
 from argand.support import events
 from argand.support.options import Options
@@ -195,3 +196,25 @@ def test_training_takes_the_same_products():
             expected = found
     for got, want in zip(found, expected):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_was_measured_counts_more_than_the_model(tmp_path):
+    options = Options(cache_dir=str(tmp_path), opt_level=3)
+    calls = []
+    ways = {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b") for _ in range(20000)]}
+    assert Choices(None).best("test", "q", {"a": 2.0, "b": 1.0}) == "b"
+    assert Choices(Options(cache_dir=str(tmp_path))).best("test", "q", {"a": 2.0, "b": 1.0}, lambda: ways) == "b"
+    assert not calls
+    assert Choices(options).best("test", "q", {"a": 2.0, "b": 1.0}, lambda: ways) == "a"
+    assert calls
+    assert Choices(Options(cache_dir=str(tmp_path))).best("test", "q", {"a": 2.0, "b": 1.0}) == "a"
+    assert Choices(Options(cache_dir=str(tmp_path))).best("test", "q", {"b": 1.0, "c": 0.5}) == "c"
+
+
+@needs_avx2
+def test_products_are_measured_when_the_user_waits_for_it(tmp_path):
+    options = Options(cache_dir=str(tmp_path), opt_level=3)
+    x, weight = torch.randn(40, 64), torch.randn(96, 64)
+    check(lambda x, w: F.relu(x @ w.t()), x, weight, options=options, rtol=1e-4, atol=1e-4)
+    times = Choices(options).times("product", "1x1x40x64x96 f32 inner f32 inner")
+    assert set(times) == {"ours", "blas"} and all(value > 0 for value in times.values())

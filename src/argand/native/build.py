@@ -12,6 +12,7 @@ from typing import Any, final
 import torch
 import torch.fx
 
+from argand.native.choice import Choices
 from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import host_target
 from argand.native.graph_object import GraphObject
@@ -68,7 +69,7 @@ def build(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: 
         graph = import_graph(module, example_inputs, options)
     events.artifact("ir", lambda: print_graph(graph), "lowered")
     with _stage(module, "native.passes"):
-        setting = Setting(options, host_target())
+        setting = Setting(options, host_target(), Choices(options))
         launch = run_passes(graph, setting)
     kernels = launch.module
     with _stage(module, "native.llvm"):

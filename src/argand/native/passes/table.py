@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from argand.native.choice import Choices
 from argand.native.codegen.llvm.module import KernelModule, emit_module
 from argand.native.codegen.target import Target
 from argand.native.ir.faults import report
@@ -32,12 +33,15 @@ from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
 
+UNMEASURED: Final = Choices(None)
+
 
 class Setting(NamedTuple):
     """What is the same for all passes of one compilation."""
 
     options: Options
     target: Target
+    choices: Choices = UNMEASURED  # what was measured on this machine
 
 
 class Pass(NamedTuple):
@@ -62,7 +66,7 @@ def _fuse(demand: Demand, setting: Setting) -> Fusion:
 def _take_products(nests: LoopNests, setting: Setting) -> LoopNests:
     if setting.options.checked_kernels:  # products of BLAS check nothing, but do not leave their operands
         return nests
-    return take_products(nests, setting.target, setting.options.fusion)
+    return take_products(nests, setting.target, setting.choices, setting.options.fusion)
 
 
 def _emit(nests: LoopNests, setting: Setting) -> KernelModule:

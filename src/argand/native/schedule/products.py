@@ -10,20 +10,23 @@ After:   contraction: the sum over inner, + %2, gelu, stored once
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from argand.native.choice import OURS, ProductShape, choose_product
+from argand.native.choice import Choices
 from argand.native.codegen.target import Target
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument
 from argand.native.ir.types import DType, at_least
+from argand.native.products import OURS, ProductShape, choose_product
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
 from argand.native.schedule.strides import source_of, strided
+from argand.native.tuning import product_ways
 
 aten = torch.ops.aten
 _PLAIN: Final = (aten.mm.default, aten.bmm.default)
@@ -40,11 +43,11 @@ class _Matrix(NamedTuple):
     offset: int
 
 
-def take_products(nests: LoopNests, target: Target, fusion: bool = True) -> LoopNests:
+def take_products(nests: LoopNests, target: Target, choices: Choices, fusion: bool = True) -> LoopNests:
     """Replace calls of torch by contractions where ours are chosen, then let them take what follows."""
     work: list[LoopNest | Node] = []
     for item in nests.work:
-        ours = _contraction(nests.schedule, item, target) if isinstance(item, Node) else None
+        ours = _contraction(nests.schedule, item, target, choices) if isinstance(item, Node) else None
         work.append(ours or item)
     decisions = list(nests.schedule.decisions)
     if fusion:
@@ -56,7 +59,7 @@ def take_products(nests: LoopNests, target: Target, fusion: bool = True) -> Loop
 # --- a call becomes a contraction ------------------------------------------------------------
 
 
-def _contraction(schedule: Schedule, node: Node, target: Target) -> LoopNest | None:
+def _contraction(schedule: Schedule, node: Node, target: Target, choices: Choices) -> LoopNest | None:
     call: Any = node.attribute
     if not isinstance(call, ExternCall) or call.target not in (*_PLAIN, *_BIASED):
         return None
@@ -78,7 +81,8 @@ def _contraction(schedule: Schedule, node: Node, target: Target) -> LoopNest | N
     rows, columns = items[0].shape[-2:]
     inner = operands[0].shape[-1]
     shape = ProductShape(batch, rows, columns, inner, left.dtype, right.dtype, left.strides, right.strides)
-    if out.dtype is not left.dtype or choose_product(shape, target) is not OURS:
+    ways = functools.partial(product_ways, shape, target)
+    if out.dtype is not left.dtype or choose_product(shape, target, choices, ways) != OURS:
         return None
     return _nest(schedule, shape, (left, right, out), (bias, float(alpha), float(beta)))
 

@@ -6,7 +6,7 @@ once per module, whatever the sizes of its products are: sizes and strides are a
 A product is computed by panels of ``Tile.width`` columns. The panel of the right operand is copied, ``INNER`` rows at
 a time, into memory where its columns lie side by side; then tiles of a few rows are summed in registers, their left
 elements read where they are and broadcast. Weights are therefore never kept in another form between two calls:
-copying one of their panels costs some percent of the tiles that use it from 64 rows on (decision 0037), less than
+copying one of their panels costs some percent of the tiles that use it from 64 rows on (decision 0021), less than
 to find out at every call that nobody wrote to them. With few rows the copy would cost more than the product, and
 rows of weights that lie behind each other are read in place (``dots``).
 
