@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from argand.native import compile as native
+from argand.native import build as native
 from argand.native.codegen.target import Target
 from argand.support import events
 from argand.support.options import Options

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from argand.native.choice import Choices
 from argand.native.codegen.llvm.module import KernelModule, emit_module
 from argand.native.codegen.target import Target
+from argand.native.contract.take import take_products
 from argand.native.ir.faults import report
 from argand.native.ir.tensor import Graph
 from argand.native.passes import levels
@@ -26,7 +27,6 @@ from argand.native.schedule.fuse import fuse
 from argand.native.schedule.groups import Fusion
 from argand.native.schedule.nest import LoopNests, build_nests
 from argand.native.schedule.order import order_groups
-from argand.native.schedule.products import take_products
 from argand.native.schedule.storage import choose_memory
 from argand.native.schedule.writes import settle_writes
 from argand.support import events

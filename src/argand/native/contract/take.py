@@ -1,4 +1,4 @@
-"""native.schedule.products: matrix products become loop nests of our own, with what follows them.
+"""native.contract.take: matrix products become loop nests of our own, with what follows them.
 
 In: LoopNests with calls of torch between the nests. Out: the same, where products that we compute ourselves are nests
 of a ``Contraction``, and pointwise nests that only they feed run on their elements.
@@ -18,15 +18,15 @@ import torch
 
 from argand.native.choice import Choices
 from argand.native.codegen.target import Target
+from argand.native.contract.model import OURS, ProductShape, choose_product
+from argand.native.contract.runs import product_ways
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
+from argand.native.ir.strides import source_of, strided
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument
 from argand.native.ir.types import DType, at_least
-from argand.native.products import OURS, ProductShape, choose_product
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
-from argand.native.schedule.strides import source_of, strided
-from argand.native.tuning import product_ways
 
 aten = torch.ops.aten
 _PLAIN: Final = (aten.mm.default, aten.bmm.default)

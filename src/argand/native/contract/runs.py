@@ -1,4 +1,4 @@
-"""native.tuning: the ways to compute a matrix product, ready to be measured.
+"""native.contract.runs: the ways to compute a matrix product, ready to be measured.
 
 In: a ``ProductShape`` without open sizes. Out: functions to run, on numbers of their own.
 """
@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from argand.native.codegen.elf import load
 from argand.native.codegen.llvm.contraction import emit_contraction
 from argand.native.codegen.llvm.engine import compile_object
 from argand.native.codegen.llvm.module import GRAIN
+from argand.native.codegen.load import load
 from argand.native.codegen.target import Target
+from argand.native.contract.model import BLAS, OURS, ProductShape
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
-from argand.native.products import BLAS, OURS, ProductShape
 from argand.runtime import launch
 from argand.runtime.plans import link
 

@@ -1,4 +1,4 @@
-"""native.products: matrix products as a question of ``native.choice``: ours or BLAS.
+"""native.contract.model: matrix products as a question of ``native.choice``: ours or BLAS.
 
 In: a ``ProductShape``. Out: who computes it, by what was measured or else by the model below; and how it is measured.
 
