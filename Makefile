@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard src/argand/runtime/*.c src/a
 	touch $(STAMP)
 
 lint: $(STAMP)
-	$(BIN)/ruff format --check src tests benchmarks tools
-	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools examples
+	$(BIN)/ruff check src tests benchmarks tools examples
 types: $(STAMP)
 	$(BIN)/mypy
 layers: $(STAMP)
