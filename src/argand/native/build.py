@@ -20,6 +20,7 @@ from argand.native.ir.tensor_text import print_graph
 from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import Setting, run_passes
 from argand.native.plan import rows_of
+from argand.runtime.plans import Body
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -63,13 +64,22 @@ def _stage(module: torch.fx.GraphModule, name: str) -> Iterator[None]:
             raise InternalError(name, message, dump=str(module.graph)) from error
 
 
-def build(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> GraphObject:
+def build_body(module: torch.fx.GraphModule, options: Options) -> Body:
+    """The same for a graph inside of another."""
+    examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    compiled = build(module, examples, options, is_branch=True)
+    return Body(compiled.rows, compiled.functions, compiled.code, compiled.code_key)
+
+
+def build(
+    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, *, is_branch: bool = False
+) -> GraphObject:
     """All stages up to object code."""
     with _stage(module, "native.lower"):
-        graph = import_graph(module, example_inputs, options)
+        graph = import_graph(module, example_inputs, options, lambda body: build_body(body, options))
     events.artifact("ir", lambda: print_graph(graph), "lowered")
     with _stage(module, "native.passes"):
-        setting = Setting(options, host_target(), Choices(options))
+        setting = Setting(options, host_target(), Choices(options), is_branch)
         launch = run_passes(graph, setting)
     kernels = launch.module
     with _stage(module, "native.llvm"):

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
+from argand.native.control_flow import Flow
 from argand.native.ir.types import at_least
 from argand.native.pointers import pointer_steps
 from argand.runtime.launch import Call, Product, Ref, Step
@@ -37,6 +38,7 @@ class Operand:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+    one_row: bool = False  # of a result of a loop that nobody reads: every round writes to the same memory
 
 
 class _Matrix(NamedTuple):
@@ -180,6 +182,8 @@ def preallocates(
     target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
 ) -> bool:
     """Whether make_extern writes into the outputs' buffers (Slot, Fresh); else they are Made."""
+    if isinstance(target, Flow):
+        return True
     return _product_steps(target, args, kwargs, outputs) is not None
 
 
@@ -203,6 +207,8 @@ def make_extern(
     target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
 ) -> tuple[Step, ...]:
     """Steps for one operator call; `outputs` in its order, None where a result is not used."""
+    if isinstance(target, Flow):
+        return (target.step(args, outputs),)
     steps = _product_steps(target, args, kwargs, outputs)
     if steps is not None:
         return steps

@@ -7,6 +7,7 @@ kernels still by name; ``runtime.plans.link`` puts in the addresses.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -14,8 +15,10 @@ import torch
 
 from argand.native import extern
 from argand.native.codegen.llvm.module import KernelCall, Work
+from argand.native.control_flow import Flow
 from argand.native.ir.strides import Strided, same_layout, strided
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument, TensorMeta
+from argand.native.ir.types import contiguous_strides
 from argand.native.numbers import Numbers
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
@@ -36,11 +39,12 @@ class PlanData:
     returns: tuple[int, ...]
     arena_bytes: launch.Size
     numbers: tuple[launch.Number, ...] = ()
+    given: tuple[launch.Buffer, ...] = ()  # what the inputs of a branch look like
 
 
-def make_plan(schedule: Schedule, work: tuple[Work, ...]) -> PlanData:
+def make_plan(schedule: Schedule, work: tuple[Work, ...], *, is_branch: bool = False) -> PlanData:
     """Number the buffers, plan their memory, and list the steps."""
-    return _Planner(schedule, work).run()
+    return _Planner(schedule, work, is_branch).run()
 
 
 def rows_of(data: PlanData) -> Rows:
@@ -52,6 +56,7 @@ def rows_of(data: PlanData) -> Rows:
         returns=data.returns,
         arena_bytes=data.arena_bytes,
         numbers=data.numbers,
+        given=data.given,
     )
 
 
@@ -60,6 +65,7 @@ def rows_of(data: PlanData) -> Rows:
 class _Planner:
     schedule: Schedule
     work: tuple[Work, ...]
+    is_branch: bool
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
     views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
@@ -94,11 +100,12 @@ class _Planner:
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
         flat = (*first, *(step for group in steps for step in group))
         numbers = Numbers(demand.graph.inputs)
+        given = tuple(map(_given, demand.graph.inputs)) if self.is_branch else ()
         if not numbers.sources:
-            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes)
-        buffers = numbers.within(tuple(self.buffers))
+            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes, (), given)
+        buffers, given = numbers.within(tuple(self.buffers)), numbers.within(given)
         flat, total = numbers.within(flat), numbers.of(arena_bytes)
-        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows))
+        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows), given)
 
     # --- buffers -----------------------------------------------------------------------------
 
@@ -193,7 +200,9 @@ class _Planner:
         outputs: list[extern.Operand | None] = []
         for k, wanted in enumerate(trial):
             if wanted is None:
-                outputs.append(None)
+                spec = call.outputs[k]
+                unread = isinstance(target, Flow) and spec is not None
+                outputs.append(self._scratch(spec, target.scratch(spec.shape, k), step) if unread and spec else None)
                 continue
             item = items[k]
             if not inside:
@@ -203,6 +212,13 @@ class _Planner:
             number = self._touch(self._leaf(item), step)
             outputs.append(dataclasses.replace(wanted, id=number))
         return extern.make_extern(target, args, kwargs, outputs)
+
+    def _scratch(self, spec: TensorMeta, shape: tuple[int, ...], step: int) -> extern.Operand:
+        """Memory for a result that nobody reads."""
+        strides = contiguous_strides(shape)
+        number = self._touch(self._new(launch.Slot(0, shape, strides, spec.torch_dtype)), step)
+        self.arena[number] = math.prod(shape) * spec.torch_dtype.itemsize
+        return extern.Operand(number, shape, strides, spec.torch_dtype, one_row=shape != spec.shape)
 
     def _return(self, output: Any, wanted: Any) -> int:
         if not isinstance(output, Node):
@@ -245,6 +261,13 @@ class _Planner:
             slot = self.buffers[number - inputs]
             self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
         return total
+
+
+def _given(spec: TensorMeta | int | None) -> launch.Buffer:
+    """What an input of a branch looks like."""
+    if isinstance(spec, TensorMeta):
+        return launch.Fresh(spec.shape, spec.strides, spec.torch_dtype)
+    return launch.PythonValue(None)
 
 
 def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:

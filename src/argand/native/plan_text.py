@@ -78,6 +78,9 @@ def _step(step: Any) -> str:
             return f"b{step.out} = b{step.left} @ b{step.right}{extra} {shape} batch {_sizes(step.batch)}{marks}"
         case launch.Call(function, args, kwargs, outputs):
             return f"call {_name(function)}({_arguments(args, kwargs)}){_results(outputs)}"
+        case launch.Nested():
+            rounds = f" {_size(step.count)} rounds" if step.kind is launch.NestedKind.LOOP else ""
+            return f"{step.kind.name.lower()}{rounds} ({', '.join(f'b{b}' for b in step.buffers())})"
         case launch.Free(buffers):
             return f"free {', '.join(f'b{b}' for b in buffers)}"
         case _:

@@ -29,6 +29,8 @@ def used(step: Any) -> Iterator[int]:
         case launch.Call(_, args, kwargs, outputs):
             yield from _refs((*args, *kwargs.values()))
             yield from (number for number in outputs if number >= 0)
+        case launch.Nested():
+            yield from step.buffers()
         case _:
             return
 

@@ -98,6 +98,7 @@ class Plan:
         keep: object,
         numbers: Sequence[Any],
         labels: Sequence[str | None] = (),
+        given: Sequence[Any] = (),
         /,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -134,6 +134,15 @@ static int make_slot_tensor(Run *run, int id, const Buffer *buffer) {
     return set_handle(run, id, handle);
 }
 
+// A tensor over memory that a plan around this one has given: valid for this round only.
+static int make_given_tensor(Run *run, int id, const Buffer *buffer) {
+    Handle handle;
+    if (run->torch->from_blob(run->pointers[id], buffer->ndim, buffer->sizes, buffer->strides, 0, buffer->dtype,
+                              DEVICE_CPU, 0, &handle))
+        return torch_failed("wrap memory");
+    return set_handle(run, id, handle);
+}
+
 static int make_view(Run *run, int id, const Buffer *buffer) {
     PyObject *base = argand_object_of(run, buffer->base);
     if (!base)
@@ -157,9 +166,13 @@ PyObject *argand_object_of(Run *run, int id) {
     Buffer scratch;
     int64_t memory[2 * MOST_DIMENSIONS];
     int failed = -1;
+    if (!buffer && run->plan->given)
+        buffer = &run->plan->given[id];
     if (buffer)
         buffer = concrete(run, buffer, &scratch, memory);
-    if (buffer && buffer->kind == BUFFER_FRESH)
+    if (buffer && buffer->kind == BUFFER_FRESH && run->pointers[id])
+        failed = make_given_tensor(run, id, buffer);
+    else if (buffer && buffer->kind == BUFFER_FRESH)
         failed = make_fresh(run, id, buffer);
     else if (buffer && buffer->kind == BUFFER_SLOT)
         failed = make_slot_tensor(run, id, buffer);
@@ -202,6 +215,10 @@ static int64_t floor_divide(int64_t a, int64_t b) {
 static int read_input(Run *run, const Number *number, int64_t *result) {
     PyObject *input = run->objects[number->left];
     int64_t *row, ndim;
+    if (!input) {
+        PyErr_SetString(PyExc_ValueError, "argand: a branch has its sizes from integers");
+        return -1;
+    }
     if (number->kind == NUMBER_INPUT) {
         if (PyFloat_CheckExact(input)) { /* its bits */
             double number = PyFloat_AS_DOUBLE(input);

@@ -15,8 +15,7 @@ enum { STACK_WORDS = 512 };
 
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
 
-// Make sure that the pointers of a step's buffers exist. Only tensors without elements have none.
-static int resolve_pointers(Run *run, const int *ids, Py_ssize_t count) {
+int argand_resolve_pointers(Run *run, const int *ids, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i++) {
         if (run->pointers[ids[i]])
             continue;
@@ -134,7 +133,7 @@ static void run_free(Run *run, const Step *step) {
 }
 
 static int needs_python(const Step *step) {
-    return step->kind == STEP_CALL || step->kind == STEP_FREE;
+    return step->kind == STEP_CALL || step->kind == STEP_FREE || step->kind == STEP_NESTED;
 }
 
 // Steps first..last-1 need no Python. The fresh tensors they use are made before they start.
@@ -142,7 +141,7 @@ static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last) {
     int64_t work = 0;
     for (Py_ssize_t i = first; i < last; i++) {
         const Step *step = &run->plan->steps[i];
-        if (resolve_pointers(run, step->ids, step->n_ids))
+        if (argand_resolve_pointers(run, step->ids, step->n_ids))
             return -1;
         work += step->is_long;
     }
@@ -178,6 +177,8 @@ static int run_steps(Run *run) {
             record = argand_record_start(run->torch, PyUnicode_AsUTF8(step->label));
         if (step->kind == STEP_CALL) {
             failed = run_call(run, step);
+        } else if (step->kind == STEP_NESTED) {
+            failed = argand_run_nested(run, step);
         } else if (step->kind == STEP_FREE) {
             run_free(run, step);
         } else {
@@ -226,6 +227,8 @@ static int check_marks(const Run *run) {
     return -1;
 }
 
+int argand_run_steps(Run *run) { return run_steps(run) || check_marks(run) ? -1 : 0; }
+
 static PyObject *collect_returns(Run *run) {
     PyObject *results = PyTuple_New(run->plan->n_returns);
     for (Py_ssize_t i = 0; results && i < run->plan->n_returns; i++) {
@@ -245,6 +248,11 @@ static int start_run(Run *run, PyObject *inputs) {
             return -1;
     if (plan->consumes && PyList_SetSlice(inputs, 0, plan->n_inputs, NULL))
         return -1;
+    return argand_prepare_run(run);
+}
+
+int argand_prepare_run(Run *run) {
+    const Plan *plan = run->plan;
     if (plan->n_numbers && argand_compute_numbers(run))
         return -1;
     int64_t arena_bytes = resolve(plan->arena_bytes, run->numbers);
@@ -301,7 +309,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times) {
     _Bool grad_mode = torch->grad_mode();
     if (grad_mode)
         torch->set_grad_mode(0);
-    if (!start_run(&run, inputs) && !run_steps(&run) && !check_marks(&run))
+    if (!start_run(&run, inputs) && !argand_run_steps(&run))
         results = collect_returns(&run);
     if (grad_mode)
         torch->set_grad_mode(1);

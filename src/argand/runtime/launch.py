@@ -8,6 +8,7 @@ Buffers are numbered: 0 to inputs-1 are the inputs of the graph, inputs+k is `bu
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -239,7 +240,73 @@ class Free:
     buffers: tuple[int, ...]
 
 
-Step = KernelStep | Product | Call | Free
+class NestedKind(enum.IntEnum):
+    """Steps that run other plans, in C's order."""
+
+    COND = 0
+    LOOP = 1
+    WHILE = 2
+
+
+class PlaceKind(enum.IntEnum):
+    """Where an input of a branch comes from, or a result goes to, in C's order."""
+
+    BUFFER = 0
+    CARRY = 1
+    NUMBER = 2
+    ROUND = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A buffer, from byte `start` on and `step` bytes further in each round; or carry `id`; or the integer `start`.
+
+    `bytes`: how large a result is.
+    """
+
+    kind: PlaceKind
+    id: int
+    start: Size = 0
+    step: Size = 0
+    bytes: Size = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A value that goes from round to round: the buffer it is in at first, and the one it ends in."""
+
+    first: int
+    last: int
+    bytes: Size
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Nested:
+    """A condition, a loop of `count` rounds, or a loop while a condition holds, over plans (nested.c).
+
+    The results of a branch are dense; a carry never lies where it is read from.
+    """
+
+    kind: NestedKind
+    bodies: tuple[Any, ...]  # `plans.Body`
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    carries: tuple[Carry, ...] = ()
+    condition: int = 0  # the buffer that decides
+    count: Size = 0
+
+    def buffers(self) -> tuple[int, ...]:
+        """All buffers it reads or writes."""
+        decides = (self.condition,) if self.kind is NestedKind.COND else ()
+        placed = [place.id for place in (*self.inputs, *self.outputs) if place.kind is PlaceKind.BUFFER]
+        carried = [number for carry in self.carries for number in (carry.first, carry.last)]
+        return tuple(dict.fromkeys((*decides, *placed, *carried)))
+
+
+Step = KernelStep | Product | Call | Free | Nested
 
 # Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
 _LONG_PRODUCT: Final = 1 << 17
@@ -304,6 +371,15 @@ def _product_row(step: Product) -> Row:
     return (1, operands, float(step.alpha), float(step.beta), _numbers(table), *flags)
 
 
+def _nested_row(step: Nested) -> Row:
+    places = [
+        tuple((int(p.kind), p.id, _number(p.start), _number(p.step), _number(p.bytes)) for p in rows)
+        for rows in (step.inputs, step.outputs)
+    ]
+    carries = tuple((c.first, c.last, _number(c.bytes)) for c in step.carries)
+    return (4, step.buffers(), int(step.kind), step.bodies, *places, carries, step.condition, _number(step.count))
+
+
 def _step_row(step: Step) -> Row:
     match step:
         case KernelStep(pointer, buffers, total, grain, sizes):
@@ -317,6 +393,8 @@ def _step_row(step: Step) -> Row:
             return (2, tuple(outputs), function, arguments, tuple(kwargs))
         case Free(buffers):
             return (3, tuple(buffers))
+        case Nested():
+            return _nested_row(step)
         case _:
             assert_never(step)
 
@@ -328,6 +406,7 @@ def plan_rows(
     returns: tuple[int, ...],
     arena_bytes: Size = 0,
     numbers: tuple[Number, ...] = (),
+    given: tuple[Buffer, ...] = (),
 ) -> Rows:
     """The plan as data; a kernel may have its name in place of the pointer."""
     return Rows(
@@ -337,4 +416,5 @@ def plan_rows(
         tuple(returns),
         _number(arena_bytes),
         tuple((_NUMBER_KINDS.index(item.kind), _number(item.left), _number(item.right)) for item in numbers),
+        tuple(_buffer_row(buffer) for buffer in given),
     )

@@ -232,6 +232,8 @@ static int parse_step(Plan *plan, PyObject *row, Step *step) {
         return parse_call(plan, row, step);
     case STEP_FREE:
         return 0;
+    case STEP_NESTED:
+        return argand_parse_nested(plan, row, step);
     }
     return refuse("unknown kind of step");
 }
@@ -249,13 +251,23 @@ static int parse_number(const Plan *plan, PyObject *row, Py_ssize_t place, Numbe
                                                                                              : 0;
 }
 
+static int parse_given(Plan *plan, const TorchLink *torch, PyObject *rows) {
+    if (PyTuple_GET_SIZE(rows) != plan->n_inputs)
+        return refuse("a row for each input");
+    plan->given = zeros(plan->n_inputs, sizeof *plan->given);
+    for (Py_ssize_t i = 0; plan->given && i < plan->n_inputs; i++)
+        if (parse_buffer(plan, torch, PyTuple_GET_ITEM(rows, i), i, &plan->given[i]))
+            return -1;
+    return plan->given ? 0 : -1;
+}
+
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs) {
-    PyObject *buffers, *steps, *returns, *keep, *numbers, *labels = NULL;
+    PyObject *buffers, *steps, *returns, *keep, *numbers, *labels = NULL, *given = NULL;
     long long arena_bytes;
     if ((kwargs && PyDict_GET_SIZE(kwargs))
-        || !PyArg_ParseTuple(args, "nO!O!O!LOO!|O!", &plan->n_inputs, &PyTuple_Type, &buffers,
+        || !PyArg_ParseTuple(args, "nO!O!O!LOO!|O!O!", &plan->n_inputs, &PyTuple_Type, &buffers,
                              &PyTuple_Type, &steps, &PyTuple_Type, &returns, &arena_bytes, &keep,
-                             &PyTuple_Type, &numbers, &PyTuple_Type, &labels)) {
+                             &PyTuple_Type, &numbers, &PyTuple_Type, &labels, &PyTuple_Type, &given)) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "Plan takes no keywords");
         return -1;
@@ -287,6 +299,8 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     for (Py_ssize_t i = 0; i < n_buffers; i++)
         if (parse_buffer(plan, torch, PyTuple_GET_ITEM(buffers, i), plan->n_inputs + i, &plan->buffers[i]))
             return -1;
+    if (given && parse_given(plan, torch, given))
+        return -1;
     plan->n_steps = n_steps;
     for (Py_ssize_t i = 0; i < n_steps; i++)
         if (parse_step(plan, PyTuple_GET_ITEM(steps, i), &plan->steps[i]))
@@ -315,12 +329,19 @@ int argand_plan_clear(PyObject *self) {
         Py_CLEAR(plan->buffers[i].object);
         PyMem_Free(plan->buffers[i].sizes);
     }
+    for (Py_ssize_t i = 0; plan->given && i < plan->n_inputs; i++) {
+        Py_CLEAR(plan->given[i].object);
+        PyMem_Free(plan->given[i].sizes);
+    }
+    PyMem_Free(plan->given);
+    plan->given = NULL;
     for (Py_ssize_t i = 0; i < n_steps; i++) {
         Step *step = &plan->steps[i];
         Py_CLEAR(step->function);
         Py_CLEAR(step->names);
         Py_CLEAR(step->label);
         clear_arguments(step->arguments, step->n_arguments);
+        argand_clear_nested(step->nested);
         PyMem_Free(step->ids);
         PyMem_Free(step->sizes);
     }
@@ -354,6 +375,9 @@ int argand_plan_traverse(PyObject *self, visitproc visit, void *arg) {
         Py_VISIT(plan->buffers[i].object);
     for (Py_ssize_t i = 0; i < plan->n_steps; i++) {
         Py_VISIT(plan->steps[i].function);
+        int inner = argand_traverse_nested(plan->steps[i].nested, visit, arg);
+        if (inner)
+            return inner;
         int found = traverse_arguments(plan->steps[i].arguments, plan->steps[i].n_arguments,
                                        visit, arg);
         if (found)

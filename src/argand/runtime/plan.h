@@ -56,7 +56,7 @@ typedef struct {
     void *pointer;    /* OBJECT: data pointer of a constant tensor */
 } Buffer;
 
-typedef enum { STEP_KERNEL, STEP_PRODUCT, STEP_CALL, STEP_FREE } StepKind;
+typedef enum { STEP_KERNEL, STEP_PRODUCT, STEP_CALL, STEP_FREE, STEP_NESTED } StepKind;
 
 typedef enum { ARGUMENT_OBJECT, ARGUMENT_BUFFER, ARGUMENT_LIST, ARGUMENT_NUMBER } ArgumentKind;
 
@@ -78,6 +78,37 @@ typedef struct {
     char trans_a, trans_b, is_double;
 } Product;
 
+typedef enum { NESTED_COND, NESTED_LOOP, NESTED_WHILE } NestedKind;
+
+typedef enum {
+    PLACE_BUFFER, /* of buffer `id`, `start` bytes from its first and `step` more in each round */
+    PLACE_CARRY,  /* carry `id` */
+    PLACE_NUMBER, /* the integer `start` */
+    PLACE_ROUND,  /* the number of the round */
+} PlaceKind;
+
+typedef struct {
+    PlaceKind kind;
+    int id;
+    int64_t start, step, bytes; /* bytes: of a result */
+} Place;
+
+typedef struct {
+    int first, last; /* buffers of the carry before the first round and after the last */
+    int64_t bytes;
+} Carry;
+
+// A condition or a loop: plans that run on memory of the plan around them (nested.c).
+typedef struct {
+    NestedKind kind;
+    int condition; /* COND: the buffer that decides */
+    int64_t count; /* LOOP: how many rounds */
+    Py_ssize_t n_plans, n_inputs, n_outputs, n_carries;
+    PyObject **plans; /* owned; COND: of true and false, LOOP: of a round, WHILE: of the condition and of a round */
+    Place *inputs, *outputs;
+    Carry *carries;
+} Nested;
+
 typedef struct {
     StepKind kind;
     char is_long;  /* worth giving up the GIL */
@@ -93,6 +124,7 @@ typedef struct {
     Py_ssize_t n_arguments;
     Argument *arguments; /* owned */
     PyObject *label;     /* owned; what a profile shows, or NULL */
+    Nested *nested;      /* owned */
 } Step;
 
 typedef struct {
@@ -106,6 +138,7 @@ typedef struct {
     Buffer *buffers;
     Step *steps;
     int *returns;
+    Buffer *given; /* what inputs look like that come as pointers; NULL: they come as tensors */
     PyObject *keep;
     char consumes;
 } Plan;
@@ -115,6 +148,9 @@ void argand_run_product(const TorchLink *torch, const Step *step, void *const *p
                         const int64_t *numbers);
 
 int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObject *kwargs);
+int argand_parse_nested(Plan *plan, PyObject *row, Step *step);
+void argand_clear_nested(Nested *nested);
+int argand_traverse_nested(const Nested *nested, visitproc visit, void *arg);
 int argand_plan_clear(PyObject *self);
 int argand_plan_traverse(PyObject *self, visitproc visit, void *arg);
 

@@ -8,6 +8,7 @@ that a warm start needs no more than this.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -27,6 +28,18 @@ class Rows(NamedTuple):
     returns: tuple[int, ...]
     arena_bytes: int
     numbers: tuple[Row, ...] = ()
+    given: tuple[Row, ...] = ()  # of a branch: what its inputs look like, which come as pointers
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """The plan of a graph inside of another, with its kernels by name, and the code that has them."""
+
+    rows: Rows
+    functions: tuple[str, ...]
+    code: bytes
+    code_key: str
 
 
 @final
@@ -85,4 +98,7 @@ def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan
     steps = tuple([_linked(row, known) for row in rows.steps])
     keep = (keep, *custom.values()) if custom else keep
     labels = tuple([_label(row) for row in rows.steps])
-    return _native.Plan(rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels)
+    given = (rows.given,) if rows.given else ()
+    return _native.Plan(
+        rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels, *given
+    )

@@ -31,6 +31,18 @@ PyObject *argand_object_of(Run *run, int id);
 // An error for a buffer whose tensor has elements and no memory (zero tensors, wrappers): a kernel would read NULL.
 int argand_refuse_missing_memory(Run *run, int id);
 
+// Numbers, arena and constants of a run whose inputs are there.
+int argand_prepare_run(Run *run);
+
+// All steps of a run, and what its kernels found wrong.
+int argand_run_steps(Run *run);
+
+// Make sure that the pointers of buffers exist. Only tensors without elements have none.
+int argand_resolve_pointers(Run *run, const int *ids, Py_ssize_t count);
+
+// A condition or a loop.
+int argand_run_nested(Run *run, const Step *step);
+
 // The plan's numbers, from the inputs.
 int argand_compute_numbers(Run *run);
 

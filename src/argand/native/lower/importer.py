@@ -15,12 +15,14 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 
+from argand.native.control_flow import CompileBody, Laid, arguments_of
 from argand.native.convolution import Fused, pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import Context, NotLowered
 from argand.native.lower.table import TABLE
+from argand.ops.control_flow import RESULTS
 from argand.ops.rows import draws, may_raise
 from argand.runtime.convolution import PackedConvolution
 from argand.sizes.expressions import Expr, SizeInt, Symbol
@@ -41,15 +43,20 @@ def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tu
     return TensorMeta(express(value.shape), express(value.stride()), value.dtype, dtype)
 
 
-def import_graph(module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Graph:
-    """Lower every node of the graph."""
-    return _Importer(module, options).run(list(example_inputs))
+def import_graph(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    compile_body: CompileBody | None = None,
+) -> Graph:
+    """Lower every node of the graph; ``compile_body``: what compiles the graphs inside of it."""
+    return _Importer(module, options, compile_body).run(list(example_inputs))
 
 
 @final
 class _Importer:
-    def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
-        self.module, self.options = module, options
+    def __init__(self, module: torch.fx.GraphModule, options: Options, compile_body: CompileBody | None) -> None:
+        self.module, self.options, self.compile_body = module, options, compile_body
         table = module.meta.get("sizes")
         self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
         if table is not None:
@@ -145,6 +152,8 @@ class _Importer:
             return result
         if node in self.packed.calls:
             return self._convolve(result, *self.packed.calls[node])
+        if node.target in RESULTS:
+            return self._flow(node, result)
         args: Any = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         if node.target is operator.truediv:  # a number over a size
             return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
@@ -227,11 +236,21 @@ class _Importer:
         events.count("native.extern", detail="packed convolution")
         return build.node("item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0)
 
-    def _extern(self, node: torch.fx.Node, result: Any) -> Any:
+    def _flow(self, node: torch.fx.Node, result: Any) -> Any:
+        """A condition or a loop: one step over compiled bodies, or torch's operator."""
+        found = None if self.compile_body is None else arguments_of(node, self.values, self.compile_body)
+        if found is None:
+            return self._extern(node, result)
+        return self._extern(node, result, found.flow, (found.condition, *found.operands))
+
+    def _extern(self, node: torch.fx.Node, result: Any, target: Any = None, given: Any = None) -> Any:
+        """A call of torch's kernel, or of another target with other arguments."""
         inputs: list[Node] = []
         layouts: list[tuple[int, ...]] = []
 
         def place(argument: Any) -> Any:
+            laid = argument.strides if isinstance(argument, Laid) else None
+            argument = argument.source if isinstance(argument, Laid) else argument
             if isinstance(argument, torch.fx.Node):
                 value = self.values[argument]
                 if not isinstance(value, Node):
@@ -241,19 +260,19 @@ class _Importer:
                 if isinstance(fake, float):
                     symbols = getattr(fake, "symbols", self.module.meta["sizes"].samples)
                     raise fixing(symbols, f"{node.target} of a number known only at run time")
-                strides = fake.stride() if isinstance(fake, torch.Tensor) else ()
+                strides = laid or (fake.stride() if isinstance(fake, torch.Tensor) else ())
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
                 return TensorArgument(len(inputs) - 1)
             return argument
 
-        args = tuple(_map_nested(a, place) for a in node.args)
+        args = tuple(_map_nested(a, place) for a in (node.args if given is None else given))
         kwargs = {k: _map_nested(a, place) for k, a in node.kwargs.items()}
         single = not isinstance(result, list | tuple)
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
         raises = isinstance(node.target, OpOverload) and may_raise(node.target, result)
-        call = ExternCall(node.target, args, kwargs, tuple(layouts), specs, single, writes, raises)
+        call = ExternCall(target or node.target, args, kwargs, tuple(layouts), specs, single, writes, raises)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node) or _only_checks(node):
             self.effects.append(extern)

@@ -42,6 +42,7 @@ class Setting(NamedTuple):
     options: Options
     target: Target
     choices: Choices = UNMEASURED  # what was measured on this machine
+    is_branch: bool = False  # the graph is inside of another: its inputs come as pointers
 
 
 class Pass(NamedTuple):
@@ -74,7 +75,7 @@ def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
 
 
 def _plan(module: KernelModule, setting: Setting) -> Launch:
-    return Launch(module, make_plan(module.schedule, module.work))
+    return Launch(module, make_plan(module.schedule, module.work, is_branch=setting.is_branch))
 
 
 def _rewrite(name: str, run: Callable[[Graph], Graph], after: tuple[tuple[str, str], ...] = ()) -> Pass:
