@@ -13,6 +13,8 @@ from typing import Any
 from argand.backends.registry import list_backends
 from argand.cli.cache import add_arguments as add_cache_arguments
 from argand.cli.cache import run as run_cache
+from argand.cli.doctor import add_arguments as add_doctor_arguments
+from argand.cli.doctor import run as run_doctor
 from argand.cli.run import is_program, run_program
 from argand.report.compare import compare
 from argand.support.errors import ArgandError, UserError
@@ -30,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     cache = commands.add_parser("cache", help="look at, clean and carry the disk cache")
     add_cache_arguments(cache)
+    add_doctor_arguments(commands.add_parser("doctor", help="is all here that is needed, and does it work?"))
     backends = commands.add_parser("backends", help="list the backends")
     backends.add_argument("--all", action="store_true", help="debugging ones too")
     commands.add_parser("logs", help="what ARGAND_LOGS can show")
@@ -72,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         match options.command:
             case "cache":
                 return run_cache(options)
+            case "doctor":
+                return run_doctor(options)
             case "compare":
                 return _compare(options)
             case "backends":
