@@ -25,7 +25,7 @@ MADE = "Made by `python -m tools.reference --write`.\n"
 # The order of a reader, not of the sources: what is used first comes first.
 CHAPTERS = {
     "Compile": ("pipeline", "drop_in", "runtime.cache", "runtime.stance"),
-    "Marks": ("capture.marks", "sizes.marks"),
+    "Marks": ("capture.rules.marks", "sizes.marks"),
     "See what it did": ("report.compare", "report.explained", "report.opcheck", "support.logs"),
     "Caches and packages": ("native.bundles", "packages"),
     "Backends": ("backends.registry", "backends.aot", "backends.argand_backend", "autograd.partition"),

@@ -10,7 +10,7 @@ runs in a region, every Python frame goes through these stages, in this order:
 4. backend   (backends.bind)     each graph becomes a callable. Inside capture, because what comes
                                  after a graph break is only known when the graph before it can run.
      autograd -> passes -> schedule -> LLVM, for the default backend (backends.argand_backend)
-5. guards    (runtime.programs)  the rows become a C program: last, when no more rows can come.
+5. guards    (runtime.guard_programs)  the rows become a C program: last, when no more rows can come.
 
 Four of these are stages whose results are kept on disk (runtime.disk.stage), each asked before its work is done. A
 hit of one leaves out all that comes after it in this table, but for loading what its entry names:
@@ -238,12 +238,12 @@ def _capture(
 ) -> Captured | Skipped | Marker | None:
     # the interpreter takes longer to import than a restored frame to run
     from argand.capture.trace import capture_frame  # noqa: PLC0415
-    from argand.sizes.plan import Plan  # noqa: PLC0415
+    from argand.sizes.plan import SizePlan  # noqa: PLC0415
 
     if histories is None:
-        return capture_frame(view, backend, options, Plan(False))
+        return capture_frame(view, backend, options, SizePlan(False))
     history = histories.of(view.code)
-    plan = Plan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
+    plan = SizePlan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     captured = capture_frame(view, backend, options, plan)
     if captured is not None:
         history.fixed.update(plan.never_open)

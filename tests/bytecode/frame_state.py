@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from types import CodeType
 
-from argand.bytecode import Slot, decode, stack_before
+from argand.bytecode import StackSlot, decode, stack_before
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _OBJECT = 2 * _WORD  # refcount, type
@@ -76,7 +76,7 @@ class State:
         arguments = list(self.stack)
         handled = self.handled
         for slot in reversed(range(len(kinds))):
-            if kinds[slot] is Slot.PREVIOUS:
+            if kinds[slot] is StackSlot.PREVIOUS:
                 arguments[slot], handled = handled, self.stack[slot]
         return arguments
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import argand
 from argand.capture.stored.tokens import code_hash
-from argand.runtime.disk.store import Store
+from argand.runtime.disk.store import DiskStore
 from argand.support import events
 
 PROGRAM = """
@@ -474,7 +474,7 @@ def make():
 
 @pytest.mark.parametrize("damage", ["{}", "[]", "nonsense", '{"guards": 3}'])
 def test_wrong_data_and_lost_graphs_are_misses(filled, damage):
-    store = Store(filled)
+    store = DiskStore(filled)
     for entry in list(store.entries()):
         sections = store.get(entry.key)
         if b'"capture"' in sections["about"]:

@@ -10,7 +10,7 @@ import torch
 
 import argand
 from argand.autograd import aot
-from argand.runtime.disk.store import Store
+from argand.runtime.disk.store import DiskStore
 from argand.runtime.disk.values import Reader, Writer
 from argand.sizes.expressions import Expr, SizeInt
 from argand.sizes.facts import Fact
@@ -48,8 +48,8 @@ def all_hit(heard):
 
 def forget(kind, directory):
     """Remove the entries of a kind."""
-    for entry in Store(directory).entries():
-        if json.loads(Store(directory).peek(entry.key)["about"])["kind"] == kind:
+    for entry in DiskStore(directory).entries():
+        if json.loads(DiskStore(directory).peek(entry.key)["about"])["kind"] == kind:
             entry.path.unlink()
 
 
@@ -156,7 +156,7 @@ def test_what_only_the_trace_finds_out_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(aot, "_try_trace", comparing)
     run(30, 25)
-    assert any("facts" in Store(tmp_path).peek(entry.key) for entry in Store(tmp_path).entries())
+    assert any("facts" in DiskStore(tmp_path).peek(entry.key) for entry in DiskStore(tmp_path).entries())
     forget("capture", tmp_path)
     warm = run(40, 41)
     assert counts(warm, "cache.miss") == ["capture"] and "autograd.trace" not in warm.seconds()

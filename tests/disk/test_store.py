@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from argand.runtime.disk.format import Damaged, decode, encode
-from argand.runtime.disk.store import CacheWarning, Store, default_directory
+from argand.runtime.disk.store import CacheWarning, DiskStore, default_directory
 from argand.support import events
 from argand.support.options import Environment
 
@@ -82,13 +82,13 @@ def test_newer_format_is_refused(monkeypatch):
 
 
 def test_put_and_get(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     with events.collect() as heard:
         assert store.get(KEY) is None
         assert store.put(KEY, SECTIONS)
         assert store.get(KEY) == SECTIONS
     assert (heard.total("cache.miss"), heard.total("cache.hit")) == (1, 1)
-    assert Store(tmp_path).get(KEY) == SECTIONS
+    assert DiskStore(tmp_path).get(KEY) == SECTIONS
     mode = (tmp_path / "v1" / KEY[:2] / KEY).stat().st_mode
     assert mode & 0o077 == 0
     with pytest.raises(ValueError):
@@ -100,7 +100,7 @@ def path_of(tmp_path):
 
 
 def test_damaged_entry_is_set_aside_with_one_warning(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     for _ in range(2):
         store.put(KEY, SECTIONS)
         path_of(tmp_path).write_bytes(b"rubbish")
@@ -115,7 +115,7 @@ def test_damaged_entry_is_set_aside_with_one_warning(tmp_path):
 
 
 def test_links_and_files_of_others_are_refused(tmp_path):
-    store = Store(tmp_path / "cache")
+    store = DiskStore(tmp_path / "cache")
     target = tmp_path / "elsewhere"
     target.write_bytes(encode(SECTIONS))
     path = tmp_path / "cache" / "v1" / KEY[:2] / KEY
@@ -132,7 +132,7 @@ def test_directory_others_can_write_is_refused(tmp_path):
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1").chmod(0o777)
     with pytest.warns(CacheWarning, match="others may write"):
-        store = Store(tmp_path)
+        store = DiskStore(tmp_path)
     assert not store.put(KEY, SECTIONS)
     assert store.get(KEY) is None
 
@@ -140,12 +140,12 @@ def test_directory_others_can_write_is_refused(tmp_path):
 def test_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.warns(CacheWarning):
-        store = Store(tmp_path / "file")
+        store = DiskStore(tmp_path / "file")
     assert store.get(KEY) is None and not store.put(KEY, SECTIONS)
 
 
 def test_full_disk(tmp_path, monkeypatch):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
@@ -160,7 +160,7 @@ def test_full_disk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EINTR])
 def test_an_error_that_passes_leaves_the_entry(tmp_path, monkeypatch, number):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     store.put(KEY, SECTIONS)
     opened = os.open
 
@@ -179,7 +179,7 @@ def test_an_error_that_passes_leaves_the_entry(tmp_path, monkeypatch, number):
 
 
 def test_no_memory_to_read_leaves_the_entry(tmp_path, monkeypatch):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     store.put(KEY, SECTIONS)
     monkeypatch.setattr("argand.runtime.disk.store.decode", Mock(side_effect=MemoryError()))
     with pytest.warns(CacheWarning, match="cannot read"):
@@ -201,11 +201,11 @@ def test_a_user_without_a_home(monkeypatch):
 
 
 def test_two_writers_and_readers(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     wrong = []
 
     def work(number):
-        own = Store(tmp_path)
+        own = DiskStore(tmp_path)
         for turn in range(30):
             own.put(KEY, {"data": bytes([number]) * 1000})
             got = own.get(KEY)
@@ -230,7 +230,7 @@ def test_killed_writer_leaves_no_half_entry(tmp_path):
     )
     writer = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     writer.stdout.readline()
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     for _ in range(20):
         got = store.get(KEY)
         assert got is None or got == {"data": b"x" * 5_000_000}
@@ -243,7 +243,7 @@ def test_killed_writer_leaves_no_half_entry(tmp_path):
 
 
 def test_least_recently_used_goes_first(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     keys = [f"{n:032x}" for n in range(4)]
     for age, key in enumerate(keys):
         store.put(key, {"data": b"x" * 1000})
@@ -255,7 +255,7 @@ def test_least_recently_used_goes_first(tmp_path):
 
 
 def test_leftovers_go_after_an_hour(tmp_path):
-    store = Store(tmp_path)
+    store = DiskStore(tmp_path)
     store.put(KEY, SECTIONS)
     leftovers = [path_of(tmp_path).with_name(".writing-x"), path_of(tmp_path).with_suffix(".damaged")]
     for path in leftovers:
@@ -270,8 +270,8 @@ def test_leftovers_go_after_an_hour(tmp_path):
 
 def test_the_limit_is_kept_while_writing(tmp_path, monkeypatch):
     monkeypatch.setattr("argand.runtime.disk.store.COLLECT_EVERY", 4)
-    monkeypatch.setattr(Store.collect_garbage, "__defaults__", (5000,))
-    store = Store(tmp_path)
+    monkeypatch.setattr(DiskStore.collect_garbage, "__defaults__", (5000,))
+    store = DiskStore(tmp_path)
     for number in range(40):
         store.put(f"{number:032x}", {"data": bytes(1000)})
     assert sum(entry.size for entry in store.entries()) <= 5000 + 4 * 1200

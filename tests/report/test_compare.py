@@ -7,7 +7,7 @@ from torch import nn
 
 from argand.cli.main import main
 from argand.report.compare import compare
-from argand.runtime.disk.store import Store
+from argand.runtime.disk.store import DiskStore
 
 
 def make():
@@ -45,13 +45,13 @@ def test_compare_command(tmp_path, capsys):
 
 
 def test_cache_command(tmp_path, capsys):
-    Store(tmp_path).put("ab" * 8, {"data": b"x" * 3000})
+    DiskStore(tmp_path).put("ab" * 8, {"data": b"x" * 3000})
     place = ["--directory", str(tmp_path)]
     assert main(["cache", "ls", *place]) == 0
     assert "1 entries" in capsys.readouterr().out
     main(["cache", "gc", "--max-size", "1K", *place])
     assert "1 entries removed" in capsys.readouterr().out
-    Store(tmp_path).put("ab" * 8, {"data": b"x"})
+    DiskStore(tmp_path).put("ab" * 8, {"data": b"x"})
     main(["cache", "clear", *place])
     assert "1 entries removed" in capsys.readouterr().out
 

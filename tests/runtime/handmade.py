@@ -1,7 +1,7 @@
 """Entries made by hand: the runtime without capture."""
 
 from argand.runtime import _native, skips
-from argand.runtime.programs import compile_guards
+from argand.runtime.guard_programs import compile_guards
 
 
 class HandMade:

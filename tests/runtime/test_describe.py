@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from argand.runtime import _native, describe, state
+from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import (
     Attr,
     Cell,
@@ -28,7 +29,6 @@ from argand.runtime.guards import (
     TypeOf,
     tensor_spec,
 )
-from argand.runtime.programs import compile_guards
 from argand.support.errors import Location
 
 K = GuardKind

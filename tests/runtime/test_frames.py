@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from argand.runtime import _native, callables, skips
+from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import Guard, GuardKind, Local
-from argand.runtime.programs import compile_guards
 
 from .handmade import HandMade, collected, locals_of
 

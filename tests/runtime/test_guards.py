@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from argand.runtime import _native, tensors
+from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import (
     Attr,
     Builtin,
@@ -34,7 +35,6 @@ from argand.runtime.guards import (
     TypeOf,
     tensor_spec,
 )
-from argand.runtime.programs import compile_guards
 
 from .handmade import HandMade
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from argand.runtime import _native
+from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import Guard, GuardKind
-from argand.runtime.programs import compile_guards
 from argand.runtime.tables import make_tables
 
 

@@ -1,7 +1,7 @@
 """autograd.aliasing: who shares memory with whom, and the current graph value of every region.
 
-Fakes are views for real, so the storage of a fake says what it aliases. Each storage is a ``Memory``
-with one current value (a graph node), each geometry seen in it a ``Region``. A read of a region gives
+Fakes are views for real, so the storage of a fake says what it aliases. Each storage is a ``AliasedStorage``
+with one current value (a graph node), each geometry seen in it a ``StorageView``. A read of a region gives
 the node of its current value, made by replaying its view step when the memory changed; a write walks
 up the steps and leaves a new value for the whole memory. So in-place programs become functional
 graphs, and what two tensors share is decided by memory alone, as in eager.
@@ -60,18 +60,20 @@ def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[Step]:
 
 
 @final
-class Region:
+class StorageView:
     """One geometry in a memory."""
 
     __slots__ = ("fake", "memory", "node", "origin", "parent", "step", "version")
 
-    def __init__(self, memory: Memory, fake: torch.Tensor, parent: Region | None, step: Step | None) -> None:
+    def __init__(
+        self, memory: AliasedStorage, fake: torch.Tensor, parent: StorageView | None, step: Step | None
+    ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
         self.origin = (parent, step, 0)  # the view as the program made it, and when
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
 
-    def made_by(self) -> tuple[Region | None, Step | None]:
+    def made_by(self) -> tuple[StorageView | None, Step | None]:
         """How to replay the view on real tensors, with the history eager gives it.
 
         After a write to the memory eager derives the history of old views anew, from the base.
@@ -81,7 +83,7 @@ class Region:
 
 
 @final
-class Memory:
+class AliasedStorage:
     """One storage. ``version`` counts the writes recorded."""
 
     __slots__ = ("regions", "root", "source", "version")
@@ -89,9 +91,9 @@ class Memory:
     def __init__(self, fake: torch.Tensor, node: Node, source: str) -> None:
         self.version = 0
         self.source = source  # "input", "constant" or "fresh"
-        self.root = Region(self, fake, None, None)
+        self.root = StorageView(self, fake, None, None)
         self.root.node, self.root.version = node, 0
-        self.regions: dict[Geometry, Region] = {geometry_of(fake): self.root}
+        self.regions: dict[Geometry, StorageView] = {geometry_of(fake): self.root}
 
 
 @final
@@ -100,16 +102,16 @@ class Aliasing:
 
     def __init__(self, emit: Any) -> None:
         self.emit = emit
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, AliasedStorage] = {}
 
-    def add(self, fake: torch.Tensor, node: Node, source: str = "fresh") -> Region:
+    def add(self, fake: torch.Tensor, node: Node, source: str = "fresh") -> StorageView:
         """A new memory whose root region is ``fake``, with the value ``node``."""
-        memory = Memory(fake, node, source)
+        memory = AliasedStorage(fake, node, source)
         # the region holds the fake, hence the storage: its address is not used again
         self.memories[fake.untyped_storage()._cdata] = memory
         return memory.root
 
-    def find(self, tensor: torch.Tensor) -> Region | None:
+    def find(self, tensor: torch.Tensor) -> StorageView | None:
         """The region of a tensor, or None if its storage was never seen."""
         memory = self.memories.get(tensor.untyped_storage()._cdata)
         if memory is None:
@@ -120,15 +122,15 @@ class Aliasing:
             region = self._strided(memory, tensor)
         return region
 
-    def view(self, parent: Region, step: Step, fake: torch.Tensor) -> Region:
+    def view(self, parent: StorageView, step: Step, fake: torch.Tensor) -> StorageView:
         """Register the result of a view op; nothing is recorded before somebody reads it."""
         regions = parent.memory.regions
         geometry = geometry_of(fake)
         if geometry not in regions:
-            regions[geometry] = Region(parent.memory, fake.detach(), parent, step)
+            regions[geometry] = StorageView(parent.memory, fake.detach(), parent, step)
         return regions[geometry]
 
-    def _strided(self, memory: Memory, fake: torch.Tensor) -> Region:
+    def _strided(self, memory: AliasedStorage, fake: torch.Tensor) -> StorageView:
         """A region known by its strides and offset alone, as a view of the root."""
         region = memory.root
         if region.fake.is_complex() and fake.dtype == region.fake.dtype.to_real():
@@ -137,7 +139,7 @@ class Aliasing:
             region = self.view(region, step, step.replay(region.fake))
         return region
 
-    def read(self, region: Region) -> Node:
+    def read(self, region: StorageView) -> Node:
         """The node of a region's current value."""
         node = region.node
         if node is not None and region.version == region.memory.version:
@@ -153,7 +155,7 @@ class Aliasing:
         region.node, region.version = node, region.memory.version
         return node
 
-    def write(self, region: Region, value: Node) -> None:
+    def write(self, region: StorageView, value: Node) -> None:
         """Give a region a new value (of any strides and dtype; shapes must broadcast)."""
         memory = region.memory
         version = memory.version
@@ -171,7 +173,7 @@ class Aliasing:
         for passed, current in path:
             passed.node, passed.version = current, version + 1
 
-    def _scatter(self, region: Region, node: Node) -> Node:
+    def _scatter(self, region: StorageView, node: Node) -> Node:
         """The whole memory after a write to a region, by geometry alone."""
         root = region.memory.root
         steps = _strided_steps(root.fake, region.fake)

@@ -25,8 +25,8 @@ from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.programs import Program, run_graph
-from argand.autograd.runtime import MOST_BACKWARDS, Asked, Switch, full_backward, run_inference, run_training
-from argand.autograd.sizes import OpenSizes
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, LinkSwitch, full_backward, run_inference, run_training
+from argand.autograd.sizes import ProgramSizes
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
@@ -80,7 +80,7 @@ def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: C
         events.count("autograd.fallback", detail="sizes that depend on data")
         return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
     flat = _Flat(run_graph(gm))
-    compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
+    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm))
     traced = _try_trace(flat.program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
@@ -158,7 +158,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     compiled = compilers.forward(forward, traced.inputs)
     if not isinstance(compiled, CompiledGraph):
         return compiled
-    switch = Switch(_linking(program, compilers))
+    switch = LinkSwitch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, compilers)
     switch.run = run_training(traced, below_autograd(compiled, forward), late, switch.noticing(again))
     return CompiledProgram(switch, _origin(compiled, traced, backward), traced.random)
@@ -209,7 +209,7 @@ def _origin(forward: CompiledGraph, traced: Traced, backward: GraphModule | None
 
 def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
-    compilers = dataclasses.replace(compilers, sizes=OpenSizes.of(gm))
+    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm))
     program = _Flat(run_graph(gm)).program
     return *_halves(program, traced, backward, compilers), _linking(program, compilers)
 

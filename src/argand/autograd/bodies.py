@@ -19,7 +19,7 @@ from argand.autograd.geometry import aten
 from argand.autograd.graphs import flat_outputs, is_view, make_module, remove_dead
 from argand.autograd.outputs import Untraceable
 from argand.autograd.partition import min_cut_partition
-from argand.autograd.recorder import Recorder, hold
+from argand.autograd.recorder import AtenRecorder, hold
 from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
 from argand.ops.fakes import fake_of
 from argand.ops.layout import contiguous
@@ -28,7 +28,7 @@ from argand.runtime import _native
 from argand.runtime.disk.graphs import constants_of
 from argand.sizes.expressions import SizeInt
 
-Program = Callable[[Recorder, list[Any]], Sequence[Any]]
+Program = Callable[[AtenRecorder, list[Any]], Sequence[Any]]
 
 
 @final
@@ -72,15 +72,17 @@ def aside() -> Iterator[None]:
             _push_mode(mode)
 
 
-def sizes_of(recorder: Recorder) -> list[Node]:
+def sizes_of(recorder: AtenRecorder) -> list[Node]:
     """The inputs of a graph that are open sizes."""
     places = [node for node in recorder.graph.nodes if node.op == "placeholder"]
     return [node for node in places if isinstance(node.meta.get("val"), SizeInt)]
 
 
-def _start(outer: Recorder, inputs: Sequence[torch.Tensor], wanted: Sequence[int]) -> tuple[Recorder, list[Any]]:
+def _start(
+    outer: AtenRecorder, inputs: Sequence[torch.Tensor], wanted: Sequence[int]
+) -> tuple[AtenRecorder, list[Any]]:
     """A recorder for a branch, and the fakes of its inputs."""
-    recorder = Recorder(outer.decompositions, outer.sizes)
+    recorder = AtenRecorder(outer.decompositions, outer.sizes)
     recorder.open = set(outer.open)
     fakes = []
     for number, value in enumerate(inputs):
@@ -92,7 +94,7 @@ def _start(outer: Recorder, inputs: Sequence[torch.Tensor], wanted: Sequence[int
     return recorder, fakes
 
 
-def _finish(outer: Recorder, recorder: Recorder, outputs: Any, name: str) -> GraphModule:
+def _finish(outer: AtenRecorder, recorder: AtenRecorder, outputs: Any, name: str) -> GraphModule:
     if any(m.source == "input" and m.version for m in recorder.aliasing.memories.values()):
         raise Untraceable("a branch writes to what it is given")
     recorder.graph.output(outputs)
@@ -102,7 +104,7 @@ def _finish(outer: Recorder, recorder: Recorder, outputs: Any, name: str) -> Gra
     return make_module(recorder.graph, recorder.constants, name)
 
 
-def _dense_results(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[Node]:
+def _dense_results(recorder: AtenRecorder, results: Sequence[torch.Tensor]) -> list[Node]:
     """Nodes of results, each computed into dense memory of its own."""
     nodes = own_memory(recorder, results, 0)
     for place, (node, value) in enumerate(zip(nodes, results, strict=True)):
@@ -112,7 +114,7 @@ def _dense_results(recorder: Recorder, results: Sequence[torch.Tensor]) -> list[
     return nodes
 
 
-def trace_body(outer: Recorder, program: Program, inputs: Sequence[torch.Tensor], *, single: bool = False) -> Body:
+def trace_body(outer: AtenRecorder, program: Program, inputs: Sequence[torch.Tensor], *, single: bool = False) -> Body:
     """A branch as it is, without gradients; ``single``: it gives a tensor, no tuple."""
     with aside(), torch.no_grad():
         recorder, fakes = _start(outer, inputs, ())
@@ -123,7 +125,9 @@ def trace_body(outer: Recorder, program: Program, inputs: Sequence[torch.Tensor]
         return Body(module, [node.meta["val"] for node in nodes])
 
 
-def halve(outer: Recorder, program: Program, inputs: Sequence[torch.Tensor], wanted: Sequence[int], run: Any) -> Halves:
+def halve(
+    outer: AtenRecorder, program: Program, inputs: Sequence[torch.Tensor], wanted: Sequence[int], run: Any
+) -> Halves:
     """A branch with its derivative by the inputs in ``wanted``, cut in two. ``run`` makes programs of graphs."""
     with aside():
         recorder, fakes = _start(outer, inputs, wanted)
@@ -141,7 +145,7 @@ def halve(outer: Recorder, program: Program, inputs: Sequence[torch.Tensor], wan
     picked = [*range(len(nodes)), *chosen]
     run_forward = run(forward)
 
-    def program_of_forward(inner: Recorder, values: list[Any]) -> Sequence[Any]:
+    def program_of_forward(inner: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         every = run_forward(inner, [*values, *(node.meta["val"] for node in sizes_of(inner))])
         return [every[k] for k in picked]
 
@@ -166,7 +170,11 @@ def _read_saved(forward: GraphModule, names: list[str], inputs: int, count: int)
 
 
 def emit_call(
-    outer: Recorder, target: Any, bodies: Sequence[Body], arrange: Callable[..., Any], results: Sequence[torch.Tensor]
+    outer: AtenRecorder,
+    target: Any,
+    bodies: Sequence[Body],
+    arrange: Callable[..., Any],
+    results: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
     """A node of an operator over bodies. ``arrange``: its arguments, of the nodes of the graphs and of all sizes."""
     graphs = []

@@ -13,7 +13,7 @@ from argand.protocol import Bypass, Compiler
 from argand.support.options import Options
 
 if TYPE_CHECKING:  # restored programs without open sizes load none of these
-    from argand.autograd.sizes import OpenSizes
+    from argand.autograd.sizes import ProgramSizes
     from argand.sizes.facts import Fact
 
 
@@ -29,7 +29,7 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None
     keep_mutations: bool
     options: Options
-    sizes: OpenSizes | None = None  # sizes of the program known only at run time
+    sizes: ProgramSizes | None = None  # sizes of the program known only at run time
 
 
 @final

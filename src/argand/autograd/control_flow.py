@@ -15,7 +15,7 @@ import torch
 
 from argand.autograd.bodies import Halves, Program, aside, emit_call, halve, trace_body
 from argand.autograd.outputs import Untraceable
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import AtenRecorder
 from argand.autograd.recording import run_engine
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
 
@@ -39,7 +39,7 @@ def _only_tensors(program: Program, operands: Sequence[Any]) -> tuple[Program, l
     places = [k for k, value in enumerate(operands) if isinstance(value, torch.Tensor)]
     others = list(operands)
 
-    def of_tensors(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+    def of_tensors(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
         values = list(others)
         for place, value in zip(places, inputs, strict=True):
             values[place] = value
@@ -52,7 +52,7 @@ def _only_tensors(program: Program, operands: Sequence[Any]) -> tuple[Program, l
 def gradient_of(program: Program, count: int, wanted: Sequence[int], tangents: Sequence[int]) -> Program:
     """(inputs, tangents) -> the gradients of the inputs in ``wanted``, zeros where there is none."""
 
-    def gradients(recorder: Recorder, values: list[Any]) -> Sequence[Any]:
+    def gradients(recorder: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         inputs, given = values[:count], dict(zip(tangents, values[count:], strict=True))
         again = any(value.requires_grad for value in values)
         with torch.enable_grad():
@@ -71,7 +71,9 @@ def gradient_of(program: Program, count: int, wanted: Sequence[int], tangents: S
 # -- cond ------------------------------------------------------------------------------------------
 
 
-def _cond(recorder: Recorder, run: Run, pred: Any, true: Any, false: Any, operands: Sequence[Any]) -> tuple[Any, ...]:
+def _cond(
+    recorder: AtenRecorder, run: Run, pred: Any, true: Any, false: Any, operands: Sequence[Any]
+) -> tuple[Any, ...]:
     if not isinstance(pred, torch.Tensor):
         return tuple(run(true if pred else false)(recorder, list(operands)))
     programs: list[Program] = []
@@ -83,7 +85,7 @@ def _cond(recorder: Recorder, run: Run, pred: Any, true: Any, false: Any, operan
 
 
 def apply_cond(
-    recorder: Recorder, run: Run, pred: torch.Tensor, programs: Sequence[Program], tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder, run: Run, pred: torch.Tensor, programs: Sequence[Program], tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """One of two programs."""
     if _needs_gradient(tensors):
@@ -92,7 +94,7 @@ def apply_cond(
 
 
 def _emit_cond(
-    recorder: Recorder, pred: torch.Tensor, programs: Sequence[Program], tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder, pred: torch.Tensor, programs: Sequence[Program], tensors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     bodies = [trace_body(recorder, program, tensors) for program in programs]
     with aside():
@@ -108,7 +110,12 @@ class _Cond(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorder: Recorder, run: Run, programs: Sequence[Program], pred: torch.Tensor, *tensors: torch.Tensor
+        ctx: Any,
+        recorder: AtenRecorder,
+        run: Run,
+        programs: Sequence[Program],
+        pred: torch.Tensor,
+        *tensors: torch.Tensor,
     ) -> Any:
         """Record the call."""
         wanted = [k for k, value in enumerate(tensors) if value.requires_grad and _is_float(value)]
@@ -151,14 +158,14 @@ class _Cond(torch.autograd.Function):
         return (None, None, None, None, *answer)
 
 
-def _kept(recorder: Recorder, half: Halves, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _kept(recorder: AtenRecorder, half: Halves, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return trace_body(recorder, half.forward, tensors).results
 
 
 def _padded(forward: Program, count: int, kept: Sequence[Sequence[torch.Tensor]], which: int) -> Program:
     """A forward that gives something for what the other branch keeps."""
 
-    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+    def program(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
         results = list(forward(recorder, inputs))
         own, mine = results[:count], results[count:]
         others = [torch.zeros(like.shape, dtype=like.dtype) for like in kept[1 - which]]
@@ -173,7 +180,7 @@ def _backward_of(
     """The backward of a branch as a program of (inputs, kept of both, tangents)."""
     backward = run(half.backward)
 
-    def program(recorder: Recorder, values: list[Any]) -> Sequence[Any]:
+    def program(recorder: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         given = dict(zip(tangents, values[before:], strict=True))
         saved = [_find(s, values, place[0]) for s in half.saved]
         found = backward(recorder, [*saved, *(given[k] for k in half.tangents)]) if half.tangents else ()
@@ -208,19 +215,21 @@ class Lengths:
 
 
 def _scan(
-    recorder: Recorder, run: Run, combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any] = ()
+    recorder: AtenRecorder, run: Run, combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     program, tensors = _only_tensors(run(combine), [*init, *xs, *more])
     lengths = Lengths(len(init), len(xs), len(tensors) - len(init) - len(xs))
     return apply_scan(recorder, run, program, lengths, tensors)
 
 
-def _map(recorder: Recorder, run: Run, function: Any, xs: Sequence[Any], more: Sequence[Any] = ()) -> tuple[Any, ...]:
+def _map(
+    recorder: AtenRecorder, run: Run, function: Any, xs: Sequence[Any], more: Sequence[Any] = ()
+) -> tuple[Any, ...]:
     return _scan(recorder, run, function, (), xs, more)
 
 
 def apply_scan(
-    recorder: Recorder, run: Run, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder, run: Run, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """A program over and over: (carries, slices, others) -> (carries, rows)."""
     if _needs_gradient(tensors):
@@ -235,7 +244,7 @@ def _round(lengths: Lengths, tensors: Sequence[torch.Tensor]) -> list[torch.Tens
 
 
 def _emit_scan(
-    recorder: Recorder, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     with torch.no_grad(), aside():
         body = trace_body(recorder, program, _round(lengths, tensors))
@@ -252,7 +261,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorder: Recorder, run: Run, program: Program, lengths: Lengths, *tensors: torch.Tensor
+        ctx: Any, recorder: AtenRecorder, run: Run, program: Program, lengths: Lengths, *tensors: torch.Tensor
     ) -> Any:
         """Record the loop."""
         init, _, _ = lengths.split(tensors)
@@ -290,7 +299,7 @@ def _keeping(half: Halves, lengths: Lengths) -> Program:
     """The forward of a round that also gives the carries that the backward wants, as they were before it."""
     carried = [s.place for s in half.saved if s.source == "input" and s.place < lengths.carries]
 
-    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+    def program(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
         return [*half.forward(recorder, inputs), *(inputs[k] for k in carried)]
 
     return program
@@ -301,7 +310,7 @@ def _flipped(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _gradient_once(
-    recorder: Recorder,
+    recorder: AtenRecorder,
     run: Run,
     lengths: Lengths,
     half: Halves,
@@ -319,7 +328,7 @@ def _gradient_once(
     rows = [k for k in half.tangents if k >= lengths.carries]
     backward = run(half.backward)
 
-    def program(inner: Recorder, values: list[Any]) -> Sequence[Any]:
+    def program(inner: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         feed = iter(values)
         tangents = {k: next(feed) for k in carries}
         sums = [next(feed) for _ in others]
@@ -352,7 +361,7 @@ def _find_round(saved: Any, inputs: Mapping[int, Any], stack: Sequence[Any]) -> 
 
 
 def _gradient_again(
-    recorder: Recorder,
+    recorder: AtenRecorder,
     run: Run,
     program: Program,
     lengths: Lengths,
@@ -365,7 +374,7 @@ def _gradient_again(
     init, xs, more = lengths.split(range(len(tensors)))
     count = len(init)
 
-    def with_carries(inner: Recorder, values: list[Any]) -> Sequence[Any]:
+    def with_carries(inner: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         results = list(program(inner, list(values)))
         return [*results[:count], *(value.clone() for value in values[:count])]
 
@@ -374,7 +383,7 @@ def _gradient_again(
     carries, others = [k for k in wanted if k in init], [k for k in wanted if k in more]
     slices, rows = [k for k in wanted if k in xs], [k for k in tangents if k >= count]
 
-    def back(inner: Recorder, values: list[Any]) -> Sequence[Any]:
+    def back(inner: AtenRecorder, values: list[Any]) -> Sequence[Any]:
         feed = iter(values)
         given = {k: next(feed) for k in carries}
         sums = [next(feed) for _ in others]
@@ -397,7 +406,7 @@ def _gradient_again(
 
 
 def _while_loop(
-    recorder: Recorder, run: Run, test: Any, body: Any, carried: Sequence[Any], more: Sequence[Any] = ()
+    recorder: AtenRecorder, run: Run, test: Any, body: Any, carried: Sequence[Any], more: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     programs: list[Program] = []
     tensors: list[torch.Tensor] = []

@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.recorder import Recorder, hold
+from argand.autograd.recorder import AtenRecorder, hold
 from argand.ops.fakes import DataDependent
 
 
@@ -47,7 +47,7 @@ class _Sealed(torch.autograd.Function):
     """An op whose backward is recorded as one call."""
 
     @staticmethod
-    def forward(ctx: Any, recorder: Recorder, op: Any, *args: Any) -> Any:
+    def forward(ctx: Any, recorder: AtenRecorder, op: Any, *args: Any) -> Any:
         """Record the op."""
         ctx.recorder, ctx.op, ctx.args = recorder, op, args
         return op(*args)
@@ -57,7 +57,7 @@ class _Sealed(torch.autograd.Function):
         """Record a call of its gradient."""
         if torch.is_grad_enabled():
             raise DataDependent(f"the second derivative of {ctx.op}")
-        recorder: Recorder = ctx.recorder
+        recorder: AtenRecorder = ctx.recorder
         wanted = [k for k, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         tangents = [grad for grad in grads if grad is not None]
         target = Gradient(ctx.op, wanted, len(ctx.args))
@@ -84,7 +84,7 @@ def is_custom(func: Any) -> bool:
 class OpaqueOps(TorchFunctionMode):
     """Seals every custom op called with flat arguments."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: AtenRecorder) -> None:
         super().__init__()
         self.recorder = recorder
 

@@ -1,6 +1,6 @@
 """autograd.outputs: what a program did to the outside, read off its fakes after it ran.
 
-In: the input and output fakes of a traced program. Out: ``Row`` s (how each output is rebuilt at run
+In: the input and output fakes of a traced program. Out: ``OutputRow`` s (how each output is rebuilt at run
 time: an input, a fresh tensor of the compiled graph, or a view replayed on one of them, so that
 ``_base``, version counters and ``requires_grad`` come out as in eager) and ``Mutation`` s (inputs to
 be written back). The same reading serves the trace and the differentiable backward.
@@ -31,7 +31,7 @@ How = Literal["self", "plain", "no_grad", "detach", "detached"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutputRow:
     """One output of the program."""
 
     source: Source
@@ -56,7 +56,7 @@ class Mutation:
 class Effects:
     """Everything the outside sees of one run."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[OutputRow] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     fresh: list[torch.Tensor] = field(default_factory=list)  # base fakes the graph must return
     # inputs whose version rises, and by how much, although nothing is written: a view of them was turned over in place
@@ -102,7 +102,7 @@ class Traced:
         return bool(self.tangents)
 
 
-class Before(NamedTuple):
+class InputBefore(NamedTuple):
     """The state of an input before the program ran."""
 
     version: int
@@ -110,16 +110,16 @@ class Before(NamedTuple):
     requires_grad: bool
 
 
-def state_of(value: Any) -> Before | None:
+def state_of(value: Any) -> InputBefore | None:
     """What must be remembered of an input."""
     if not isinstance(value, torch.Tensor):
         return None
-    return Before(value._version, value.grad_fn, value.requires_grad)
+    return InputBefore(value._version, value.grad_fn, value.requires_grad)
 
 
 def read_effects(
     inputs: Sequence[Any],
-    before: Sequence[Before | None],
+    before: Sequence[InputBefore | None],
     outputs: Sequence[Any],
     written: Callable[[torch.Tensor], bool],
     path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
@@ -142,9 +142,9 @@ def read_effects(
     slots: dict[int, int] = {}
     for slot, value in enumerate(outputs):
         if not isinstance(value, torch.Tensor):
-            effects.rows.append(Row("constant", value=value))
+            effects.rows.append(OutputRow("constant", value=value))
         elif id(value) in slots:
-            effects.rows.append(Row("same", slots[id(value)]))
+            effects.rows.append(OutputRow("same", slots[id(value)]))
         else:
             slots[id(value)] = slot
             storage = _storage(value)
@@ -198,11 +198,11 @@ def _row(
     base: torch.Tensor,
     value: torch.Tensor,
     path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
-) -> Row:
+) -> OutputRow:
     if value.retains_grad:
         raise Untraceable("retain_grad() on a result, inside the graph")
     if value is base:
-        return Row(source, index)
+        return OutputRow(source, index)
     how: How
     if value._base is None:
         how = "detach"
@@ -214,7 +214,7 @@ def _row(
         how = "plain"
     if value.requires_grad and (how in ("detach", "detached") or (how == "plain" and not _follows(value, base))):
         raise Untraceable("an output shares memory with a tensor of another history")
-    return Row(source, index, how, value, path(base, value))
+    return OutputRow(source, index, how, value, path(base, value))
 
 
 def _follows(view: torch.Tensor, base: torch.Tensor) -> bool:

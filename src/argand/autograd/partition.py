@@ -32,7 +32,7 @@ def default_partition(
     joint_module: GraphModule, _joint_inputs: Sequence[Any], *, num_fwd_outputs: int, **_: Any
 ) -> tuple[GraphModule, GraphModule]:
     """Save everything of the forward that the backward reads; recompute checkpoints only."""
-    split = Split(joint_module, num_fwd_outputs)
+    split = JointSplit(joint_module, num_fwd_outputs)
     checkpoints = any("checkpoint" in node.meta for node in split.forward)
     saved = split.min_cut(fuse=False) if checkpoints else split.read
     return cut(joint_module, saved, num_fwd_outputs)
@@ -51,14 +51,14 @@ def min_cut_partition(
     ``memory_budget`` is the fraction of those bytes that may be saved: below 1, ever more expensive
     ops are computed again, random ones never.
     """
-    split = Split(joint_module, num_fwd_outputs)
+    split = JointSplit(joint_module, num_fwd_outputs)
     saved = split.min_cut()
     if memory_budget < 1.0:
         saved = _within_budget(split, saved, memory_budget)
     return cut(joint_module, saved, num_fwd_outputs)
 
 
-def _within_budget(split: Split, saved: list[Node], budget: float) -> list[Node]:
+def _within_budget(split: JointSplit, saved: list[Node], budget: float) -> list[Node]:
     """Allow heavy ops to run again, cheapest per byte first, until the saved bytes fit."""
     candidates = sorted(
         (node for node in split.forward if is_heavy(node) and not _must_save(node)),
@@ -81,7 +81,7 @@ def _within_budget(split: Split, saved: list[Node], budget: float) -> list[Node]
 
 
 @final
-class Split:
+class JointSplit:
     """Which nodes of a joint graph the forward computes, and what the rest reads of them."""
 
     def __init__(self, joint: GraphModule, count: int) -> None:

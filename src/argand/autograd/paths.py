@@ -10,10 +10,10 @@ import torch
 
 from argand.autograd.geometry import Step, aten, bare, bit_steps, geometry_of, retyped_view, shifted_view
 from argand.autograd.outputs import Untraceable
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import AtenRecorder
 
 
-def path_between(recorder: Recorder, base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
+def path_between(recorder: AtenRecorder, base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
     """View steps from one tensor to another on the same storage."""
     if geometry_of(base) == geometry_of(view):
         return ()

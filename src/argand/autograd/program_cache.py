@@ -21,8 +21,8 @@ from typing_extensions import override
 
 from argand.autograd.compilers import CompiledProgram, Compilers, Recorded
 from argand.autograd.geometry import Step, retyped_view, shifted_view
-from argand.autograd.outputs import Effects, Mutation, Row, Traced
-from argand.autograd.runtime import Asked, Switch, full_backward, run_inference, run_training
+from argand.autograd.outputs import Effects, Mutation, OutputRow, Traced
+from argand.autograd.runtime import Asked, LinkSwitch, full_backward, run_inference, run_training
 from argand.native.graph_cache import GraphCompiler, GraphText
 from argand.protocol import Boxed, Bypass, CompiledGraph
 from argand.runtime import quiet
@@ -41,7 +41,7 @@ from argand.support.options import Options
 if TYPE_CHECKING:
     from argand.sizes.refusals import Refusal
 
-_RECORDS: Final = (Effects, Row, Mutation, Step, shifted_view, retyped_view)
+_RECORDS: Final = (Effects, OutputRow, Mutation, Step, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
     "effects",
     "results",
@@ -249,7 +249,7 @@ def _decode(
     if not traced.training:
         return CompiledProgram(run_inference(traced, forward.takes_list, written_in_graph=False), key, traced.random)
     late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
-    switch = Switch(late.link)
+    switch = LinkSwitch(late.link)
     switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
     return CompiledProgram(switch, key, traced.random)
 
@@ -273,12 +273,12 @@ def _read(sections: Mapping[str, bytes]) -> tuple[Traced, list[str]]:
     plain, inputs, tangents, keys, state = json.loads(sections["data"])
     table = sizes = None
     if state is not None:
-        from argand.autograd.sizes import OpenSizes  # noqa: PLC0415  # only where sizes are open
+        from argand.autograd.sizes import ProgramSizes  # noqa: PLC0415  # only where sizes are open
         from argand.sizes.table import SizeTable  # noqa: PLC0415
         from argand.sizes.view import GraphSizes  # noqa: PLC0415
 
         table = GraphSizes(SizeTable.restored(*Reader().read(state)))
-        sizes = OpenSizes([read_spec(row, table) for row in inputs], table)
+        sizes = ProgramSizes([read_spec(row, table) for row in inputs], table)
     fields = Reader(sections["tensors"], _RECORDS, table).read(plain)
     nothing = torch.empty(0)
     traced = Traced(

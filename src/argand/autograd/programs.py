@@ -14,15 +14,15 @@ import torch
 from torch.fx import GraphModule, Node
 
 from argand.autograd import control_flow
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import AtenRecorder
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
 
-Program = Callable[[Recorder, list[Any]], Sequence[Any]]
+Program = Callable[[AtenRecorder, list[Any]], Sequence[Any]]
 
 
-def _call(recorder: Recorder, target: Any, args: Any, kwargs: Any) -> Any:
-    if target in control_flow.RULES and isinstance(recorder, Recorder):
+def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any) -> Any:
+    if target in control_flow.RULES and isinstance(recorder, AtenRecorder):
         return control_flow.RULES[target](recorder, run_graph, *args, **kwargs)
     return target(*args, **kwargs)
 
@@ -30,7 +30,7 @@ def _call(recorder: Recorder, target: Any, args: Any, kwargs: Any) -> Any:
 def run_graph(module: GraphModule) -> Program:
     """A captured graph as a program; each node lends its line to what it makes torch do."""
 
-    def program(recorder: Recorder, inputs: list[Any]) -> Sequence[Any]:
+    def program(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
         values: dict[Node, Any] = {}
         feed = iter(inputs)
         lookup = values.__getitem__
@@ -80,7 +80,7 @@ def _cuts(args: Any, kwargs: Any, result: Any) -> bool:
 class _LineBook:
     """Which user line made which autograd node, by the sequence numbers autograd gives them."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: AtenRecorder) -> None:
         self.recorder = recorder
         self.starts: list[int] = []
         self.traces: list[str | None] = []

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from typing_extensions import override
 
 from argand.autograd import functional
-from argand.autograd.aliasing import Aliasing, Region
+from argand.autograd.aliasing import Aliasing, StorageView
 from argand.autograd.functional import Action, Copied, Recipe
 from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
 from argand.autograd.graphs import add_node, is_view
@@ -31,7 +31,7 @@ _NO_KWARGS: Final[dict[str, Any]] = {}
 
 
 @final
-class Recorder(FakeMode):
+class AtenRecorder(FakeMode):
     """Records into ``graph``. ``decompositions`` maps OpOverloads to Python functions."""
 
     def __init__(
@@ -253,7 +253,7 @@ class Recorder(FakeMode):
 
     # -- values ------------------------------------------------------------------------------
 
-    def region_of(self, tensor: torch.Tensor) -> Region:
+    def region_of(self, tensor: torch.Tensor) -> StorageView:
         """The region of a tensor; a tensor from outside the trace becomes a constant."""
         region = self.aliasing.find(tensor)
         if region is None:
@@ -399,7 +399,7 @@ def _fake_of_node(value: Any) -> Any:
 # -- ops that need a word of their own ---------------------------------------------------------
 
 
-def _copy(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _copy(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """copy_: the value of the source, in the dtype, shape and strides of the target."""
     target, source = args[0], args[1]
     recorder._check_writable(target, source)
@@ -413,7 +413,7 @@ def _copy(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     return target
 
 
-def _fill(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _fill(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """zero_ and fill_ of a number: no need of the old value."""
     target = args[0]
     value = args[1] if len(args) > 1 else 0
@@ -424,7 +424,7 @@ def _fill(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str
     return target
 
 
-def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _batch_norm(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """native_batch_norm updates the running statistics, although its schema does not say so."""
     mean, variance, training = args[3:6]
     if not training or mean is None:
@@ -436,11 +436,11 @@ def _batch_norm(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: di
     return tuple(results)
 
 
-def _recurrent_layer(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _recurrent_layer(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return recorder.record(func, args, kwargs, functional.recurrent_layer if torch.is_grad_enabled() else None)
 
 
-def _unsafe_split(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _unsafe_split(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Parts that torch lays over the whole without saying so: as views, whose memory the compilers keep."""
     twin = aten.split.Tensor if func is aten.unsafe_split.Tensor else aten.split_with_sizes.default
     return recorder.record(func, args, kwargs, twin)

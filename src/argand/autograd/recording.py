@@ -17,7 +17,7 @@ from typing_extensions import override
 from argand.autograd.geometry import aten, dense_order, same_layout
 from argand.autograd.graphs import is_view
 from argand.autograd.outputs import Untraceable
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import AtenRecorder
 from argand.ops.fakes import DataDependent, check_reads, fake_of
 
 
@@ -41,7 +41,7 @@ _READS_MEMORY: Final = frozenset(
 )
 
 
-def own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:
+def own_memory(recorder: AtenRecorder, results: Sequence[torch.Tensor], writes: int) -> list[Node]:
     """Nodes of the results (the first ones are written to inputs), each in memory of its own."""
     taken: set[Node] = set()
     nodes: list[Node] = []
@@ -62,7 +62,7 @@ def own_memory(recorder: Recorder, results: Sequence[torch.Tensor], writes: int)
 
 
 def record_backward(
-    recorder: Recorder,
+    recorder: AtenRecorder,
     results: Sequence[torch.Tensor],
     tangents: Sequence[int],
     wanted: Sequence[torch.Tensor],

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 
 from argand.autograd.geometry import Step, same_layout
-from argand.autograd.outputs import Mutation, Row, Traced
+from argand.autograd.outputs import Mutation, OutputRow, Traced
 from argand.protocol import Boxed
 from argand.runtime import _native, quiet
 from argand.support.locks import Turns
@@ -124,7 +124,7 @@ def _replay(steps: tuple[Step, ...], base: torch.Tensor) -> torch.Tensor:
     return base
 
 
-def _rebuild(row: Row, base: torch.Tensor) -> torch.Tensor:
+def _rebuild(row: OutputRow, base: torch.Tensor) -> torch.Tensor:
     """One output as a view of its base, as eager's autograd would know it."""
     if row.how == "self":
         return base
@@ -167,7 +167,7 @@ class Epilogue:
             if not inputs[index].is_inference():
                 _set_version((inputs[index],), (inputs[index]._version + bump,))
         outputs: list[Any] = []
-        rows: list[Row] = self.rows
+        rows: list[OutputRow] = self.rows
         if self.sizes is not None:
             rows = self.sizes.rows(rows, inputs)
         for row in rows:
@@ -269,7 +269,7 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
 
 
 @final
-class Switch:
+class LinkSwitch:
     """Runs a program as it was compiled; from the call after gradients with a history were asked for, linked."""
 
     def __init__(self, link: Callable[[Sequence[Any]], Callable[..., Any] | None]) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from argand.autograd.graphs import add_node
-from argand.autograd.outputs import Row, Traced
+from argand.autograd.outputs import OutputRow, Traced
 from argand.ops.fakes import fake_at
 from argand.ops.rows import row_of
 from argand.runtime.disk.graphs import constants_of, opened
@@ -62,7 +62,7 @@ class Given:
 
 
 @final
-class OpenSizes:
+class ProgramSizes:
     """The open sizes of one program: their table, its twin, and the inputs they come from."""
 
     def __init__(self, shown: Sequence[Any], sizes: GraphSizes) -> None:
@@ -89,11 +89,11 @@ class OpenSizes:
         return self.table.twin()
 
     @staticmethod
-    def of(module: GraphModule) -> OpenSizes | None:
+    def of(module: GraphModule) -> ProgramSizes | None:
         """The open sizes of a captured graph."""
         sizes = module.meta.get("sizes")
         shown = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"]
-        return None if sizes is None else OpenSizes(shown, sizes)
+        return None if sizes is None else ProgramSizes(shown, sizes)
 
     def frozen(self) -> GraphSizes:
         """For a graph of the program."""
@@ -174,12 +174,12 @@ class OpenSizes:
         writer = _Writer(one.graph, self, leaves, ())
         self._open_graph(writer, two.graph, constants_of(one), constants_of(two))
 
-    def _row(self, one: Row, two: Row) -> Row:
+    def _row(self, one: OutputRow, two: OutputRow) -> OutputRow:
         steps = tuple(
             step._replace(tail=self.same(step.tail, twin.tail)) for step, twin in zip(one.steps, two.steps, strict=True)
         )
         value = self.same(one.value, two.value) if one.source == "constant" else None
-        return Row(one.source, one.index, one.how, value, steps)
+        return OutputRow(one.source, one.index, one.how, value, steps)
 
     def _constants(self, one: Any, two: Any) -> None:
         """Tensors made of numbers: `torch.tensor(f)`; graphs inside of this one."""
@@ -277,13 +277,13 @@ class OpenSizes:
             return type(value)([self.resolved(item, values) for item in value])
         return value
 
-    def rows(self, rows: Sequence[Row], inputs: Sequence[Any]) -> list[Row]:
+    def rows(self, rows: Sequence[OutputRow], inputs: Sequence[Any]) -> list[OutputRow]:
         """How the outputs of one call are made."""
         values = self.values(inputs)
 
-        def row_of(row: Row) -> Row:
+        def row_of(row: OutputRow) -> OutputRow:
             steps = tuple(s._replace(tail=self.resolved(s.tail, values)) for s in row.steps)
-            return Row(row.source, row.index, row.how, self.resolved(row.value, values), steps)
+            return OutputRow(row.source, row.index, row.how, self.resolved(row.value, values), steps)
 
         return [row_of(row) for row in rows]
 
@@ -298,7 +298,9 @@ def _has_floats(value: Any) -> bool:
 class _Writer:
     """Writes sizes into a graph as int nodes, each once, after the placeholders."""
 
-    def __init__(self, graph: Graph, sizes: OpenSizes, leaves: Mapping[Symbol, Node], inputs: Sequence[Node]) -> None:
+    def __init__(
+        self, graph: Graph, sizes: ProgramSizes, leaves: Mapping[Symbol, Node], inputs: Sequence[Node]
+    ) -> None:
         self.graph, self.sizes, self.leaves = graph, sizes, leaves
         self.inputs = inputs  # of the program; a body has none
         self.first = next(node for node in graph.nodes if node.op != "placeholder")

@@ -21,9 +21,9 @@ from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
 from argand.autograd.programs import Program
-from argand.autograd.recorder import Recorder
+from argand.autograd.recorder import AtenRecorder
 from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
-from argand.autograd.sizes import OpenSizes
+from argand.autograd.sizes import ProgramSizes
 from argand.ops.fakes import DataDependent, fake_of
 from argand.runtime.state import own_history
 from argand.sizes.table import SizeTable
@@ -44,7 +44,7 @@ class _NonLeaf(torch.autograd.Function):
 
 
 def _make_fakes(
-    recorder: Recorder, examples: Sequence[Any], fakes: Sequence[Any] | None
+    recorder: AtenRecorder, examples: Sequence[Any], fakes: Sequence[Any] | None
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """(leaf fakes, fakes the program sees, plain fakes for the graph) of the inputs."""
     leaves: list[Any] = []
@@ -106,7 +106,7 @@ def ambient_autocast(dtype: torch.dtype | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ambient(recorder: Recorder) -> Iterator[None]:
+def _ambient(recorder: AtenRecorder) -> Iterator[None]:
     """Keep the caller's grad mode, autocast and generator; no cached cast outlives the fakes."""
     grad = torch.is_grad_enabled()
     enabled = torch.is_autocast_enabled("cpu")
@@ -128,7 +128,7 @@ def trace(
     examples: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     only: int = -1,
-    sizes: OpenSizes | None = None,
+    sizes: ProgramSizes | None = None,
 ) -> Traced:
     """Trace a program, with its backward if its results need one.
 
@@ -182,7 +182,7 @@ def _trace(
     fakes: Sequence[Any] | None = None,
     table: SizeTable | None = None,
 ) -> Traced:
-    recorder = Recorder(decompositions, table)
+    recorder = AtenRecorder(decompositions, table)
     leaves, inputs, plain = _make_fakes(recorder, examples, fakes)
     before = [state_of(value) for value in inputs]
     grad_mode = torch.is_grad_enabled()
@@ -232,7 +232,7 @@ def _trace(
     )
 
 
-def _was_written(recorder: Recorder, value: torch.Tensor) -> bool:
+def _was_written(recorder: AtenRecorder, value: torch.Tensor) -> bool:
     region = recorder.aliasing.find(value)
     return region is not None and region.memory.version > 0
 

@@ -15,17 +15,17 @@ from typing import Any, Final, final
 import torch
 from torch.fx import GraphModule
 
-from argand.backends.opening import CapturedOpening, Opening, Place, plain_copy, sizes_in
+from argand.backends.opening import CapturedOpening, InputPlace, Opening, plain_copy, sizes_in
 from argand.backends.writes import may_write, reads_offsets
 from argand.ops.fakes import FakeMode, fake_of
 from argand.protocol import CompiledGraph, Compiler, settled
 from argand.runtime import quiet, state
 from argand.runtime._native import FrameView
+from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import Guard, GuardKind, Item, Local, SizeOf, Source, tensor_spec
-from argand.runtime.programs import compile_guards
 from argand.sizes.expressions import Symbol
 from argand.sizes.facts import Fact
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop, as_refusal
 from argand.support import events
 from argand.support.errors import ArgandError
@@ -191,7 +191,7 @@ class CheckedGraph:
         groups = {place: tuple(column) for place, column in varied.items() if column[-1] >= 2}
         if not groups or kind in self._closed or self._has_state:
             return None
-        plan = Plan(None)
+        plan = SizePlan(None)
         for _ in range(_MANY):
             try:
                 opening = Opening(plan, inputs, groups)
@@ -220,7 +220,7 @@ class CheckedGraph:
                 rows.append(Guard(GuardKind.TENSOR, source, tensor_spec(value, free=dims)))
                 if first.setdefault(id(value), source) is not source:
                     rows.append(Guard(GuardKind.SAME_OBJECT, source, first[id(value)]))
-            elif Place(number) in free:
+            elif InputPlace(number) in free:
                 rows.append(Guard(GuardKind.TYPE_IS, source, int))
             else:
                 rows.append(Guard(GuardKind.EQUALS, source, value))
@@ -247,7 +247,7 @@ def _always(_: Sequence[Any]) -> bool:
     return True
 
 
-def _source(place: Place) -> Source:
+def _source(place: InputPlace) -> Source:
     item = Item(_INPUTS, place.number)
     return item if place.dim is None else SizeOf(item, place.dim)
 
@@ -274,14 +274,14 @@ def _storages(inputs: tuple[Any, ...]) -> set[int]:
     return {x.untyped_storage()._cdata if x.layout is torch.strided else id(x) for x in tensors}
 
 
-def _symbolic_places(gm: GraphModule, examples: Sequence[Any]) -> list[Place]:
+def _symbolic_places(gm: GraphModule, examples: Sequence[Any]) -> list[InputPlace]:
     """The sizes that torch.compile has left open: ints of the graph, and dimensions of the fakes in it."""
-    found: list[Place] = []
+    found: list[InputPlace] = []
     nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for number, (node, example) in enumerate(zip(nodes, examples, strict=False)):
         shown = node.meta.get("example_value")
         if isinstance(example, torch.SymInt):
-            found.append(Place(number))
+            found.append(InputPlace(number))
         elif isinstance(shown, torch.Tensor) and isinstance(example, torch.Tensor):
-            found += [Place(number, dim) for dim, size in enumerate(shown.shape) if isinstance(size, torch.SymInt)]
+            found += [InputPlace(number, dim) for dim, size in enumerate(shown.shape) if isinstance(size, torch.SymInt)]
     return found

@@ -26,21 +26,21 @@ from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
 
 
-class Place(NamedTuple):
+class InputPlace(NamedTuple):
     """A dimension of an input, or (None) an input that is an int."""
 
     number: int
     dim: int | None = None
 
 
-def sizes_in(inputs: Sequence[Any]) -> dict[Place, int]:
+def sizes_in(inputs: Sequence[Any]) -> dict[InputPlace, int]:
     """All sizes and ints of inputs."""
-    found: dict[Place, int] = {}
+    found: dict[InputPlace, int] = {}
     for number, value in enumerate(inputs):
         if type(value) is int:
-            found[Place(number)] = value
+            found[InputPlace(number)] = value
         elif isinstance(value, torch.Tensor):
-            found |= {Place(number, dim): size for dim, size in enumerate(value.shape)}
+            found |= {InputPlace(number, dim): size for dim, size in enumerate(value.shape)}
     return found
 
 
@@ -48,7 +48,9 @@ def sizes_in(inputs: Sequence[Any]) -> dict[Place, int]:
 class Opening:
     """One attempt to leave sizes open. ``groups``: for each place that varies what it was in every call."""
 
-    def __init__(self, plan: plans.Plan, inputs: Sequence[Any], groups: Mapping[Place, tuple[int, ...]]) -> None:
+    def __init__(
+        self, plan: plans.SizePlan, inputs: Sequence[Any], groups: Mapping[InputPlace, tuple[int, ...]]
+    ) -> None:
         self.plan = plan
         self.table = SizeTable((), plan.facts, wishes=plan.wishes)
         self._leaders = {calls: place for place, calls in reversed(list(groups.items()))}
@@ -66,7 +68,7 @@ class Opening:
     @functools.cached_property
     def extra(self) -> tuple[Expr, ...]:
         """Symbols that no input is: the graph gets them as inputs of its own."""
-        given = {self.places.get(Place(number)) for number in range(len(self.shown))}
+        given = {self.places.get(InputPlace(number)) for number in range(len(self.shown))}
         return tuple(Expr.of(symbol) for symbol in self.table.samples if Expr.of(symbol) not in given)
 
     @property
@@ -94,7 +96,7 @@ class Opening:
         module.meta["sizes"] = GraphSizes(self.table)
         return module
 
-    def _size(self, place: Place, real: int) -> int:
+    def _size(self, place: InputPlace, real: int) -> int:
         """What a place is in the fakes."""
         plan = self.plan
         row = plans.Place(f"inputs[{place.number}]{'' if place.dim is None else f'.shape[{place.dim}]'}", place, real)
@@ -113,11 +115,11 @@ class Opening:
             return self.table.size(Expr.of(symbol))
         return self.table.symbol(symbol.name, self.plan.places[symbol].real, symbol.minimum, symbol.maximum)
 
-    def _show(self, number: int, value: Any, sizes: Mapping[Place, int]) -> Any:
+    def _show(self, number: int, value: Any, sizes: Mapping[InputPlace, int]) -> Any:
         """What stands for an input."""
         if not isinstance(value, torch.Tensor):
-            return sizes.get(Place(number), value)
-        shape = [sizes.get(Place(number, dim), size) for dim, size in enumerate(value.shape)]
+            return sizes.get(InputPlace(number), value)
+        shape = [sizes.get(InputPlace(number, dim), size) for dim, size in enumerate(value.shape)]
         if not any(isinstance(size, SizeInt) for size in shape):
             self.table.meet(value.shape)
             return fake_of(value.detach())
@@ -138,12 +140,12 @@ class CapturedOpening:
     """The same of a graph that comes with a table: one of our own captures, handed on by the user's backend."""
 
     def __init__(self, gm: GraphModule) -> None:
-        table, self.places = gm.meta["sizes"], dict[Place, Expr]()
+        table, self.places = gm.meta["sizes"], dict[InputPlace, Expr]()
         nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
         for number, shown in enumerate(node.meta["example_value"] for node in nodes):
-            found = {Place(number): shown} if isinstance(shown, SizeInt) else {}
+            found = {InputPlace(number): shown} if isinstance(shown, SizeInt) else {}
             if isinstance(shown, torch.Tensor):
-                found = {Place(number, dim): table.express(size) for dim, size in enumerate(shown.shape)}
+                found = {InputPlace(number, dim): table.express(size) for dim, size in enumerate(shown.shape)}
             self.places |= {place: size.expr for place, size in found.items() if isinstance(size, SizeInt)}
         order = list(self.places.values())
         # every symbol is an input, but for those that the graph itself finds in its data

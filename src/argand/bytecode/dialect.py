@@ -33,7 +33,7 @@ class Piece(NamedTuple):
     jumps: bool = False  # it goes where the raw instruction goes
 
 
-class Split(NamedTuple):
+class NormalForm(NamedTuple):
     """The normal form of some raw instructions."""
 
     pieces: tuple[Piece, ...]
@@ -48,7 +48,7 @@ class Context(NamedTuple):
     cells: frozenset[str]  # variables that are cells from the first instruction on
 
 
-Splitter = Callable[[Context, Sequence[Raw], int], Split]
+Splitter = Callable[[Context, Sequence[Raw], int], NormalForm]
 Writer = Callable[[Instruction, Sequence[object]], tuple[tuple[str, int], ...]]
 
 

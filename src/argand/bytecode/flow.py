@@ -18,7 +18,7 @@ from argand.bytecode.normal import ROWS, effect
 from argand.bytecode.version import decode
 
 
-class Slot(enum.Enum):
+class StackSlot(enum.Enum):
     """What a slot of the value stack may hold."""
 
     VALUE = "value"
@@ -28,7 +28,7 @@ class Slot(enum.Enum):
     LASTI = "lasti"  # where the exception above came from
 
 
-Stack = tuple[Slot, ...]
+Stack = tuple[StackSlot, ...]
 
 _READS: Final = frozenset(
     {"load_fast", "load_fast_and_clear", "delete_fast", "make_cell", "load_closure", "load_deref"}
@@ -64,22 +64,22 @@ def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
             # `copy 3; pop_except` leaves the handler through the copy: the copy is the active one.
             kind = stack[-arg]
             below = list(stack)
-            if kind is Slot.PREVIOUS:
-                below[-arg] = Slot.VALUE
+            if kind is StackSlot.PREVIOUS:
+                below[-arg] = StackSlot.VALUE
             return (*below, kind)
         case "push_exc_info":
-            return (*stack[:-1], Slot.PREVIOUS, Slot.VALUE)
+            return (*stack[:-1], StackSlot.PREVIOUS, StackSlot.VALUE)
         case "push_null":
-            return (*stack, Slot.NULL)
+            return (*stack, StackSlot.NULL)
         case "load_fast_and_clear":
-            return (*stack, Slot.SAVED)
+            return (*stack, StackSlot.SAVED)
         case "check_exc_match" | "check_eg_match" | "with_except_start":
             popped, pushed = effect(instruction.op, arg, jumps=jumps)
             new = pushed - popped
-            return stack if new == 0 else (*stack, Slot.VALUE)
+            return stack if new == 0 else (*stack, StackSlot.VALUE)
         case _:
             popped, pushed = effect(instruction.op, arg, jumps=jumps)
-            return stack[: len(stack) - popped] + (Slot.VALUE,) * pushed
+            return stack[: len(stack) - popped] + (StackSlot.VALUE,) * pushed
 
 
 def compute_stacks(instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()) -> list[Stack | None]:
@@ -99,8 +99,8 @@ def compute_stacks(instructions: Sequence[Instruction], start: int = 0, stack: S
         handler = instruction.handler
         # push_exc_info stands in the range of its own clean-up, but cannot raise.
         if handler is not None and instruction.op != "push_exc_info":
-            lasti = (Slot.LASTI,) if handler.lasti else ()
-            todo.append((handler.target, (*stack[: handler.depth], *lasti, Slot.VALUE)))
+            lasti = (StackSlot.LASTI,) if handler.lasti else ()
+            todo.append((handler.target, (*stack[: handler.depth], *lasti, StackSlot.VALUE)))
     return found
 
 

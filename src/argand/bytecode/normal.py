@@ -28,7 +28,7 @@ EffectOf = Callable[[int], Effect]  # by the instruction's argument
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class InstructionRow:
     """What the analyses must know of one instruction."""
 
     effect: Effect | EffectOf
@@ -89,8 +89,8 @@ _PLAIN: Final[Mapping[Effect, str]] = {
 }
 
 
-def _rows() -> Mapping[str, Row]:
-    rows = {op: Row(effect=effect) for effect, ops in _PLAIN.items() for op in ops.split()}
+def _rows() -> Mapping[str, InstructionRow]:
+    rows = {op: InstructionRow(effect=effect) for effect, ops in _PLAIN.items() for op in ops.split()}
     by_argument: dict[str, EffectOf] = {
         "unpack_sequence": lambda arg: (1, arg),
         "unpack_ex": _unpack_ex,
@@ -102,23 +102,25 @@ def _rows() -> Mapping[str, Row]:
         "swap": lambda arg: (arg, arg),
         "copy": lambda arg: (arg, arg + 1),
     }
-    rows |= {op: Row(effect=effect, by_thunk=not op.startswith("unpack")) for op, effect in by_argument.items()}
+    rows |= {
+        op: InstructionRow(effect=effect, by_thunk=not op.startswith("unpack")) for op, effect in by_argument.items()
+    }
     return rows | {
-        "call": Row(effect=_call),
-        "call_function_ex": Row(effect=_call_function_ex),
-        "load_attr": Row(effect=(1, 1), operands=1),
-        "binary_subscr": Row(effect=(2, 1), operands=2),
-        "store_subscr": Row(effect=(3, 0), operands=3),
-        "store_attr": Row(effect=(2, 0), operands=2),
-        "get_iter": Row(effect=(1, 1), operands=1),
-        "with_except_start": Row(effect=(4, 5), operands=0),
-        "for_iter": Row(effect=(1, 2), jumping=(1, 0), by_thunk=False),
-        "send": Row(effect=(2, 2), jumping=(2, 2), by_thunk=False),
-        "jump": Row(effect=(0, 0), ends=True),
-        "jump_no_interrupt": Row(effect=(0, 0), ends=True),
-        "return_value": Row(effect=(1, 0), ends=True),
-        "raise_varargs": Row(effect=lambda arg: (arg, 0), ends=True),
-        "reraise": Row(effect=(1, 0), ends=True),
+        "call": InstructionRow(effect=_call),
+        "call_function_ex": InstructionRow(effect=_call_function_ex),
+        "load_attr": InstructionRow(effect=(1, 1), operands=1),
+        "binary_subscr": InstructionRow(effect=(2, 1), operands=2),
+        "store_subscr": InstructionRow(effect=(3, 0), operands=3),
+        "store_attr": InstructionRow(effect=(2, 0), operands=2),
+        "get_iter": InstructionRow(effect=(1, 1), operands=1),
+        "with_except_start": InstructionRow(effect=(4, 5), operands=0),
+        "for_iter": InstructionRow(effect=(1, 2), jumping=(1, 0), by_thunk=False),
+        "send": InstructionRow(effect=(2, 2), jumping=(2, 2), by_thunk=False),
+        "jump": InstructionRow(effect=(0, 0), ends=True),
+        "jump_no_interrupt": InstructionRow(effect=(0, 0), ends=True),
+        "return_value": InstructionRow(effect=(1, 0), ends=True),
+        "raise_varargs": InstructionRow(effect=lambda arg: (arg, 0), ends=True),
+        "reraise": InstructionRow(effect=(1, 0), ends=True),
     }
 
 

@@ -7,14 +7,14 @@ import opcode
 from collections.abc import Sequence
 from typing import Final
 
-from argand.bytecode.dialect import Context, Dialect, Piece, Raw, Split, constant_index
+from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw, constant_index
 from argand.bytecode.instruction import Instruction
 
 _CONDITIONS: Final = ("NOT_NONE", "NONE", "FALSE", "TRUE")
 _CALL_NAMES: Final = ("KW_NAMES", "PRECALL", "CALL")
 
 
-def _call(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _call(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """KW_NAMES, PRECALL and CALL are one call; the names are hidden state between them."""
     names: object = ()
     used = 1
@@ -22,24 +22,24 @@ def _call(context: Context, raws: Sequence[Raw], at: int) -> Split:
         if raws[at + used - 1].name == "KW_NAMES":
             names = context.code.co_consts[raws[at + used - 1].arg]
         used += 1
-    return Split((Piece("call", raws[at + used - 1].arg, names),), used)
+    return NormalForm((Piece("call", raws[at + used - 1].arg, names),), used)
 
 
-def _load_global(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_global(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     arg = raws[at].arg
     value = Piece("load_global", arg >> 1, context.code.co_names[arg >> 1])
-    return Split((Piece("push_null"), value) if arg & 1 else (value,))
+    return NormalForm((Piece("push_null"), value) if arg & 1 else (value,))
 
 
-def _load_method(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_method(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """What CALL wants below its arguments: a NULL below a bound method serves as well as the unbound one."""
     arg = raws[at].arg
-    return Split((Piece("load_attr", arg, context.code.co_names[arg]), Piece("push_null"), Piece("swap", 2)))
+    return NormalForm((Piece("load_attr", arg, context.code.co_names[arg]), Piece("push_null"), Piece("swap", 2)))
 
 
-def _jump_or_pop(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _jump_or_pop(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     branch = "pop_jump_if_false" if "FALSE" in raws[at].name else "pop_jump_if_true"
-    return Split((Piece("copy", 1), Piece(branch, jumps=True), Piece("pop_top")))
+    return NormalForm((Piece("copy", 1), Piece(branch, jumps=True), Piece("pop_top")))
 
 
 def _write_call(call: Instruction, constants: Sequence[object]) -> tuple[tuple[str, int], ...]:

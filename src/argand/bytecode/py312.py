@@ -11,7 +11,7 @@ import opcode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from argand.bytecode.dialect import Context, Dialect, Piece, Raw, Split, Splitter, Writer, constant_index
+from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
 from argand.bytecode.instruction import Instruction
 
 CONDITIONS: Final = ("NOT_NONE", "NONE", "FALSE", "TRUE")
@@ -28,80 +28,80 @@ _UNARY: Final = {
 _LEAVES_NOTHING: Final = frozenset({"print_expr", "import_star"})  # with the POP_TOP of the None they push
 
 
-def intrinsic(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def intrinsic(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """CALL_INTRINSIC_1 and CALL_INTRINSIC_2."""
     raw = raws[at]
     if raw.name == "CALL_INTRINSIC_2":
         names: Any = getattr(opcode, "_intrinsic_2_descs", ())
         is_group = names[raw.arg] == "INTRINSIC_PREP_RERAISE_STAR"
         op = "prep_reraise_star" if is_group else "make_bound_type_parameter"
-        return Split((Piece(op, raw.arg, names[raw.arg]),))
+        return NormalForm((Piece(op, raw.arg, names[raw.arg]),))
     names = getattr(opcode, "_intrinsic_1_descs", ())
     op = _UNARY.get(names[raw.arg], "make_type_parameter")
-    return Split((Piece(op, raw.arg, names[raw.arg]),), used=2 if op in _LEAVES_NOTHING else 1)
+    return NormalForm((Piece(op, raw.arg, names[raw.arg]),), used=2 if op in _LEAVES_NOTHING else 1)
 
 
-def load_fast(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def load_fast(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A local variable, or a cell itself: LOAD_CLOSURE is gone."""
     raw = raws[at]
     name = context.variables[raw.arg]
-    return Split((Piece("load_closure" if name in context.cells else "load_fast", raw.arg, name),))
+    return NormalForm((Piece("load_closure" if name in context.cells else "load_fast", raw.arg, name),))
 
 
-def load_attr(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def load_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """An attribute; a method when the lowest bit is set, with a NULL beside it."""
     arg = raws[at].arg
     value = Piece("load_attr", arg >> 1, context.code.co_names[arg >> 1])
-    return Split((value, Piece("push_null"), Piece("swap", 2)) if arg & 1 else (value,))
+    return NormalForm((value, Piece("push_null"), Piece("swap", 2)) if arg & 1 else (value,))
 
 
-def load_super_attr(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def load_super_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """`super().name`: the class and the object are on the stack above `super`."""
     arg = raws[at].arg
     value = Piece("load_super_attr", arg & ~1, context.code.co_names[arg >> 2])
-    return Split((value, Piece("push_null"), Piece("swap", 2)) if arg & 1 else (value,))
+    return NormalForm((value, Piece("push_null"), Piece("swap", 2)) if arg & 1 else (value,))
 
 
-def load_global(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def load_global(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A global; a NULL below it when the lowest bit is set."""
     arg = raws[at].arg
     value = Piece("load_global", arg >> 1, context.code.co_names[arg >> 1])
-    return Split((Piece("push_null"), value) if arg & 1 else (value,))
+    return NormalForm((Piece("push_null"), value) if arg & 1 else (value,))
 
 
-def _call(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _call(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """CALL, with the names that KW_NAMES before it hides in the frame."""
     if raws[at].name == "CALL":
-        return Split((Piece("call", raws[at].arg, ()),))
+        return NormalForm((Piece("call", raws[at].arg, ()),))
     names = context.code.co_consts[raws[at].arg]
-    return Split((Piece("call", raws[at + 1].arg, names),), used=2)
+    return NormalForm((Piece("call", raws[at + 1].arg, names),), used=2)
 
 
-def compare_op(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def compare_op(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A comparison; the low bits of the argument help the specialised forms and are kept."""
     arg = raws[at].arg
-    return Split((Piece("compare_op", arg, dis.cmp_op[arg >> 4]),))
+    return NormalForm((Piece("compare_op", arg, dis.cmp_op[arg >> 4]),))
 
 
-def return_const(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def return_const(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """`return 1`."""
     arg = raws[at].arg
-    return Split((Piece("load_const", arg, context.code.co_consts[arg]), Piece("return_value")))
+    return NormalForm((Piece("load_const", arg, context.code.co_consts[arg]), Piece("return_value")))
 
 
-def binary_slice(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def binary_slice(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """`a[b:c]`."""
-    return Split((Piece("build_slice", 2), Piece("binary_subscr")))
+    return NormalForm((Piece("build_slice", 2), Piece("binary_subscr")))
 
 
-def store_slice(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def store_slice(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """`a[b:c] = d`."""
-    return Split((Piece("build_slice", 2), Piece("store_subscr")))
+    return NormalForm((Piece("build_slice", 2), Piece("store_subscr")))
 
 
-def _end_for(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _end_for(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """Jumped over by the loop that ends: it is there for generators inlined into the loop."""
-    return Split(())
+    return NormalForm(())
 
 
 SPLIT: Final[Mapping[str, Splitter]] = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from argand.bytecode import py312
-from argand.bytecode.dialect import Context, Dialect, Piece, Raw, Split, Splitter, Writer, constant_index
+from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
 from argand.bytecode.instruction import Instruction
 
 _BOOL: Final = 16  # in the argument of COMPARE_OP: make the result a bool, for the branch that follows
@@ -22,9 +22,9 @@ _TESTING: Final = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT
 def _two(first: str, second: str) -> Splitter:
     """A pair of accesses to local variables in one instruction, slots in the two halves of its argument."""
 
-    def split(context: Context, raws: Sequence[Raw], at: int) -> Split:
+    def split(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
         slots = (raws[at].arg >> 4, raws[at].arg & 15)
-        return Split(tuple(_access(context, op, slot) for op, slot in zip((first, second), slots, strict=True)))
+        return NormalForm(tuple(_access(context, op, slot) for op, slot in zip((first, second), slots, strict=True)))
 
     return split
 
@@ -34,67 +34,67 @@ def _access(context: Context, op: str, slot: int) -> Piece:
     return Piece("load_closure" if op == "load_fast" and name in context.cells else op, slot, name)
 
 
-def _to_bool(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _to_bool(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """Part of the branch or negation that follows; alone it is a conversion."""
     following = raws[at + 1].name if at + 1 < len(raws) else ""
-    return Split(() if following in _TESTING else (Piece("to_bool"),))
+    return NormalForm(() if following in _TESTING else (Piece("to_bool"),))
 
 
-def _compare_op(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _compare_op(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     arg = raws[at].arg
-    return Split((Piece("compare_op", arg & ~_BOOL, dis.cmp_op[arg >> 5]),))
+    return NormalForm((Piece("compare_op", arg & ~_BOOL, dis.cmp_op[arg >> 5]),))
 
 
-def _load_attr(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     arg = raws[at].arg
     value = Piece("load_attr", arg >> 1, context.code.co_names[arg >> 1])
-    return Split((value, Piece("push_null")) if arg & 1 else (value,))
+    return NormalForm((value, Piece("push_null")) if arg & 1 else (value,))
 
 
-def _load_super_attr(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_super_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     arg = raws[at].arg
     value = Piece("load_super_attr", arg & ~1, context.code.co_names[arg >> 2])
-    return Split((value, Piece("push_null")) if arg & 1 else (value,))
+    return NormalForm((value, Piece("push_null")) if arg & 1 else (value,))
 
 
-def _load_global(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_global(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     arg = raws[at].arg
     value = Piece("load_global", arg >> 1, context.code.co_names[arg >> 1])
-    return Split((value, Piece("push_null")) if arg & 1 else (value,))
+    return NormalForm((value, Piece("push_null")) if arg & 1 else (value,))
 
 
-def _load_const(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _load_const(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A constant, or the keyword names of the call that follows."""
     value = context.code.co_consts[raws[at].arg]
     if at + 1 < len(raws) and raws[at + 1].name == "CALL_KW":
-        return Split((Piece("call", raws[at + 1].arg, value),), used=2)
-    return Split((Piece("load_const", raws[at].arg, value),))
+        return NormalForm((Piece("call", raws[at + 1].arg, value),), used=2)
+    return NormalForm((Piece("load_const", raws[at].arg, value),))
 
 
-def _call(context: Context, raws: Sequence[Raw], at: int) -> Split:
-    return Split((Piece("call", raws[at].arg, ()),))
+def _call(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
+    return NormalForm((Piece("call", raws[at].arg, ()),))
 
 
-def _make_function(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _make_function(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """With the attributes set right after it: their operands lie below the code in the order of the flags."""
     flags, used = 0, 1
     while at + used < len(raws) and raws[at + used].name == "SET_FUNCTION_ATTRIBUTE":
         flags |= raws[at + used].arg
         used += 1
-    return Split((Piece("make_function", flags),), used)
+    return NormalForm((Piece("make_function", flags),), used)
 
 
-def _end_for(context: Context, raws: Sequence[Raw], at: int) -> Split:
+def _end_for(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """With the POP_TOP of the iterator after it: both are jumped over by the loop that ends."""
-    return Split((), used=2)
+    return NormalForm((), used=2)
 
 
-def _nop(context: Context, raws: Sequence[Raw], at: int) -> Split:
-    return Split(())
+def _nop(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
+    return NormalForm(())
 
 
 def _format(arg: int) -> Splitter:
-    return lambda context, raws, at: Split((Piece("format_value", arg),))
+    return lambda context, raws, at: NormalForm((Piece("format_value", arg),))
 
 
 SPLIT: Final[Mapping[str, Splitter]] = {

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Final, final
 
-from argand.bytecode.dialect import Context, Dialect, Piece, Raw, Split
+from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw
 from argand.bytecode.instruction import Handler, Instruction, Positions
 
 _OPERATORS: Final = tuple(symbol for _, symbol in opcode._nb_ops)  # type: ignore[attr-defined]  # the only table of them
@@ -37,7 +37,7 @@ def variables(code: CodeType) -> tuple[str, ...]:
 
 
 @final
-class Reader:
+class CodeReader:
     """Reads code objects of one dialect; the tables are made once."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -107,12 +107,12 @@ class Reader:
             return frozenset()
         return frozenset(self._target(raw) for raw in raws if raw.name == "SEND")
 
-    def _plain(self, context: Context, raw: Raw) -> Split:
+    def _plain(self, context: Context, raw: Raw) -> NormalForm:
         """A raw instruction that is one of the normal form."""
         name, arg = raw.name, raw.arg
         op = self.dialect.renamed.get(name) or name.lower()
         argument = arg if name in self.have_argument else None
-        return Split((Piece(op, argument, self.value(context, name, arg), name in self.dialect.jumps),))
+        return NormalForm((Piece(op, argument, self.value(context, name, arg), name in self.dialect.jumps),))
 
     def value(self, context: Context, name: str, arg: int) -> object:
         """What the argument of a raw instruction stands for."""

@@ -46,7 +46,7 @@ def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
     CPython keeps there what was handled *before*; a resume function takes what is handled *there*.
     """
     stack = flow.stack_before(code)[index] or ()
-    return tuple(slot for slot, kind in enumerate(stack) if kind is flow.Slot.PREVIOUS)
+    return tuple(slot for slot, kind in enumerate(stack) if kind is flow.StackSlot.PREVIOUS)
 
 
 def is_resume(code: CodeType) -> bool:
@@ -139,7 +139,7 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
     elif depth != len(before):
         raise refuse(f"the stack has {len(before)} slots, {depth} given")
     # What an instruction leaves alone keeps its kind, so `before` serves all three ways in.
-    return (*before[:depth], *(flow.Slot.VALUE,) * (depth - len(before)))
+    return (*before[:depth], *(flow.StackSlot.VALUE,) * (depth - len(before)))
 
 
 @final
@@ -213,10 +213,10 @@ class _Builder:
                 self.emit("load_const", none)
                 continue
             self.load_and_forget(f"{self.prefix}stack_{slot}")
-            if kind is flow.Slot.PREVIOUS:
+            if kind is flow.StackSlot.PREVIOUS:
                 self.emit("push_exc_info")
                 self.emit("pop_top")
-            elif kind is flow.Slot.LASTI:
+            elif kind is flow.StackSlot.LASTI:
                 # RERAISE takes its line number from there; the unit of RESUME is a valid one.
                 self.emit("pop_top")
                 self.emit("load_const", self._constant(int(bool(self.cells))))

@@ -13,7 +13,7 @@ from typing import Final
 
 from argand.bytecode.dialect import Dialect
 from argand.bytecode.instruction import Decoded
-from argand.bytecode.read import Reader
+from argand.bytecode.read import CodeReader
 from argand.bytecode.supported import check
 
 check()
@@ -25,7 +25,7 @@ DIALECT: Final[Dialect] = importlib.import_module(
 VERSION: Final = ".".join(map(str, DIALECT.version))  # for messages
 CLOSE_GIVES_VALUE: Final = DIALECT.close_gives_value
 
-_READER: Final = Reader(DIALECT)
+_READER: Final = CodeReader(DIALECT)
 
 
 @functools.lru_cache(maxsize=4096)  # code objects compare by value, and hold no user data

@@ -12,7 +12,7 @@ from typing import TypeAlias, final
 
 from typing_extensions import override
 
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, Location
@@ -68,7 +68,7 @@ class Retry:
 class Knowledge:
     """What earlier attempts on a frame found out."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SizePlan) -> None:
         self.plan = plan
         self.breaks: dict[int, CaptureBreak] = {}  # by the number of the instruction to break at
         self.reads_lists = False

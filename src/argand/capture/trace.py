@@ -32,7 +32,7 @@ from argand.runtime import _native
 from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
@@ -53,7 +53,7 @@ class Done:
     answer: Answer
 
 
-def capture_frame(view: FrameView, backend: Backend, options: Options, plan: Plan) -> Answer:
+def capture_frame(view: FrameView, backend: Backend, options: Options, plan: SizePlan) -> Answer:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     code = view.code
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.keys import read_about
-from argand.runtime.disk.store import DEFAULT_LIMIT, Store, default_directory
+from argand.runtime.disk.store import DEFAULT_LIMIT, DiskStore, default_directory
 from argand.support import events
 from argand.support.errors import UserError
 
@@ -36,12 +36,12 @@ def run(options: argparse.Namespace) -> int:
     """Run one action."""
     if options.action in ("info", "why", "export", "import") and not options.what:
         raise UserError(f"argand cache {options.action} needs a name")
-    for line in _ACTIONS[options.action](Store(options.directory), options):
+    for line in _ACTIONS[options.action](DiskStore(options.directory), options):
         print(line)
     return 0
 
 
-def _ls(store: Store, _: Any) -> Iterator[str]:
+def _ls(store: DiskStore, _: Any) -> Iterator[str]:
     entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
@@ -52,7 +52,7 @@ def _ls(store: Store, _: Any) -> Iterator[str]:
     yield f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"
 
 
-def _info(store: Store, options: Any) -> Iterator[str]:
+def _info(store: DiskStore, options: Any) -> Iterator[str]:
     found = [entry for entry in store.entries() if entry.key.startswith(options.what)]
     if len(found) != 1:
         raise UserError(f"{len(found)} entries begin with {options.what!r}")
@@ -64,7 +64,7 @@ def _info(store: Store, options: Any) -> Iterator[str]:
         yield f"  section {name}: {len(data)} bytes"
 
 
-def _why(store: Store, options: Any) -> Iterator[str]:
+def _why(store: DiskStore, options: Any) -> Iterator[str]:
     """Run a program, and name the part of the key that made each miss one."""
     before = {entry.key: _about(store, entry.key) for entry in store.entries()}
     with events.collect() as heard, contextlib.suppress(SystemExit):
@@ -100,7 +100,7 @@ def _change(old: str, new: str) -> str:
     return f"{old[start : start + 48]} -> {new[start : start + 48]}"
 
 
-def _about(store: Store, key: str) -> dict[str, Any]:
+def _about(store: DiskStore, key: str) -> dict[str, Any]:
     with contextlib.suppress(Damaged):
         return read_about(store.peek(key))
     return {}
@@ -110,19 +110,19 @@ def _secret(options: Any) -> bytes:
     return options.key_file.read_bytes() if options.key_file else b""
 
 
-def _export(store: Store, options: Any) -> Iterator[str]:
+def _export(store: DiskStore, options: Any) -> Iterator[str]:
     data = save_cache_artifacts(key=_secret(options), directory=options.directory)
     Path(options.what).write_bytes(data)
     yield f"{options.what}: {len(data) / 2**20:.1f} MiB"
 
 
-def _import(store: Store, options: Any) -> Iterator[str]:
+def _import(store: DiskStore, options: Any) -> Iterator[str]:
     data = Path(options.what).read_bytes()
     taken = load_cache_artifacts(data, key=_secret(options), directory=options.directory)
     yield f"{taken} entries taken"
 
 
-_ACTIONS: Final[Mapping[str, Callable[[Store, Any], Iterator[str]]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[DiskStore, Any], Iterator[str]]]] = {
     "ls": _ls,
     "info": _info,
     "why": _why,

@@ -13,7 +13,7 @@ from pathlib import Path
 from argand.native.codegen.target import machine_key, runs_here
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.keys import read_about
-from argand.runtime.disk.store import Store, default_directory
+from argand.runtime.disk.store import DiskStore, default_directory
 from argand.runtime.disk.values import guarded
 from argand.support import events
 from argand.support.errors import UserError
@@ -21,7 +21,7 @@ from argand.support.errors import UserError
 
 def save_cache_artifacts(*, key: bytes = b"", directory: Path | None = None) -> bytes:
     """All entries of the disk cache as one bundle; with ``key``, only its holders can make or change it."""
-    store = Store(directory or default_directory())
+    store = DiskStore(directory or default_directory())
     found = [(entry.key, store.peek(entry.key)) for entry in store.entries()]
     files = [(name, encode(sections)) for name, sections in found if sections]
     index = json.dumps([[name, len(data)] for name, data in files]).encode()
@@ -34,7 +34,7 @@ def load_cache_artifacts(data: bytes, *, key: bytes = b"", directory: Path | Non
     A bundle holds machine code that will run: load only what you trust, or what a key vouches for.
     Fails with ``UserError`` when the bundle is damaged or was made with another key.
     """
-    store = Store(directory or default_directory())
+    store = DiskStore(directory or default_directory())
     try:
         bundle = decode(data, key)
         entries = guarded(lambda: list(_entries(bundle)))

@@ -54,7 +54,7 @@ class GraphText(NamedTuple):
     key: str
 
 
-class Made(NamedTuple):
+class LinkedGraph(NamedTuple):
     """A graph that can run, and what it was linked from; None when it comes from disk or is interpreted."""
 
     graph: CompiledGraph
@@ -62,7 +62,7 @@ class Made(NamedTuple):
 
 
 @final
-class GraphStage(Stage[Made]):
+class GraphStage(Stage[LinkedGraph]):
     """The code generator, for one aten graph."""
 
     kind = "graph"
@@ -78,22 +78,22 @@ class GraphStage(Stage[Made]):
         return machine_key(self.text.key)
 
     @override
-    def decode(self, sections: Sections) -> Made | None:
+    def decode(self, sections: Sections) -> LinkedGraph | None:
         found = _decode(self.text.key if self.text else "", self.constants, self.options, sections)
-        return found and Made(found, None)
+        return found and LinkedGraph(found, None)
 
     @override
-    def build(self) -> Made:
+    def build(self) -> LinkedGraph:
         from argand.native.build import build, interpreted  # noqa: PLC0415  # only on a miss
 
         if (other := interpreted(self.module)) is not None:
-            return Made(CompiledGraph(other, boxed=True), None)
+            return LinkedGraph(CompiledGraph(other, boxed=True), None)
         compiled = build(self.module, self.example_inputs, self.options)
         with events.stage("native.load"):
-            return Made(linked(compiled, Bypass("it is not written yet")), compiled)
+            return LinkedGraph(linked(compiled, Bypass("it is not written yet")), compiled)
 
     @override
-    def encode(self, value: Made) -> Mapping[str, Sections] | Bypass:
+    def encode(self, value: LinkedGraph) -> Mapping[str, Sections] | Bypass:
         compiled, text = value.made, self.text
         if compiled is None or text is None:
             return Bypass("the graph is not functional")

@@ -25,7 +25,7 @@ _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
 _STATUS: Final = Path("/proc/self/status")
 
 
-class Row(NamedTuple):
+class BackendRow(NamedTuple):
     """One backend's results; ``problem`` when it could not run at all."""
 
     backend: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 class Comparison(NamedTuple):
     """The table; the first row is eager."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BackendRow, ...]
 
     @override
     def __str__(self) -> str:
@@ -80,23 +80,25 @@ def compare(
     return Comparison(tuple(_finish(row, times.get(name, []), allowed) for name, row in rows.items()))
 
 
-def _finish(row: Row, times: Sequence[float], allowed: float) -> Row:
+def _finish(row: BackendRow, times: Sequence[float], allowed: float) -> BackendRow:
     if row.problem:
         return row
     steady = statistics.median(times)
     return row._replace(correct=row.error <= allowed, steady_seconds=steady)
 
 
-def _first_call(name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]) -> Row:
+def _first_call(
+    name: str, run: Callable[..., Any], inputs: Sequence[Any], oracle: Sequence[torch.Tensor]
+) -> BackendRow:
     before = _start_peak()
     begin = time.perf_counter()
     try:
         result = run(*inputs)
     except Exception as error:  # a contender that fails is a row of the table
-        return Row(name, problem=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        return BackendRow(name, problem=f"{type(error).__name__}: {str(error).splitlines()[0]}")
     first = time.perf_counter() - begin
     peak = _megabytes("VmHWM") - before
-    return Row(name, _difference(_flat(result), oracle), False, first, peak_megabytes=peak)
+    return BackendRow(name, _difference(_flat(result), oracle), False, first, peak_megabytes=peak)
 
 
 def _in_double(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:

@@ -23,7 +23,7 @@ import torch
 
 from argand import pipeline
 from argand.native.codegen.target import host_target
-from argand.runtime.disk.store import Store, default_directory
+from argand.runtime.disk.store import DiskStore, default_directory
 from argand.support.options import read_environment
 
 _PACKAGES: Final = ("argand", "torch", "llvmlite", "numpy")
@@ -103,7 +103,7 @@ def _cache() -> Iterator[Finding]:
     yield Finding("cache", "directory", str(folder))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        entries = list(Store(folder).entries())
+        entries = list(DiskStore(folder).entries())
     for warning in caught:
         hint = "caches are off; set XDG_CACHE_HOME to a directory of your own, with rights for you alone"
         yield Finding("cache", "rights", str(warning.message), Verdict.BAD, hint)

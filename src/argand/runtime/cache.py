@@ -27,8 +27,8 @@ from argand.customops import registry
 from argand.runtime import _native, quiet, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
+from argand.runtime.guard_programs import GuardProgram, compile_guards
 from argand.runtime.guards import Guard, Source
-from argand.runtime.programs import GuardProgram, compile_guards
 from argand.runtime.varied import varied_places
 from argand.sizes.history import SizeHistories
 from argand.support import events

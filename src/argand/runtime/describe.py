@@ -14,8 +14,8 @@ from typing_extensions import override
 
 from argand.runtime import guards, state
 from argand.runtime._native import NULL, FrameView
+from argand.runtime.guard_programs import GuardProgram
 from argand.runtime.guards import Guard, GuardKind, Source, TensorSpec, tensor_spec
-from argand.runtime.programs import GuardProgram
 from argand.support.errors import Location
 
 _LIMIT: Final = 60  # characters of a shown value

@@ -1,7 +1,7 @@
 // argand.runtime._native: guard programs.
 //
 // A program is a tree of sources, flattened in the order they are walked (parents first), with
-// checks hanging on its nodes; runtime/programs.py makes it. Walking a node gives its value:
+// checks hanging on its nodes; runtime/guard_programs.py makes it. Walking a node gives its value:
 // nothing (NULL) if the source leads nowhere, and then every check but MISSING fails.
 //
 // The shortcut that makes big models cheap: every change of a dict gives it a version no other

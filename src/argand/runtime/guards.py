@@ -1,6 +1,6 @@
 """runtime.guards: what must still hold for compiled code to be right. Data only.
 
-Capture makes these rows while it reads the frame's world; ``runtime.programs`` turns them into a C
+Capture makes these rows while it reads the frame's world; ``runtime.guard_programs`` turns them into a C
 guard program. A ``Source`` says where a value lives, a ``Guard`` what must be true of it. The text of
 a source is the expression the user would write.
 """
@@ -346,7 +346,7 @@ class GuardKind(enum.IntEnum):
     RELATION = 14  # [Relation] an integer expression over sources holds
     NO_OVERLAP = 15  # [tuple of sources] tensors with pairwise different storages
     MISSING = 16  # [None] the source leads nowhere: an unset local, an absent global or dict key
-    COMPARED = 17  # [Comparison] how a float compares with a number
+    COMPARED = 17  # [ValueComparison] how a float compares with a number
     TABLES = 18  # [_native.Tables] what modules, classes and functions hold; asked before all others
     HOLDS = (
         19  # [int, float, complex, str or bytes] the number or text in an object of a subclass; bytes: in any buffer
@@ -388,7 +388,7 @@ COMPARISONS: Final = ("lt", "le", "eq", "ne", "gt", "ge")  # CPython's order
 
 
 @final
-class Comparison(NamedTuple):
+class ValueComparison(NamedTuple):
     """Whether ``value <op> number`` holds."""
 
     operator: int  # a place in COMPARISONS
@@ -440,7 +440,7 @@ class Guard(NamedTuple):
 def _show(expected: object) -> str:
     if isinstance(expected, weakref.ref):
         expected = expected()
-    if isinstance(expected, TensorSpec | Relation | Comparison):
+    if isinstance(expected, TensorSpec | Relation | ValueComparison):
         return str(expected)
     if isinstance(expected, type):
         return expected.__qualname__

@@ -18,7 +18,7 @@ typedef struct {
     PyObject *spec; /* the Python row, for the slow road */
 } ArgandTensorCheck;
 
-// From the tuple made by runtime/programs.py; NULL with an exception set.
+// From the tuple made by runtime/guard_programs.py; NULL with an exception set.
 ArgandTensorCheck *argand_tensor_check_new(PyObject *row);
 void argand_tensor_check_free(ArgandTensorCheck *check);
 

@@ -1,6 +1,6 @@
 // argand.runtime._native: what a row of a guard program must look like for guards.c to trust it.
 //
-// Programs are made by runtime/programs.py, also of captures that were read from a file. Everything
+// Programs are made by runtime/guard_programs.py, also of captures that were read from a file. Everything
 // is looked at here, once, so that a check at a call asks nothing twice.
 #include "guards.h"
 

@@ -12,8 +12,8 @@ import torch
 
 from argand.runtime._native import Entry, FrameView
 from argand.runtime.describe import evaluate
+from argand.runtime.guard_programs import GuardProgram
 from argand.runtime.guards import Guard, GuardKind
-from argand.runtime.programs import GuardProgram
 
 
 def varied_places(view: FrameView, entries: Iterable[Entry]) -> Iterator[str]:

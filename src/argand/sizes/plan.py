@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Plan:
+class SizePlan:
     """The state of the sizes of one frame, over all attempts to trace it."""
 
     dynamic: bool | None

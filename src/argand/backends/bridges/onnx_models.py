@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from argand.backends.aot import aot_autograd, make_boxed_func
-from argand.backends.bridges.onnx_ops import ROWS, Declined, Writer
+from argand.backends.bridges.onnx_ops import ROWS, Declined, OnnxWriter
 from argand.backends.segments import Segment, find_segments, run_in_segments
 from argand.support.errors import InvalidBackend
 
@@ -47,7 +47,7 @@ def _takes(node: Node, narrow_integers: bool) -> bool:
 
 
 def _model_of(segment: Segment, onnx: Any) -> Any:
-    writer = Writer(onnx)
+    writer = OnnxWriter(onnx)
     for node in segment.nodes:
         try:
             ROWS[node.target](writer, node)

@@ -1,6 +1,6 @@
 """backends.bridges.onnx_ops: aten ops as ONNX nodes, one row each.
 
-A row gets a ``Writer`` and the fx node and writes ONNX nodes that leave the result under the node's name, or
+A row gets a ``OnnxWriter`` and the fx node and writes ONNX nodes that leave the result under the node's name, or
 raises ``Declined``. Shapes are known. No indexing: other compilers do not refuse indices out of range.
 """
 
@@ -19,7 +19,7 @@ class Declined(Exception):
     """This node cannot be written in ONNX; torch runs it."""
 
 
-class Writer:
+class OnnxWriter:
     """Collects ONNX nodes and constants; ``onnx`` is the package, imported by the bridge."""
 
     def __init__(self, onnx: Any) -> None:
@@ -68,7 +68,7 @@ class Writer:
         return int(getattr(self.onnx.TensorProto, name))
 
 
-Row: TypeAlias = Callable[[Writer, Node], object]
+Row: TypeAlias = Callable[[OnnxWriter, Node], object]
 
 _TYPES: Final[Mapping[torch.dtype, str]] = {
     torch.float32: "FLOAT",
@@ -80,7 +80,7 @@ _TYPES: Final[Mapping[torch.dtype, str]] = {
 
 
 def _elementwise(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         if set(node.kwargs) - {"memory_format"}:
             raise Declined("keywords")
         arguments = [writer.value(argument, node) for argument in node.args]
@@ -90,7 +90,7 @@ def _elementwise(op: str) -> Row:
 
 
 def _with_alpha(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         first, second = (writer.value(argument, node) for argument in node.args[:2])
         alpha = node.kwargs.get("alpha", 1)
         if alpha != 1:
@@ -102,7 +102,7 @@ def _with_alpha(op: str) -> Row:
 
 
 def _compare(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         first, second = node.args
         if not isinstance(first, Node):
             raise Declined("number on the left")
@@ -115,20 +115,20 @@ def _compare(op: str) -> Row:
 
 
 def _to_shape(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         shape = writer.constant(list(node.meta["val"].shape), torch.int64)
         writer.emit(op, [node.args[0].name, shape], node.name)
 
     return write
 
 
-def _permute(writer: Writer, node: Node) -> None:
+def _permute(writer: OnnxWriter, node: Node) -> None:
     rank = node.meta["val"].ndim
     order = [int(dim) % rank for dim in node.args[1]]
     writer.emit("Transpose", [node.args[0].name], node.name, perm=order)
 
 
-def _transpose(writer: Writer, node: Node) -> None:
+def _transpose(writer: OnnxWriter, node: Node) -> None:
     rank = node.meta["val"].ndim
     order = list(range(rank))
     first, second = (0, 1) if node.target is aten.t.default else node.args[1:3]
@@ -138,14 +138,14 @@ def _transpose(writer: Writer, node: Node) -> None:
     writer.emit("Transpose", [node.args[0].name], node.name, perm=order)
 
 
-def _addmm(writer: Writer, node: Node) -> None:
+def _addmm(writer: OnnxWriter, node: Node) -> None:
     bias, left, right = (argument.name for argument in node.args)
     alpha, beta = float(node.kwargs.get("alpha", 1)), float(node.kwargs.get("beta", 1))
     writer.emit("Gemm", [left, right, bias], node.name, alpha=alpha, beta=beta)
 
 
 def _softmax(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         source, dim, to_float = node.args
         if to_float:
             raise Declined("half to float")
@@ -155,7 +155,7 @@ def _softmax(op: str) -> Row:
 
 
 def _reduce(op: str) -> Row:
-    def write(writer: Writer, node: Node) -> None:
+    def write(writer: OnnxWriter, node: Node) -> None:
         source = node.args[0]
         dims = node.args[1] if len(node.args) > 1 else None
         keep = bool(node.args[2]) if len(node.args) > 2 else False
@@ -168,14 +168,14 @@ def _reduce(op: str) -> Row:
     return write
 
 
-def _cat(writer: Writer, node: Node) -> None:
+def _cat(writer: OnnxWriter, node: Node) -> None:
     parts = node.args[0]
     dim = node.args[1] if len(node.args) > 1 else 0
     names = [writer.value(part, node) for part in parts]
     writer.emit("Concat", names, node.name, axis=int(dim))
 
 
-def _convolution(writer: Writer, node: Node) -> None:
+def _convolution(writer: OnnxWriter, node: Node) -> None:
     source, weight, bias, stride, padding, dilation, transposed, _, groups = node.args
     if transposed:
         raise Declined("transposed convolution")
@@ -191,18 +191,18 @@ def _convolution(writer: Writer, node: Node) -> None:
     )
 
 
-def _where(writer: Writer, node: Node) -> None:
+def _where(writer: OnnxWriter, node: Node) -> None:
     condition, first, second = node.args
     names = [condition.name, writer.value(first, node), writer.value(second, node)]
     writer.emit("Where", names, node.name)
 
 
-def _gelu(writer: Writer, node: Node) -> None:
+def _gelu(writer: OnnxWriter, node: Node) -> None:
     form = str(node.kwargs.get("approximate", "none"))
     writer.emit("Gelu", [node.args[0].name], node.name, approximate=form)
 
 
-def _rsqrt(writer: Writer, node: Node) -> None:
+def _rsqrt(writer: OnnxWriter, node: Node) -> None:
     root = writer.emit("Sqrt", [node.args[0].name])
     writer.emit("Reciprocal", [root], node.name)
 

@@ -21,7 +21,7 @@ from argand.capture.objects.generators import Generator
 from argand.capture.objects.tracer import Tracer
 from argand.runtime import _native
 from argand.runtime.guards import Closure
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop
 from argand.support import events
 from argand.support.errors import Break, CaptureBreak
@@ -34,7 +34,7 @@ _ASYNC: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_I
 class Interpreter(Tracer):
     """A tracer that interprets Python functions."""
 
-    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: SizePlan) -> None:
         super().__init__(options, forced, plan)
         self.generators: list[Generator] = []  # that were made inside
         self._shown = events.shown() & show.TRACED  # what the user wants to see while it is traced

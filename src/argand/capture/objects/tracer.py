@@ -20,7 +20,7 @@ from argand.capture.outside.world import World
 from argand.capture.record.recorder import Recorder
 from argand.runtime.guards import Closure, ClosureCell, FrameFunction, Source
 from argand.runtime.tracebacks import is_ours
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.support.errors import CaptureBreak, Location
 from argand.support.options import Options
 
@@ -65,7 +65,7 @@ def places_of(frames: Sequence[StackFrame]) -> tuple[tuple[str, str, int, str], 
 class Tracer(ABC):
     """The state of one attempt to trace a frame with everything it calls."""
 
-    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: Plan) -> None:
+    def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: SizePlan) -> None:
         self.options = options
         self.frames: list[StackFrame] = []
         self.world = World(self.place, plan)

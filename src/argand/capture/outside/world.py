@@ -41,7 +41,7 @@ from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
-from argand.sizes.plan import Place, Plan
+from argand.sizes.plan import Place, SizePlan
 from argand.sizes.refusals import Stop
 from argand.support.errors import Location
 
@@ -105,7 +105,7 @@ def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
 class World:
     """Everything a trace knows about the outside."""
 
-    def __init__(self, place: Callable[[], Location | None], plan: Plan) -> None:
+    def __init__(self, place: Callable[[], Location | None], plan: SizePlan) -> None:
         self.sizes = FrameSizes(plan, place)
         self.guards: list[Guard] = []
         self.known: dict[int, Known] = {}

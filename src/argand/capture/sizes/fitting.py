@@ -16,7 +16,7 @@ import torch
 from argand.capture.sizes.frame_sizes import FrameSizes, tensors_in
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
-from argand.sizes.plan import Plan
+from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import NeedFacts, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support.errors import Location
@@ -103,7 +103,7 @@ def _equalities(
 
 def _trial_samples(sizes: FrameSizes, facts: list[Fact]) -> dict[Symbol, int] | None:
     """Samples for which facts hold, for a trial; None when it is not seen at once how."""
-    plan = Plan(True, facts=list(sizes.plan.facts), given=dict(sizes.plan.given))
+    plan = SizePlan(True, facts=list(sizes.plan.facts), given=dict(sizes.plan.given))
     plan.places = {**sizes.plan.places}
     for fact in facts:
         plan.accept(fact)

@@ -1,6 +1,6 @@
 """capture.sizes.floats: floats of the program that are known at run time only.
 
-In: floats of the outside that a `Plan` leaves open. Out: `Float`, which adds, subtracts, multiplies
+In: floats of the outside that a `SizePlan` leaves open. Out: `Float`, which adds, subtracts, multiplies
 and divides like a float and is an input of the graph where it meets a tensor. A comparison with a
 number is decided by its value now, and becomes a guard; whatever else needs the number itself fixes
 it.
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn, final
 from typing_extensions import override
 
 from argand.capture.sizes.values import seen_as
-from argand.runtime.guards import COMPARISONS, Comparison, Guard, GuardKind, Source
+from argand.runtime.guards import COMPARISONS, Guard, GuardKind, Source, ValueComparison
 from argand.sizes.expressions import Symbol
 from argand.sizes.floats import LARGEST
 from argand.sizes.refusals import fixing
@@ -81,7 +81,7 @@ class Float:
         if isinstance(self.source, Computed):
             self.fix("a comparison")
         holds = bool(getattr(operator, name)(self.real, other))
-        row = Comparison(COMPARISONS.index(name), other, holds)
+        row = ValueComparison(COMPARISONS.index(name), other, holds)
         self.guards.append(Guard(GuardKind.COMPARED, self.source, row, self.place()))
         return holds
 

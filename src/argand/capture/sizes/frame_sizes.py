@@ -1,6 +1,6 @@
 """capture.sizes.frame_sizes: the open sizes of one attempt to trace a frame.
 
-In: reads of shapes and integers that a `Plan` leaves open. Out: fakes with samples for sizes, `Size`
+In: reads of shapes and integers that a `SizePlan` leaves open. Out: fakes with samples for sizes, `Size`
 values of what the program reads of them, and the guards of everything that was relied upon.
 """
 
@@ -29,7 +29,7 @@ from argand.runtime.guards import (
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
-from argand.sizes.plan import Place, Plan, note
+from argand.sizes.plan import Place, SizePlan, note
 from argand.sizes.refusals import FixSizes, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
@@ -40,7 +40,7 @@ from argand.support.errors import Location
 class FrameSizes:
     """The open sizes of one attempt to trace a frame."""
 
-    def __init__(self, plan: Plan, place: Callable[[], Location | None]) -> None:
+    def __init__(self, plan: SizePlan, place: Callable[[], Location | None]) -> None:
         self.plan, self.place = plan, place
         self.table = SizeTable((), plan.facts, place, plan.wishes)
         self.active = False

@@ -11,12 +11,12 @@ import torch
 
 from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
 from argand.sizes.marks import SIZE_MARKS, SizeMark
-from argand.sizes.plan import Place, Plan
+from argand.sizes.plan import Place, SizePlan
 
 _STATE: Final = frozenset({"_parameters", "_buffers"})
 
 
-def open_dimensions(plan: Plan, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
+def open_dimensions(plan: SizePlan, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
     """The dimensions of a tensor whose size is not taken for good."""
     marks: dict[int, SizeMark] | None = getattr(raw, SIZE_MARKS, None)
     if plan.dynamic is False or (plan.opens_nothing and not marks):

@@ -25,8 +25,8 @@ from argand.runtime._native import NULL, FrameView
 from argand.runtime.cache import Compiled
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
+from argand.runtime.guard_programs import GuardProgram, compile_guards
 from argand.runtime.guards import Const, Guard, GuardKind, Relation, Source, TensorSpec
-from argand.runtime.programs import GuardProgram, compile_guards
 from argand.runtime.tables import make_tables
 from argand.sizes.marks import SIZE_MARKS
 from argand.support.errors import Location

@@ -130,7 +130,7 @@ def _nest(
     value, dtype = 0, out.dtype
     added, alpha, beta = bias
     if alpha != 1:
-        body += [ir.Constant(1, dtype, alpha), ir.Compute(2, dtype, "mul", (value, 1), dtype)]
+        body += [ir.Literal(1, dtype, alpha), ir.Compute(2, dtype, "mul", (value, 1), dtype)]
         value = 2
     if added is not None:
         index = _bias_index(schedule, added, shape)
@@ -140,7 +140,7 @@ def _nest(
         body.append(ir.Load(3, dtype, buffer(leaf), index))
         term = 3
         if beta != 1:
-            body += [ir.Constant(4, dtype, beta), ir.Compute(5, dtype, "mul", (3, 4), dtype)]
+            body += [ir.Literal(4, dtype, beta), ir.Compute(5, dtype, "mul", (3, 4), dtype)]
             term = 5
         body.append(ir.Compute(6, dtype, "add", (value, term), dtype))
         value = 6

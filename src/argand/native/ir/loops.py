@@ -21,7 +21,7 @@ ValueId: TypeAlias = int
 
 @final
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Literal:
     """A number of the given type."""
 
     result: ValueId
@@ -107,7 +107,7 @@ class Loop:
     limit: Affine | None = None
 
 
-Statement: TypeAlias = Constant | Coordinate | Load | Compute | Store | Accumulate | Loop
+Statement: TypeAlias = Literal | Coordinate | Load | Compute | Store | Accumulate | Loop
 Block: TypeAlias = tuple[Statement, ...]
 
 
@@ -200,7 +200,7 @@ def with_indices(block: Block, change: Callable[[Affine], Affine]) -> Block:
 def renamed(statement: Statement, names: Mapping[ValueId, ValueId]) -> Statement:
     """A statement with other names for values; those without one keep theirs."""
     match statement:
-        case Constant(result) | Coordinate(result):
+        case Literal(result) | Coordinate(result):
             return dataclasses.replace(statement, result=names.get(result, result))
         case Load(result, indirect=indirect):
             listed = tuple((names.get(value, value), stride, bound) for value, stride, bound in indirect)

@@ -55,7 +55,7 @@ def _lines(block: ir.Block, depth: int) -> list[str]:
 
 def _statement(statement: ir.Statement) -> str:
     match statement:
-        case ir.Constant(result, dtype, value):
+        case ir.Literal(result, dtype, value):
             return f"v{result} = constant {dtype.value} {value!r}"
         case ir.Coordinate(result, index):
             return f"v{result} = coordinate [{index}]"
@@ -153,7 +153,7 @@ def _made(name: str, *parts: str) -> ir.Statement:
         dtype = DType(parts[1])
         kind = float if dtype.is_float else int
         value = parts[2] == "True" if dtype is DType.BOOL else kind(parts[2])
-        return ir.Constant(int(parts[0]), dtype, value)
+        return ir.Literal(int(parts[0]), dtype, value)
     if name == "coordinate":
         return ir.Coordinate(int(parts[0]), parse_affine(parts[1]))
     if name == "load":

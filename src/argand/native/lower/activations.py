@@ -8,23 +8,23 @@ from typing import Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, Scalar
+from argand.native.lower.context import Lowering, LoweringContext, Scalar
 from argand.native.lower.pointwise import _same
 
 
-def _gelu(c: Context, x: Node, approximate: str = "none") -> Node:
+def _gelu(c: LoweringContext, x: Node, approximate: str = "none") -> Node:
     return c.op("gelu" if approximate == "none" else "gelu_tanh", x)
 
 
-def _dropout_backward(c: Context, gradient: Node, mask: Node, scale: Scalar) -> Node:
+def _dropout_backward(c: LoweringContext, gradient: Node, mask: Node, scale: Scalar) -> Node:
     return c.op("mul", c.op("mul", gradient, mask), scale)
 
 
-def _relu(c: Context, x: Node) -> Node:
+def _relu(c: LoweringContext, x: Node) -> Node:
     return x if c.dtype is DType.BOOL else c.op("max", x, 0)
 
 
-def _gelu_backward(c: Context, gradient: Node, x: Node, approximate: str = "none") -> Node:
+def _gelu_backward(c: LoweringContext, gradient: Node, x: Node, approximate: str = "none") -> Node:
     if approximate == "none":
         cdf = c.op("mul", 0.5, c.op("add", 1, c.op("erf", c.op("mul", x, math.sqrt(0.5)))))
         density = c.op("exp", c.op("mul", c.op("mul", x, x), -0.5))
@@ -41,13 +41,13 @@ def _gelu_backward(c: Context, gradient: Node, x: Node, approximate: str = "none
     return c.op("mul", gradient, c.op("add", left, right))
 
 
-def _silu_backward(c: Context, gradient: Node, x: Node) -> Node:
+def _silu_backward(c: LoweringContext, gradient: Node, x: Node) -> Node:
     s = c.op("sigmoid", x)
     slope = c.op("mul", s, c.op("add", 1, c.op("mul", x, c.op("sub", 1, s))))
     return c.op("mul", gradient, slope)
 
 
-def _softplus(c: Context, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> Node:
+def _softplus(c: LoweringContext, x: Node, beta: Scalar = 1, threshold: Scalar = 20) -> Node:
     scaled = c.op("mul", x, beta)
     soft = c.op("div", c.op("log1p", c.op("exp", scaled)), beta)
     return c.where(c.op("gt", scaled, threshold), x, soft)

@@ -31,7 +31,7 @@ class NotLowered(Exception):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Context:
+class LoweringContext:
     """Builder plus what is known about the call being lowered."""
 
     build: Builder
@@ -109,7 +109,7 @@ Lowering: TypeAlias = Callable[..., Any]
 def in_float(row: Lowering) -> Lowering:
     """A row that works in float on half types: its sums must not be rounded or overflow."""
 
-    def lower(context: Context, *args: Any, **kwargs: Any) -> Any:
+    def lower(context: LoweringContext, *args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in args if isinstance(a, Node)]
         if not any(t.dtype is not None and t.dtype.is_half for t in tensors):
             return row(context, *args, **kwargs)

@@ -9,21 +9,21 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.builder import broadcast
 from argand.native.ir.tensor import Lookup, Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, Scalar
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered, Scalar
 from argand.native.lower.views import iota
 from argand.runtime.marks import OutOfRange
 from argand.sizes.expressions import SizeInt
 
 
-def _empty(c: Context, *args: Any, **kwargs: Any) -> Node:
+def _empty(c: LoweringContext, *args: Any, **kwargs: Any) -> Node:
     return c.build.constant(0, c.dtype, c.shape)
 
 
-def _full(c: Context, size: Sequence[int], value: Scalar, *_: Any, **__: Any) -> Node:
+def _full(c: LoweringContext, size: Sequence[int], value: Scalar, *_: Any, **__: Any) -> Node:
     return c.full(c.node(value))
 
 
-def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
+def _arange(c: LoweringContext, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
     wide = DType.F64 if c.dtype.is_float else DType.I64
@@ -31,7 +31,7 @@ def _arange(c: Context, start: Scalar, end: Scalar | None = None, step: Scalar =
     return c.node(c.op("add", scaled, c.build.constant(begin, wide)))
 
 
-def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:
+def _linspace_forms(c: LoweringContext, start: Scalar, end: Scalar, steps: int, **_: Any) -> Node:
     opened = any(isinstance(value, SizeInt) for value in (start, end, steps))
     if not c.dtype.is_float or c.dtype.is_half or steps < 2 or opened:
         raise NotLowered
@@ -43,19 +43,19 @@ def _linspace_forms(c: Context, start: Scalar, end: Scalar, steps: int, **_: Any
     return c.where(c.op("lt", counter, steps // 2), up, down)
 
 
-def wrapped(c: Context, index: Node, size: int) -> Node:
+def wrapped(c: LoweringContext, index: Node, size: int) -> Node:
     """An index tensor as i64, negative entries counted from the end."""
     index = c.build.cast(index, DType.I64)
     return c.where(c.op("lt", index, 0), c.op("add", index, size), index)
 
 
-def _embedding(c: Context, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
+def _embedding(c: LoweringContext, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
     rank = len(index.shape)
     place = c.build.reshape(c.build.cast(index, DType.I64), (*index.shape, 1))
     return c.build.node("gather", (weight, place), c.shape, c.dtype, (Lookup(1), Affine.of(rank)))
 
 
-def _index_select(c: Context, x: Node, dim: int, index: Node) -> Node:
+def _index_select(c: LoweringContext, x: Node, dim: int, index: Node) -> Node:
     """Elements of one dimension; unlike ``x[index]``, none is counted from the end."""
     rank = len(x.shape)
     if rank == 0:
@@ -67,7 +67,7 @@ def _index_select(c: Context, x: Node, dim: int, index: Node) -> Node:
     return c.build.node("gather", (x, place), c.shape, c.dtype, tuple(forms))
 
 
-def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
+def _gather(c: LoweringContext, x: Node, dim: int, index: Node, **_: Any) -> Node:
     rank = len(x.shape)
     if rank == 0:
         raise NotLowered
@@ -76,7 +76,7 @@ def _gather(c: Context, x: Node, dim: int, index: Node, **_: Any) -> Node:
     return c.build.node("gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms))
 
 
-def _index(c: Context, x: Node, indices: Sequence[Node | None]) -> Node:
+def _index(c: LoweringContext, x: Node, indices: Sequence[Node | None]) -> Node:
     given = [d for d, i in enumerate(indices) if i is not None]
     if any(i is not None and i.dtype in (DType.BOOL, DType.U8, None) for i in indices) or not given:
         raise NotLowered

@@ -20,7 +20,7 @@ from argand.native.convolution import Fused, pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
-from argand.native.lower.context import Context, NotLowered
+from argand.native.lower.context import LoweringContext, NotLowered
 from argand.native.lower.table import TABLE
 from argand.ops.control_flow import RESULTS
 from argand.ops.rows import draws, may_raise
@@ -162,7 +162,7 @@ class _Importer:
         if row is not None and self._plain(args, kwargs, result):
             fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
             try:
-                context = Context(self.build, result, fakes, self.options, express=self.express)
+                context = LoweringContext(self.build, result, fakes, self.options, express=self.express)
                 lowered = row(context, *args, **kwargs)
                 events.count("native.lowered")
                 return self._typed(lowered, result)

@@ -11,13 +11,13 @@ from typing import Final
 from argand.native.ir.affine import Affine
 from argand.native.ir.tensor import Lookup, Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, in_float
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered, in_float
 from argand.runtime.marks import OutOfRange
 
 _NONE, _MEAN = 0, 1  # the numbers of torch's Reduction
 
 
-def _pick(c: Context, table: Node, classes: Node, axis: int) -> Node:
+def _pick(c: LoweringContext, table: Node, classes: Node, axis: int) -> Node:
     """The element of each sample's class along an axis."""
     forms: list[Affine | Lookup] = [Affine.of(d) for d in range(len(table.shape) - 1)]
     forms.insert(axis, Lookup(1, OutOfRange.TARGET))
@@ -25,7 +25,7 @@ def _pick(c: Context, table: Node, classes: Node, axis: int) -> Node:
 
 
 def _nll_loss(
-    c: Context, scores: Node, target: Node, weight: Node | None, reduction: int, ignore_index: int
+    c: LoweringContext, scores: Node, target: Node, weight: Node | None, reduction: int, ignore_index: int
 ) -> tuple[Node, Node]:
     if 0 in scores.shape or target.dtype is not DType.I64:
         raise NotLowered

@@ -14,13 +14,13 @@ import torch
 
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, Scalar, Value, dtype_of
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered, Scalar, Value, dtype_of
 
 
 def _same(template: Callable[..., Node]) -> Lowering:
     """A row whose tensor arguments are all converted to the type of the result."""
 
-    def lower(context: Context, *args: Any, **kwargs: Any) -> Node:
+    def lower(context: LoweringContext, *args: Any, **kwargs: Any) -> Node:
         nodes = [context.node(a) if isinstance(a, Node) else a for a in args]
         keywords = {k: context.node(a) if isinstance(a, Node) else a for k, a in kwargs.items()}
         result = template(context, *nodes, **keywords)
@@ -30,14 +30,14 @@ def _same(template: Callable[..., Node]) -> Lowering:
 
 
 def _unary(op: str) -> Lowering:
-    def template(c: Context, x: Node) -> Node:
+    def template(c: LoweringContext, x: Node) -> Node:
         return c.op(op, x)
 
     return _same(template)
 
 
 def _binary(op: str) -> Lowering:
-    def template(c: Context, x: Value, y: Value) -> Node:
+    def template(c: LoweringContext, x: Value, y: Value) -> Node:
         return c.op(op, c.node(x), c.node(y))
 
     return _same(template)
@@ -46,36 +46,36 @@ def _binary(op: str) -> Lowering:
 def _rounding(op: str) -> Lowering:
     """Integers stay as they are."""
 
-    def template(c: Context, x: Node) -> Node:
+    def template(c: LoweringContext, x: Node) -> Node:
         return c.op(op, x) if c.dtype.is_float else x
 
     return _same(template)
 
 
 def _compare(op: str) -> Lowering:
-    def lower(context: Context, x: Value, y: Value) -> Node:
+    def lower(context: LoweringContext, x: Value, y: Value) -> Node:
         dtype = context.promoted()
         return context.full(context.op(op, context.node(x, dtype), context.node(y, dtype)))
 
     return lower
 
 
-def _add(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
+def _add(c: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
     scaled = c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha))
     if c.dtype is DType.BOOL:
         return c.op("or", c.node(x), scaled if alpha else c.node(False))
     return c.op("add", c.node(x), scaled)
 
 
-def _sub(c: Context, x: Value, y: Value, alpha: Scalar = 1) -> Node:
+def _sub(c: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
     return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
 
 
-def _differ_in_sign(c: Context, x: Node, y: Node) -> Node:
+def _differ_in_sign(c: LoweringContext, x: Node, y: Node) -> Node:
     return c.op("xor", c.op("lt", x, 0), c.op("lt", y, 0))
 
 
-def _nonzero_integer(c: Context, divisor: Value) -> None:
+def _nonzero_integer(c: LoweringContext, divisor: Value) -> None:
     """Eager raises for a zero divisor; only a constant is known to be none, in the bits that its type keeps."""
     node = c.node(divisor)
     value = node.attribute if node.op == "constant" else 0
@@ -83,7 +83,7 @@ def _nonzero_integer(c: Context, divisor: Value) -> None:
         raise NotLowered
 
 
-def _floor_divide(c: Context, x: Value, y: Value) -> Node:
+def _floor_divide(c: LoweringContext, x: Value, y: Value) -> Node:
     a, b = c.node(x), c.node(y)
     if not c.dtype.is_float:
         _nonzero_integer(c, y)
@@ -103,7 +103,7 @@ def _floor_divide(c: Context, x: Value, y: Value) -> Node:
     return c.where(c.op("eq", b, 0), plain, c.where(c.op("ne", quotient, 0), floor, signed_zero))
 
 
-def _remainder(c: Context, x: Value, y: Value) -> Node:
+def _remainder(c: LoweringContext, x: Value, y: Value) -> Node:
     b, rest = c.node(y), _fmod(c, x, y)
     if not c.dtype.is_float and not c.dtype.is_signed:
         return rest
@@ -111,14 +111,14 @@ def _remainder(c: Context, x: Value, y: Value) -> Node:
     return c.where(wrap, c.op("add", rest, b), rest)
 
 
-def _fmod(c: Context, x: Value, y: Value) -> Node:
+def _fmod(c: LoweringContext, x: Value, y: Value) -> Node:
     if c.dtype.is_float:
         return c.op("fmod", c.node(x), c.node(y))
     _nonzero_integer(c, y)
     return c.op("irem", c.node(x), c.node(y))
 
 
-def _div_mode(c: Context, x: Value, y: Value, rounding_mode: str | None = None) -> Node:
+def _div_mode(c: LoweringContext, x: Value, y: Value, rounding_mode: str | None = None) -> Node:
     if rounding_mode == "floor":
         return _floor_divide(c, x, y)
     if rounding_mode == "trunc":
@@ -129,11 +129,11 @@ def _div_mode(c: Context, x: Value, y: Value, rounding_mode: str | None = None) 
     return c.op("div", c.factor(x), c.factor(y))
 
 
-def _mul(c: Context, x: Value, y: Value) -> Node:
+def _mul(c: LoweringContext, x: Value, y: Value) -> Node:
     return c.op("and" if c.dtype is DType.BOOL else "mul", c.factor(x), c.factor(y))
 
 
-def _power(c: Context, x: Value, y: Value) -> Node:
+def _power(c: LoweringContext, x: Value, y: Value) -> Node:
     if isinstance(y, int | float) and not isinstance(y, bool):
         base = c.node(x)
         if y == 2:
@@ -153,40 +153,40 @@ def _power(c: Context, x: Value, y: Value) -> Node:
     return c.op("pow", c.node(x), c.node(y))
 
 
-def _sign(c: Context, x: Node) -> Node:
+def _sign(c: LoweringContext, x: Node) -> Node:
     if c.dtype is DType.BOOL:
         return x
     positive, negative = c.op("gt", x, 0), c.op("lt", x, 0)
     return c.op("sub", c.build.cast(positive, c.dtype), c.build.cast(negative, c.dtype))
 
 
-def _round_decimals(c: Context, x: Node, *, decimals: int) -> Node:
+def _round_decimals(c: LoweringContext, x: Node, *, decimals: int) -> Node:
     if decimals == 0 or not c.dtype.is_float:
         return x if not c.dtype.is_float else c.op("rint", x)
     raise NotLowered
 
 
-def _where(context: Context, condition: Node, x: Value, y: Value) -> Node:
+def _where(context: LoweringContext, condition: Node, x: Value, y: Value) -> Node:
     chosen = context.build.cast(condition, DType.BOOL)
     return context.full(context.where(chosen, context.node(x), context.node(y)))
 
 
-def _test(template: Callable[[Context, Node], Node]) -> Lowering:
+def _test(template: Callable[[LoweringContext, Node], Node]) -> Lowering:
     """A predicate computed in the type of its argument."""
 
-    def lower(context: Context, x: Node) -> Node:
+    def lower(context: LoweringContext, x: Node) -> Node:
         return context.full(context.node(template(context, x), DType.BOOL))
 
     return lower
 
 
-def _is_infinite(c: Context, x: Node) -> Node:
+def _is_infinite(c: LoweringContext, x: Node) -> Node:
     if x.dtype is None or not x.dtype.is_float:
         return c.build.constant(False, DType.BOOL, x.shape)
     return c.op("eq", c.op("abs", x), math.inf)
 
 
-def _sign_bit(c: Context, x: Node) -> Node:
+def _sign_bit(c: LoweringContext, x: Node) -> Node:
     if x.dtype is DType.BOOL or x.dtype is DType.U8:
         return c.build.constant(False, DType.BOOL, x.shape)
     if x.dtype is not None and x.dtype.is_float:
@@ -195,7 +195,7 @@ def _sign_bit(c: Context, x: Node) -> Node:
 
 
 def _logical(op: str) -> Lowering:
-    def lower(context: Context, *values: Node) -> Node:
+    def lower(context: LoweringContext, *values: Node) -> Node:
         truths = [context.build.cast(value, DType.BOOL) for value in values]
         return context.full(context.op(op, *truths))
 
@@ -203,7 +203,7 @@ def _logical(op: str) -> Lowering:
 
 
 def _shift(op: str) -> Lowering:
-    def template(c: Context, x: Value, y: Value) -> Node:
+    def template(c: LoweringContext, x: Value, y: Value) -> Node:
         if isinstance(y, Node) or isinstance(x, bool | int):
             raise NotLowered  # a shift by at least the width is eager's business
         bits = c.dtype.row.bytes * 8
@@ -214,40 +214,40 @@ def _shift(op: str) -> Lowering:
     return _same(template)
 
 
-def _copy_to(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
+def _copy_to(context: LoweringContext, x: Node, *args: Any, **kwargs: Any) -> Node:
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         raise NotLowered
     return context.node(x)
 
 
-def _copy(context: Context, x: Node, source: Node, *_: Any) -> Node:
+def _copy(context: LoweringContext, x: Node, source: Node, *_: Any) -> Node:
     return context.full(context.node(source))
 
 
-def _convert(context: Context, x: Node, dtype: torch.dtype) -> Node:
+def _convert(context: LoweringContext, x: Node, dtype: torch.dtype) -> Node:
     return context.node(x, dtype_of(dtype))
 
 
-def _absolute(c: Context, x: Node) -> Node:
+def _absolute(c: LoweringContext, x: Node) -> Node:
     return c.op("abs", x) if c.dtype.is_float or c.dtype.is_signed else x
 
 
-def _clamp_min(c: Context, x: Node, low: Value) -> Node:
+def _clamp_min(c: LoweringContext, x: Node, low: Value) -> Node:
     return c.op("max", x, c.node(low))
 
 
-def _clamp_max(c: Context, x: Node, high: Value) -> Node:
+def _clamp_max(c: LoweringContext, x: Node, high: Value) -> Node:
     return c.op("min", x, c.node(high))
 
 
-def _clone(context: Context, x: Node, *args: Any, **kwargs: Any) -> Node:
+def _clone(context: LoweringContext, x: Node, *args: Any, **kwargs: Any) -> Node:
     same = _copy_to(context, x, *args, **kwargs)
     return context.build.pointwise("copy", same) if same is x else same
 
 
 def _fmax(op: str) -> Lowering:
-    def template(c: Context, x: Node, y: Node) -> Node:
+    def template(c: LoweringContext, x: Node, y: Node) -> Node:
         if not c.dtype.is_float:
             return c.op(op, x, y)
         return c.where(c.op("ne", x, x), y, c.where(c.op("ne", y, y), x, c.op(op, x, y)))

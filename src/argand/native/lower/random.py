@@ -12,11 +12,11 @@ from typing import Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType, Shape, numel
-from argand.native.lower.context import Context, Lowering, NotLowered
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered
 from argand.native.lower.views import iota
 
 
-def _draw(c: Context, kind: str, shape: Shape, dtype: DType, generator: object = None) -> Node:
+def _draw(c: LoweringContext, kind: str, shape: Shape, dtype: DType, generator: object = None) -> Node:
     """Fresh random numbers; each draw of a graph has a seed of its own."""
     size = numel(shape)
     if c.options.fallback_random or generator is not None or size == 0:
@@ -29,18 +29,18 @@ def _draw(c: Context, kind: str, shape: Shape, dtype: DType, generator: object =
 
 
 def _factory(kind: str) -> Lowering:
-    def lower(c: Context, *_: object, generator: object = None, **__: object) -> Node:
+    def lower(c: LoweringContext, *_: object, generator: object = None, **__: object) -> Node:
         return _draw(c, kind, c.shape, c.dtype, generator)
 
     return lower
 
 
-def _bernoulli(c: Context, x: Node, p: float, *, generator: object = None) -> Node:
+def _bernoulli(c: LoweringContext, x: Node, p: float, *, generator: object = None) -> Node:
     chance = c.build.constant(p, DType.F32)
     return c.node(c.op("lt", _draw(c, "uniform", c.shape, DType.F32, generator), chance))
 
 
-def _dropout(c: Context, x: Node, p: float, train: bool | None = None) -> tuple[Node, Node]:
+def _dropout(c: LoweringContext, x: Node, p: float, train: bool | None = None) -> tuple[Node, Node]:
     if train is False or not c.dtype.is_float:
         raise NotLowered
     mask = c.op("lt", _draw(c, "uniform", x.shape, DType.F32), 1.0 - p)
@@ -51,7 +51,9 @@ def _dropout(c: Context, x: Node, p: float, train: bool | None = None) -> tuple[
 def _between(kind: str) -> Lowering:
     """uniform(x, low, high) and normal(x, mean, std): a draw, scaled and shifted."""
 
-    def lower(c: Context, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None) -> Node:
+    def lower(
+        c: LoweringContext, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None
+    ) -> Node:
         scale = second - first if kind == "uniform" else second
         draw = _draw(c, kind, c.shape, c.dtype, generator)
         return c.op("add", c.op("mul", draw, scale), first)

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered, dtype_of, in_float, wrap_dims
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered, dtype_of, in_float, wrap_dims
 
 Dims = int | Sequence[int] | None
 
 
-def _finish(c: Context, x: Node, like: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
+def _finish(c: LoweringContext, x: Node, like: Node, dims: tuple[int, ...], keepdim: bool) -> Node:
     return c.build.keep_dims(x, like.shape, dims) if keepdim else x
 
 
@@ -32,7 +32,7 @@ def _dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
 def _total(op: str) -> Lowering:
     """Sums and products: elements become the type of the result first, as in eager; half types add up in float."""
 
-    def lower(c: Context, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+    def lower(c: LoweringContext, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
         dims = wrap_dims(dim, len(x.shape))
         element = dtype_of(c.result.dtype)
         terms = c.build.cast(x, element)
@@ -44,7 +44,7 @@ def _total(op: str) -> Lowering:
 
 
 def _extreme(op: str) -> Lowering:
-    def lower(c: Context, x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    def lower(c: LoweringContext, x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
         dims = _dims_of(x, dim)
         return _finish(c, c.build.reduce(op, x, dims), x, dims, keepdim)
 
@@ -52,7 +52,7 @@ def _extreme(op: str) -> Lowering:
 
 
 def _argument(op: str) -> Lowering:
-    def lower(c: Context, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+    def lower(c: LoweringContext, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
         if not x.shape or x.dtype is DType.BOOL:
             raise NotLowered
         dims = _dims_of(x, dim)
@@ -65,7 +65,7 @@ def _argument(op: str) -> Lowering:
 
 
 def _extreme_with_index(op: str) -> Lowering:
-    def lower(c: Context, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
+    def lower(c: LoweringContext, x: Node, dim: int, keepdim: bool = False) -> tuple[Node, Node]:
         value = _extreme(f"a{op}")(c, x, dim, keepdim)
         return value, _argument(f"arg{op}")(c, x, dim, keepdim)
 
@@ -75,7 +75,7 @@ def _extreme_with_index(op: str) -> Lowering:
 def _truth(op: str) -> Lowering:
     """any and all: the extreme of booleans; uint8 keeps its type as in eager."""
 
-    def lower(c: Context, x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+    def lower(c: LoweringContext, x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
         return c.node(_extreme(op)(c, c.build.cast(x, DType.BOOL), dim, keepdim))
 
     return lower

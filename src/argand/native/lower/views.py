@@ -10,22 +10,22 @@ import torch
 from argand.native.ir.affine import Affine
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Context, Lowering, NotLowered
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered
 
 
 def _dim(dim: int, rank: int) -> int:
     return dim % max(rank, 1)
 
 
-def _reshape(c: Context, x: Node, *_: Any, **__: Any) -> Node:
+def _reshape(c: LoweringContext, x: Node, *_: Any, **__: Any) -> Node:
     return c.build.reshape(x, c.shape)
 
 
-def _expand(c: Context, x: Node, *_: Any, **__: Any) -> Node:
+def _expand(c: LoweringContext, x: Node, *_: Any, **__: Any) -> Node:
     return c.build.expand(x, c.shape)
 
 
-def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
+def _transpose(c: LoweringContext, x: Node, first: int = 0, second: int = 1) -> Node:
     rank = len(x.shape)
     if rank < 2:
         return x
@@ -35,11 +35,11 @@ def _transpose(c: Context, x: Node, first: int = 0, second: int = 1) -> Node:
     return c.build.permute(x, dims)
 
 
-def _permute(c: Context, x: Node, dims: Sequence[int]) -> Node:
+def _permute(c: LoweringContext, x: Node, dims: Sequence[int]) -> Node:
     return c.build.permute(x, [_dim(d, len(x.shape)) for d in dims])
 
 
-def _matrix_transpose(c: Context, x: Node) -> Node:
+def _matrix_transpose(c: LoweringContext, x: Node) -> Node:
     return _transpose(c, x, -2, -1)
 
 
@@ -48,17 +48,19 @@ def _begin(size: int, start: int | None) -> int:
     return min(max(begin + size if begin < 0 else begin, 0), size)
 
 
-def _slice(c: Context, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Node:
+def _slice(
+    c: LoweringContext, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
     dim = _dim(dim, len(x.shape))
     return c.build.slice(x, dim, _begin(x.shape[dim], start), c.shape[dim], step)
 
 
-def _select(c: Context, x: Node, dim: int, index: int) -> Node:
+def _select(c: LoweringContext, x: Node, dim: int, index: int) -> Node:
     dim = _dim(dim, len(x.shape))
     return c.build.select(x, dim, index + x.shape[dim] if index < 0 else index)
 
 
-def _split(c: Context, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
+def _split(c: LoweringContext, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
     """Consecutive pieces of one dimension, sizes from the fakes."""
     dim, begin, parts = _dim(dim, len(x.shape)), 0, []
     for piece in c.result:
@@ -68,12 +70,12 @@ def _split(c: Context, x: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
     return tuple(parts)
 
 
-def _unbind(c: Context, x: Node, dim: int = 0) -> tuple[Node, ...]:
+def _unbind(c: LoweringContext, x: Node, dim: int = 0) -> tuple[Node, ...]:
     dim = _dim(dim, len(x.shape))
     return tuple(c.build.select(x, dim, k) for k in range(x.shape[dim]))
 
 
-def _diagonal(c: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
+def _diagonal(c: LoweringContext, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Node:
     rank = len(x.shape)
     first, second = _dim(dim1, rank), _dim(dim2, rank)
     others = iter(range(rank - 2))
@@ -84,7 +86,7 @@ def _diagonal(c: Context, x: Node, offset: int = 0, dim1: int = 0, dim2: int = 1
     return c.build.view(x, c.shape, forms)
 
 
-def _unfold(c: Context, x: Node, dim: int, size: int, step: int) -> Node:
+def _unfold(c: LoweringContext, x: Node, dim: int, size: int, step: int) -> Node:
     rank = len(x.shape)
     if rank == 0:
         raise NotLowered
@@ -94,7 +96,7 @@ def _unfold(c: Context, x: Node, dim: int, size: int, step: int) -> Node:
     return c.build.view(x, c.shape, forms)
 
 
-def _flip(c: Context, x: Node, dims: Sequence[int]) -> Node:
+def _flip(c: LoweringContext, x: Node, dims: Sequence[int]) -> Node:
     if not x.shape or 0 in x.shape:  # no last element to begin with
         return x
     for dim in {_dim(d, len(x.shape)) for d in dims}:
@@ -102,7 +104,7 @@ def _flip(c: Context, x: Node, dims: Sequence[int]) -> Node:
     return x
 
 
-def _concat(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
+def _concat(c: LoweringContext, tensors: Sequence[Node], dim: int = 0) -> Node:
     parts = [c.node(t) for t in tensors if t.shape != (0,) or c.shape == (0,)]
     dim = _dim(dim, len(c.shape))
     if len(parts) == 1:
@@ -110,14 +112,14 @@ def _concat(c: Context, tensors: Sequence[Node], dim: int = 0) -> Node:
     return c.build.node("concat", tuple(parts), c.shape, c.dtype, (dim,))
 
 
-def update(c: Context, base: Node, piece: Node, forms: Sequence[Affine]) -> Node:
+def update(c: LoweringContext, base: Node, piece: Node, forms: Sequence[Affine]) -> Node:
     """``base`` with ``piece`` written at affine forms of the piece's coordinates."""
     if 0 in piece.shape:
         return base
     return c.build.node("update", (base, piece), base.shape, base.dtype, tuple(forms))
 
 
-def _pad(c: Context, x: Node, pad: Sequence[int], value: float | None = 0) -> Node:
+def _pad(c: LoweringContext, x: Node, pad: Sequence[int], value: float | None = 0) -> Node:
     rank = len(x.shape)
     forms = [Affine.of(d) for d in range(rank)]
     for k in range(len(pad) // 2):
@@ -137,14 +139,20 @@ def _slice_forms(x: Node, dim: int, start: int | None, step: int) -> list[Affine
     return forms
 
 
-def _refuse_gaps(c: Context) -> None:
+def _refuse_gaps(c: LoweringContext) -> None:
     """A result with holes in its memory, as eager copies it from a view, is torch's to make."""
     if c.result.stride() != torch.empty_like(c.result).stride():
         raise NotLowered
 
 
 def _slice_scatter(
-    c: Context, x: Node, piece: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    c: LoweringContext,
+    x: Node,
+    piece: Node,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Node:
     _refuse_gaps(c)
     return update(c, x, c.node(piece), _slice_forms(x, _dim(dim, len(c.shape)), start, step))
@@ -156,12 +164,12 @@ def _select_forms(shape: Sequence[int], dim: int, index: int) -> list[Affine]:
     return forms
 
 
-def _select_scatter(c: Context, x: Node, piece: Node, dim: int, index: int) -> Node:
+def _select_scatter(c: LoweringContext, x: Node, piece: Node, dim: int, index: int) -> Node:
     _refuse_gaps(c)
     return update(c, x, c.node(piece), _select_forms(c.shape, _dim(dim, len(c.shape)), index))
 
 
-def iota(c: Context, shape: Sequence[int], dim: int) -> Node:
+def iota(c: LoweringContext, shape: Sequence[int], dim: int) -> Node:
     """The coordinate along one dimension, as i64."""
     return c.build.node("iota", (), tuple(shape), DType.I64, (dim,))
 

@@ -101,7 +101,7 @@ def _column_sums(
         scratch.append((dtype, sizes[vector]))
         place, zero, old, new = -len(scratch), fresh, fresh + 1, fresh + 2
         fresh += 3
-        start += [ir.Constant(zero, dtype, 0.0), ir.Store(dtype, place, column, zero)]
+        start += [ir.Literal(zero, dtype, 0.0), ir.Store(dtype, place, column, zero)]
         inside += [ir.Load(old, dtype, place, column)]
         inside += [ir.Compute(new, dtype, "add", (old, statement.value), dtype)]
         inside += [ir.Store(dtype, place, column, new)]

@@ -216,7 +216,7 @@ class _Nest:
 
     def _make(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
         if node.op == "constant":
-            return self._emit(site, ir.Constant(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
+            return self._emit(site, ir.Literal(self._fresh(), _known(node), node.attribute))  # type: ignore[arg-type]
         if node.op == "size":
             (value,) = node.attribute  # type: ignore[misc]
             return self._emit(site, ir.Coordinate(self._fresh(), Affine(value)))  # type: ignore[arg-type]
@@ -378,7 +378,7 @@ class _Nest:
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._fresh()
             opened = isinstance(size, SizeInt)
-            self._emit(site, ir.Coordinate(by, Affine(size)) if opened else ir.Constant(by, i64, size))
+            self._emit(site, ir.Coordinate(by, Affine(size)) if opened else ir.Literal(by, i64, size))
             digit = self._emit(site, ir.Compute(self._fresh(), i64, "irem", (rest, by), i64))
             rest = self._emit(site, ir.Compute(self._fresh(), i64, "idiv", (rest, by), i64))
             indirect.append((digit, stride, 0))

@@ -21,7 +21,7 @@ from typing import Any, Final
 import torch
 
 from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.store import Store, default_directory
+from argand.runtime.disk.store import DiskStore, default_directory
 from argand.runtime.disk.values import guarded
 from argand.support.options import Options
 
@@ -48,7 +48,7 @@ def source_version() -> str:
     walk = (os.path.join(where, name) for where, _, names in os.walk(root) for name in names)
     files = sorted(path for path in walk if path.endswith((".py", ".so")))
     times = [(path, facts.st_size, facts.st_mtime_ns) for path in files for facts in [os.stat(path)]]
-    store = Store(default_directory(), warn=False)
+    store = DiskStore(default_directory(), warn=False)
     key = hexdigest(b"source", repr(times).encode())
     known = store.peek(key).get("version")
     if known is None:

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from argand.protocol import Bypass
 from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.store import Store, open_store
+from argand.runtime.disk.store import DiskStore, open_store
 from argand.runtime.disk.values import Unstorable
 from argand.support import events
 from argand.support.options import Options
@@ -70,7 +70,7 @@ def run_stage(stage: Stage[Value], options: Options) -> Result[Value]:
     return Result(value, files if isinstance(files, Bypass) else _write(store, files))
 
 
-def look_up(store: Store, kind: str, key: str, decode: Callable[[Sections], Value | None]) -> Value | None:
+def look_up(store: DiskStore, kind: str, key: str, decode: Callable[[Sections], Value | None]) -> Value | None:
     """What a file holds; None when there is none, or none that can be used here."""
     sections = store.get(key, kind=kind)
     if sections is None:
@@ -91,6 +91,6 @@ def or_bypass(kind: str, ask: Callable[[], Value]) -> Value | Bypass:
         return Bypass(str(reason))
 
 
-def _write(store: Store, files: Mapping[str, Sections]) -> str | Bypass:
+def _write(store: DiskStore, files: Mapping[str, Sections]) -> str | Bypass:
     written = [store.put(key, sections) for key, sections in files.items()]
     return next(iter(files)) if all(written) else Bypass("it could not be written")

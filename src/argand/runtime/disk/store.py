@@ -56,11 +56,11 @@ def default_directory() -> Path:
 
 
 @functools.cache
-def _store_at(directory: str) -> Store:
-    return Store(Path(directory) if directory else default_directory())
+def _store_at(directory: str) -> DiskStore:
+    return DiskStore(Path(directory) if directory else default_directory())
 
 
-def open_store(options: Options) -> Store | None:
+def open_store(options: Options) -> DiskStore | None:
     """The cache the options name, one object per directory.
 
     None when they turn it off, and while the user wants to be shown what only a compile makes.
@@ -69,7 +69,7 @@ def open_store(options: Options) -> Store | None:
 
 
 @final
-class Store:
+class DiskStore:
     """A directory of cache entries, private to the user."""
 
     def __init__(self, directory: Path, *, warn: bool = True) -> None:

@@ -15,7 +15,7 @@ from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
 from argand.native.codegen.llvm.checks import Checks, guarded
 from argand.native.codegen.llvm.control import counted, function
-from argand.native.codegen.llvm.scope import Scope, Value
+from argand.native.codegen.llvm.scope import Scope, VectorValue
 from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
 from argand.native.codegen.text import Text, number, splat, vector
@@ -279,7 +279,7 @@ class Emitter:
             for statement in found:
                 name = scope.accumulators.pop(statement.result).finish(text)
                 dtype = statement.dtype
-                scope.values[statement.result] = Value(dtype, name, scope.lanes)
+                scope.values[statement.result] = VectorValue(dtype, name, scope.lanes)
 
     # --- statements --------------------------------------------------------------------------
 
@@ -289,11 +289,11 @@ class Emitter:
 
     def _statement(self, statement: ir.Statement, scope: Scope) -> None:
         match statement:
-            case ir.Constant(result, dtype, value):
-                scope.values[result] = Value(dtype, number(dtype.row.compute, value), 1, value)
+            case ir.Literal(result, dtype, value):
+                scope.values[result] = VectorValue(dtype, number(dtype.row.compute, value), 1, value)
             case ir.Coordinate(result, index):
                 name, lanes = self._coordinate(index, scope)
-                scope.values[result] = Value(DType.I64, name, lanes)
+                scope.values[result] = VectorValue(DType.I64, name, lanes)
             case ir.Load():
                 scope.values[statement.result] = self._load(statement, scope)
             case ir.Compute(result, dtype, op, arguments, operand):
@@ -303,24 +303,24 @@ class Emitter:
                     seed, index_ = values[0].name, values[1].name
                     kind: Any = dtype.row.compute
                     name = emit_random(op, self.text, seed, 0, index_, kind, lanes)
-                    scope.values[result] = Value(dtype, name, lanes)
+                    scope.values[result] = VectorValue(dtype, name, lanes)
                     return
                 names = [self._widen(v, lanes) for v in values]
                 name = arithmetic.compute(self.text, op, names, operand, dtype, lanes)
-                scope.values[result] = Value(dtype, name, lanes)
+                scope.values[result] = VectorValue(dtype, name, lanes)
             case ir.Store():
                 self._store(statement, scope)
             case ir.Accumulate(result):
                 position = ""
                 if statement.op.startswith("arg"):
                     position, lanes = self._coordinate(statement.position, scope)
-                    position = self._widen(Value(DType.I64, position, lanes), scope.lanes)
+                    position = self._widen(VectorValue(DType.I64, position, lanes), scope.lanes)
                 taken = self._widen(scope.values[statement.value], scope.lanes)
                 scope.accumulators[result].add(self.text, taken, position, scope.lanes)
             case ir.Loop():
                 self._loop(statement, scope)
 
-    def _widen(self, value: Value, lanes: int) -> str:
+    def _widen(self, value: VectorValue, lanes: int) -> str:
         """The value in every lane."""
         element = value.dtype.row.compute
         if value.constant is not None:
@@ -389,7 +389,7 @@ class Emitter:
         """Elements of a row on the stack, which has all lanes side by side."""
         return self.kernel.scratch[-1 - buffer][1] * (1 if self.kernel.vector is None else self.lanes)
 
-    def _load(self, load: ir.Load, scope: Scope) -> Value:
+    def _load(self, load: ir.Load, scope: Scope) -> VectorValue:
         memory = load.dtype.row.memory
         step = self._step(load, scope)
         offsets = [(scope.values[v], stride, bound) for v, stride, bound in load.indirect]
@@ -407,9 +407,9 @@ class Emitter:
             kind, align = vector(memory, lanes), load.dtype.row.bytes
             address = self._address(load.buffer, memory, base, lanes)
             name = self.text.value(f"load {kind}, ptr {address}, align {align}")
-        return Value(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
+        return VectorValue(load.dtype, self._from_memory(name, load.dtype, lanes), lanes)
 
-    def _mark(self, load: ir.Load, value: Value, bound: int, mark: int) -> None:
+    def _mark(self, load: ir.Load, value: VectorValue, bound: int, mark: int) -> None:
         """Set the flag when some lane's index is out of range; the caller raises what the mark says."""
         if not bound or load.flag < 0:
             return
@@ -432,10 +432,10 @@ class Emitter:
         text.line(f"br label %{go}")
         text.begin_block(go)
 
-    def _limit(self, bound: int) -> Value:
+    def _limit(self, bound: int) -> VectorValue:
         """The last index below a bound."""
         known = None if isinstance(bound, SizeInt) else bound - 1
-        return Value(DType.I64, self.size(bound - 1), 1, known)
+        return VectorValue(DType.I64, self.size(bound - 1), 1, known)
 
     def _add_indirect(self, base: str, value: str, stride: int, bound: int) -> str:
         """base + value * stride, the value kept inside its dimension."""
@@ -445,7 +445,7 @@ class Emitter:
         return self.text.value(f"add i64 {base}, {scaled}")
 
     def _load_lanes(
-        self, load: ir.Load, base: str, step: int, scattered: list[tuple[Value, int, int]], lanes: int
+        self, load: ir.Load, base: str, step: int, scattered: list[tuple[VectorValue, int, int]], lanes: int
     ) -> str:
         """Elements that do not lie behind each other, lane by lane."""
         text, memory = self.text, load.dtype.row.memory

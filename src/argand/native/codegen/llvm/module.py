@@ -13,7 +13,7 @@ from argand.native.codegen.llvm.checks import checked
 from argand.native.codegen.llvm.contraction import emit_contraction
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
-from argand.native.ir.loops import Accumulate, Compute, Constant, Contraction, Kernel, walk
+from argand.native.ir.loops import Accumulate, Compute, Contraction, Kernel, Literal, walk
 from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import Node
 from argand.native.schedule.nest import LoopNest, LoopNests
@@ -88,5 +88,5 @@ def _name(number: int, kernel: Kernel | Contraction) -> str:
 
 def _key(kernel: Kernel | Contraction) -> object:
     """What makes two kernels the same function: 0.0 and -0.0, 1 and True are not."""
-    numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Constant))
+    numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Literal))
     return kernel, numbers

@@ -16,7 +16,7 @@ from argand.native.ir.types import DType
 
 @final
 @dataclass(slots=True)
-class Value:
+class VectorValue:
     """An SSA value or constant; ``lanes`` 1 means the same in all lanes."""
 
     dtype: DType
@@ -30,7 +30,7 @@ class Value:
 class Scope:
     """What is known at a point of the function; inner blocks work on copies."""
 
-    values: dict[int, Value]
+    values: dict[int, VectorValue]
     variables: dict[Var, str]
     lanes: int = 1
     vector: Var | None = None

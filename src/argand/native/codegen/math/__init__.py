@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
-from argand.native.codegen.math.builder import Body, Element, Value, symbol_of
+from argand.native.codegen.math.builder import Element, FunctionBody, Value, symbol_of
 from argand.native.codegen.text import Text, vector
 
 Writer = Callable[..., Value]
@@ -39,7 +39,7 @@ SUPPORTED: Final = frozenset(_WRITERS.keys() - _RARE.keys())
 @functools.cache
 def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     """The declarations and definitions that a call of `name` needs, callees first."""
-    body = Body(element, lanes)
+    body = FunctionBody(element, lanes)
     names = ["%x", "%y"] if name in _BINARY else ["%x"]
     result = _WRITERS[name](body, *(Value(body, argument, element) for argument in names))
     parameters = ", ".join(f"{vector(element, lanes)} {argument}" for argument in names)
@@ -47,7 +47,9 @@ def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     return define(body, symbol_of(name, element, lanes), parameters, result, inline)
 
 
-def define(body: Body, symbol: str, parameters: str, result: Value, inline: str = "alwaysinline") -> tuple[str, ...]:
+def define(
+    body: FunctionBody, symbol: str, parameters: str, result: Value, inline: str = "alwaysinline"
+) -> tuple[str, ...]:
     """The definition of a function whose body is written, after all that it needs."""
     kind = body.vector(result.element)
     head = f"define internal {kind} {symbol}({parameters}) {inline} nounwind {{\nentry:"

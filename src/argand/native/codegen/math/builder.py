@@ -22,7 +22,7 @@ Number = float | int
 class Value:
     """An SSA name or a constant, with the element type it has (float, double, iN, i1)."""
 
-    body: Body
+    body: FunctionBody
     text: str
     element: str
 
@@ -70,7 +70,7 @@ class Value:
 
 @final
 @dataclass(slots=True, eq=False)
-class Body:
+class FunctionBody:
     """The instructions of one function on `lanes` elements (1: scalar types)."""
 
     element: Element

@@ -15,12 +15,12 @@ import functools
 import math
 
 from argand.native.codegen.math import define
-from argand.native.codegen.math.builder import Body, Element, Value
+from argand.native.codegen.math.builder import Element, FunctionBody, Value
 from argand.native.codegen.math.trigonometric import bounded_cos
 from argand.native.codegen.text import Text
 
 
-def _keys(body: Body) -> tuple[Value, Value]:
+def _keys(body: FunctionBody) -> tuple[Value, Value]:
     """Two words per (seed, stream), the same in all lanes: scalar code."""
     steps = (
         "%k0 = mul i64 %stream, -7046029254386353131",
@@ -34,7 +34,7 @@ def _keys(body: Body) -> tuple[Value, Value]:
     return _in_all_lanes(body, "%low"), _in_all_lanes(body, "%high")
 
 
-def _in_all_lanes(body: Body, scalar: str) -> Value:
+def _in_all_lanes(body: FunctionBody, scalar: str) -> Value:
     if body.lanes == 1:
         return Value(body, scalar, "i32")
     vector = body.vector("i32")
@@ -49,7 +49,7 @@ def _permute(x: Value, rounds: tuple[tuple[int, int], ...], last: int) -> Value:
     return x.integer("xor", x.integer("lshr", last))
 
 
-def _word(body: Body, index: Value, keys: tuple[Value, Value], number: int) -> Value:
+def _word(body: FunctionBody, index: Value, keys: tuple[Value, Value], number: int) -> Value:
     """32 random bits; `number` tells apart the words of one element."""
     low = body.convert("trunc", index, "i32")
     high = body.convert("trunc", index.integer("lshr", 32), "i32")
@@ -59,7 +59,7 @@ def _word(body: Body, index: Value, keys: tuple[Value, Value], number: int) -> V
     return _permute(x, ((16, 0x7FEB352D), (15, 0x846CA68B)), 16)
 
 
-def _uniform(body: Body, words: list[Value]) -> Value:
+def _uniform(body: FunctionBody, words: list[Value]) -> Value:
     """[0, 1): 24 bits of one word for a float, 53 of two for a double, as torch has them."""
     if body.element == "float":
         bits = words[0].integer("lshr", 8)
@@ -69,7 +69,7 @@ def _uniform(body: Body, words: list[Value]) -> Value:
     return body.fma(high, 2.0**-27, low * 2.0**-53)
 
 
-def _normal(body: Body, keys: tuple[Value, Value], index: Value) -> Value:
+def _normal(body: FunctionBody, keys: tuple[Value, Value], index: Value) -> Value:
     """Box and Muller's cosine half; 1 - u lies in (0, 1]."""
     words = [_word(body, index, keys, number) for number in range(4)]
     radius = body.sqrt(body.call("log", 1.0 - _uniform(body, words[:2])) * -2.0)
@@ -78,7 +78,7 @@ def _normal(body: Body, keys: tuple[Value, Value], index: Value) -> Value:
 
 @functools.cache
 def _definition(kind: str, element: Element, lanes: int) -> tuple[str, tuple[str, ...]]:
-    body = Body(element, lanes)
+    body = FunctionBody(element, lanes)
     index = Value(body, "%index", "i64")
     keys = _keys(body)
     if kind == "normal":

@@ -1,4 +1,4 @@
-"""runtime.programs: guard rows become a C guard program.
+"""runtime.guard_programs: guard rows become a C guard program.
 
 In: the guards and the sources to collect, as capture found them, and the code object of the frame.
 Out: a ``GuardProgram``. The sources are put into one tree, so that each path is walked once; below a
