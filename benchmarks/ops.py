@@ -391,11 +391,13 @@ def load_operators() -> dict[str, Any]:
     """torch's table of operators with sample inputs, by name."""
     try:
         from torch.testing._internal import common_methods_invocations as invocations
+
+        from benchmarks.op_database import op_db
     except ImportError as error:
         sys.exit(f"torch's op_db cannot be imported ({error}); run `make setup`")
     # its samples of random operators seed around each call: a graph break that is not the operator's
     invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
-    return {op.formatted_name: op for op in invocations.op_db}
+    return {op.formatted_name: op for op in op_db}
 
 
 def main() -> None:

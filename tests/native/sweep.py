@@ -9,11 +9,11 @@ import traceback
 import warnings
 
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 from argand.native.compile import compile_graph
 from argand.support import events
 from argand.support.options import Options
+from benchmarks.op_database import op_db
 from tests.native.tracing import aten_graph
 
 RANDOM = (

@@ -142,8 +142,9 @@ def relayout(sample: Any, how: str) -> Any:
 
 
 def sweep(pattern: str, dtypes: list[str], limit: int, layouts: list[str], mode: Compare) -> collections.Counter[str]:
-    from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.opinfo import core
+
+    from benchmarks.op_database import op_db
 
     core.extract_test_fn = lambda: None  # walks the stack per sample, for torch's own test classes
 
