@@ -1,9 +1,10 @@
-"""native.convolution: convolutions of inference graphs with packed weights, channels last.
+"""native.convolution: which convolutions of inference graphs get packed weights and run channels last.
 
 In: an aten graph. Out: ``Layouts``: which calls run as packed convolutions, and the
 strides of all values that follow from them, for the importer. The graph stays as it is.
 
-oneDNN computes channels last and in a weight format of its own; torch's call from plain memory
+Those that we generate (`native.ir.convolve`) take batch norm into weight and bias, and what else follows as an epilogue.
+The rest, transposed ones aside, is oneDNN's. oneDNN computes channels last and in a weight format of its own; torch's call from plain memory
 reorders both, each time (ResNet-18: 12% and 10% of the convolutions). A packed weight is used as long
 as the fingerprint of the weight's contents is the same: versions miss writes through ``.data``. Not where
 a weight is returned, that is saved for a backward pass: it changes each step, and backward is 20% slower
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import torch
 import torch.fx
 
+from argand.native.ir.convolve import Convolve
 from argand.native.ir.strides import dense
 from argand.ops.fakes import infer
 from argand.runtime.convolution import PackedConvolution
@@ -43,7 +45,7 @@ class Fused(NamedTuple):
 class Layouts(NamedTuple):
     """What the importer takes in place of nodes and of their ``meta["val"]``."""
 
-    calls: Mapping[torch.fx.Node, tuple[PackedConvolution, Fused]]  # by the last node
+    calls: Mapping[torch.fx.Node, tuple[PackedConvolution | Convolve, Fused]]  # by the last node
     skipped: Set[torch.fx.Node]  # parts of a call before its last
     values: Mapping[torch.fx.Node, Any]
 
@@ -51,30 +53,84 @@ class Layouts(NamedTuple):
 def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:
     """Choose the packed convolutions of a graph and follow their layout through it."""
     results = set(module.graph.output_node().all_input_nodes)
-    chosen = [node for node in module.graph.nodes if _packable(node, results)]
-    calls: dict[torch.fx.Node, tuple[PackedConvolution, Fused]] = {}
+    own = {node: spec for node in module.graph.nodes if (spec := _own(node, results, module.meta.get("sizes")))}
+    chosen = [node for node in module.graph.nodes if node in own or _packable(node, results)]
+    calls: dict[torch.fx.Node, tuple[PackedConvolution | Convolve, Fused]] = {}
     skipped: set[torch.fx.Node] = set()
     values: dict[torch.fx.Node, Any] = {}
     inside: set[torch.fx.Node] = set(chosen)  # what reads its operands by a call of oneDNN
     for node in reversed(chosen):
-        fused = _follow(node, results, inside)
+        fused = _scaled(node, results) if node in own else _follow(node, results, inside)
         inside.update(fused.nodes)
         skipped.update((node, *fused.nodes))
         last = fused.nodes[-1] if fused.nodes else node
         skipped.remove(last)
-        stride, padding, dilation, _, _, groups = node.args[3:]
-        calls[last] = PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups)), fused
-        events.count("native.packed_convolution")
+        calls[last] = own.get(node) or _packed(node), fused
         if fused.nodes:
             events.count("native.epilogue", detail=", ".join(n.name for n in fused.nodes))
     for node in module.graph.nodes if chosen else ():
-        if node in calls or node in skipped:
-            value = torch.empty_like(node.meta["val"], memory_format=torch.channels_last)
-        else:
-            value = _infer_again(node, values)
+        convolved = node in calls or node in skipped
+        value = channels_last(node.meta["val"]) if convolved else _infer_again(node, values)
         if value is not None and node not in results:  # results are as eager lays them out
             values[node] = value
     return Layouts(calls, skipped, values)
+
+
+def channels_last(value: torch.Tensor) -> torch.Tensor:
+    """A fake of the same shape whose channels lie side by side; of one or two dimensions besides them."""
+    if value.dim() == 4:
+        return torch.empty_like(value, memory_format=torch.channels_last)
+    _, channels, length = value.shape
+    return torch.empty_strided(value.shape, (channels * length, 1, channels), dtype=value.dtype)
+
+
+def _packed(node: torch.fx.Node) -> PackedConvolution:
+    stride, padding, dilation, _, _, groups = node.args[3:]
+    events.count("native.packed_convolution")
+    return PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups))
+
+
+def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: Any) -> Convolve | None:
+    """The convolution we generate for a node, or None."""
+    operands = _operands(node, results)
+    if operands is None or node.args[6] or operands[0].dim() not in (3, 4):
+        return None
+    image, weight, result = operands[0], operands[1], node.meta["val"]
+    if sizes is not None and any(type(sizes.express(n)) is not int for v in (image, weight, result) for n in v.shape):
+        return None
+    *_, high, wide = weight.stride() if weight.dim() == 4 else (0, *weight.stride()[2:])
+    stride, padding, dilation = (_pair(node.args[k], neutral) for k, neutral in ((3, 1), (4, 0), (5, 1)))
+    spec = Convolve(
+        batch=image.shape[0],
+        inputs=image.shape[1],
+        outputs=weight.shape[0],
+        image=_pair(image.shape[2:], 1),
+        result=_pair(result.shape[2:], 1),
+        taps=_pair(weight.shape[2:], 1),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=node.args[8],
+        weight_strides=(*weight.stride()[:2], high, wide),
+    )
+    return spec if spec.wanted else None
+
+
+def _pair(values: Any, neutral: int) -> tuple[int, int]:
+    """Numbers of height and width; an image of one dimension has the neutral height."""
+    high, wide = (neutral, *values)[-2:]
+    return int(high), int(wide)
+
+
+def _scaled(convolution: torch.fx.Node, results: set[torch.fx.Node]) -> Fused:
+    """The convolution with the batch norm that follows."""
+    taken = [convolution]
+    while len(taken[-1].users) == 1 and taken[-1] not in results:
+        (user,) = taken[-1].users
+        if not _per_channel(user, taken[-1]):
+            break
+        taken.append(user)
+    return Fused(convolution, tuple(taken[1:]), None, tuple(taken[1:]))
 
 
 def _follow(convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set[torch.fx.Node]) -> Fused:
@@ -110,7 +166,8 @@ def _per_channel(user: torch.fx.Node, before: torch.fx.Node) -> bool:
     assert isinstance(operand, torch.fx.Node)
     value, result = operand.meta["val"], user.meta["val"]
     same = result.shape == before.meta["val"].shape and result.dtype is value.dtype
-    return same and tuple(value.shape) == (1, result.shape[1], 1, 1) and _of_parameters(operand)
+    shape = (1, result.shape[1], *(1 for _ in result.shape[2:]))
+    return same and tuple(value.shape) == shape and _of_parameters(operand)
 
 
 def _of_parameters(node: torch.fx.Node) -> bool:
@@ -130,21 +187,26 @@ def _residual(user: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node | Non
     return other if same else None
 
 
-def _packable(node: torch.fx.Node, results: set[torch.fx.Node]) -> bool:
-    if node.target is not torch.ops.aten.convolution.default or not torch._C._get_mkldnn_enabled():
-        return False
+def _operands(node: torch.fx.Node, results: set[torch.fx.Node]) -> list[torch.Tensor] | None:
+    """Image, weight and bias of a convolution in float32 whose weight is an input of the graph and not a result."""
+    if node.target is not torch.ops.aten.convolution.default:
+        return None
     x, weight, bias = node.args[:3]
-    if not isinstance(weight, torch.fx.Node) or weight in results:
-        return False
-    if weight.op not in ("placeholder", "get_attr"):
-        return False
-    operands = [n.meta.get("val") for n in (x, weight, bias) if isinstance(n, torch.fx.Node)]
+    if not isinstance(weight, torch.fx.Node) or weight in results or weight.op not in ("placeholder", "get_attr"):
+        return None
+    operands: list[Any] = [n.meta.get("val") for n in (x, weight, bias) if isinstance(n, torch.fx.Node)]
     if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 for v in operands):
+        return None
+    return operands if dense(tuple(operands[1].shape), operands[1].stride()) else None
+
+
+def _packable(node: torch.fx.Node, results: set[torch.fx.Node]) -> bool:
+    operands = _operands(node, results)
+    if operands is None or not torch._C._get_mkldnn_enabled():
         return False
     result, kernel = node.meta["val"], operands[1]
     plain = kernel.dim() == 4 and result.dim() == 4 and not node.args[6]
-    work = result.numel() * kernel[:1].numel()
-    return plain and work >= LEAST_WORK and dense(tuple(kernel.shape), kernel.stride())
+    return plain and result.numel() * kernel[:1].numel() >= LEAST_WORK
 
 
 def _infer_again(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import torch
 
 from argand.native import extern
+from argand.native.codegen.llvm.convolutions import ConvolutionCall
 from argand.native.codegen.llvm.module import KernelCall, Work
 from argand.native.control_flow import Flow
 from argand.native.ir.strides import Strided, same_layout, strided
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument, TensorMeta
 from argand.native.ir.types import contiguous_strides
+from argand.native.kept import KeptWork, find_kept
 from argand.native.numbers import Numbers
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
@@ -26,6 +28,8 @@ from argand.runtime import launch
 from argand.runtime.plans import Detached, Rows
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
+
+ALIGNMENT: Final = 64
 
 
 @final
@@ -42,9 +46,9 @@ class PlanData:
     given: tuple[launch.Buffer, ...] = ()  # what the inputs of a branch look like
 
 
-def make_plan(schedule: Schedule, work: tuple[Work, ...], *, is_branch: bool = False) -> PlanData:
-    """Number the buffers, plan their memory, and list the steps."""
-    return _Planner(schedule, work, is_branch).run()
+def make_plan(schedule: Schedule, work: tuple[Work, ...], *, frozen: bool = False, is_branch: bool = False) -> PlanData:
+    """Number the buffers, plan their memory, and list the steps. ``frozen``: weights are not watched."""
+    return _Planner(schedule, work, is_branch, frozen).run()
 
 
 def rows_of(data: PlanData) -> Rows:
@@ -66,6 +70,8 @@ class _Planner:
     schedule: Schedule
     work: tuple[Work, ...]
     is_branch: bool
+    frozen: bool = False
+    kept: KeptWork = field(default_factory=KeptWork)
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
     views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
@@ -86,19 +92,27 @@ class _Planner:
         if seeds:
             self.seeds = self._new(launch.Made((seeds,), (1,), torch.int64))
             self.drawn = {n: k for k, n in enumerate(n for n in demand.nodes if n.op == "seed")}
+        self.kept = KeptWork() if self.is_branch else find_kept(demand, self.work, self.returned)
+        made: list[Any] = []  # what is kept from call to call
         for number, item in enumerate(self.work):
+            steps.append([])
             if isinstance(item, KernelCall):
-                buffers = tuple(self._touch(self._leaf(o), number) for o in item.owners)
+                place = -1 if item in self.kept.kernels else number
+                buffers = tuple(self._touch(self._leaf(o), place) for o in item.owners)
                 step = launch.KernelStep(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
-                steps.append([step])
+                (made if place < 0 else steps[-1]).append(step)
+            elif isinstance(item, ConvolutionCall):
+                pack, run = self._convolve(item, number)
+                (made if item in self.kept.packed else steps[-1]).append(pack)
+                steps[-1].append(run)
             else:
-                steps.append(list(self._extern(item, number)))
+                steps[-1].extend(self._extern(item, number))
         wanted = demand.graph.outputs
         returns = tuple(self._return(o, w) for o, w in zip(demand.outputs, wanted, strict=True))
         self._free(steps, inputs)
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
-        flat = (*first, *(step for group in steps for step in group))
+        flat = (*self._keep(made), *first, *(step for group in steps for step in group))
         numbers = Numbers(demand.graph.inputs)
         given = tuple(map(_given, demand.graph.inputs)) if self.is_branch else ()
         if not numbers.sources:
@@ -120,6 +134,8 @@ class _Planner:
         return len(self.schedule.demand.graph.inputs) + len(self.buffers) - 1
 
     def _touch(self, number: int, step: int) -> int:
+        if step < 0:
+            return number  # what is kept lives on
         self.first.setdefault(number, step)
         self.last[number] = max(self.last.get(number, step), step)
         return number
@@ -153,6 +169,8 @@ class _Planner:
             raise InternalError("native.plan", f"{node.op} cannot own memory")
         if node in self.returned:
             return self._new(launch.Fresh(node.shape, strides, kind))
+        if node in self.kept.values:
+            return self._new(launch.Kept(0, node.shape, strides, kind))
         number = self._new(launch.Slot(0, node.shape, strides, kind))
         span = 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides, strict=True))
         self.arena[number] = (0 if 0 in node.shape else span) * kind.itemsize
@@ -183,6 +201,48 @@ class _Planner:
         return self.views[key]
 
     # --- steps -------------------------------------------------------------------------------
+
+    def _convolve(self, item: ConvolutionCall, step: int) -> tuple[Any, Any]:
+        """The step that packs weights, and the one that convolves."""
+        call: Any = item.node.attribute
+        inputs = self.schedule.demand.inputs(item.node)
+        is_kept = item in self.kept.packed
+        x = self._operand(inputs[0], step)
+        weight, *rest = (self._operand(o, -1 if is_kept else step).id for o in inputs[1:])
+        biased, scaled = call.args[2:4]
+        bias = rest[:1] if biased is not None else []
+        scale = rest[-1:] if scaled is not None else []
+        kind = torch.float32
+        packed = self._new((launch.Kept if is_kept else launch.Slot)(0, (item.floats,), (1,), kind))
+        if not is_kept:
+            self.arena[self._touch(packed, step)] = item.floats * kind.itemsize
+        pack = launch.KernelStep(  # a name in place of the pointer
+            item.pack.function,  # type: ignore[arg-type]
+            (weight, packed, *scale, *bias),
+            item.pack.total,
+            item.pack.grain,
+            item.pack.sizes,
+        )
+        buffers = (x.id, packed, *(self._touch(self._leaf(o), step) for o in item.owners))
+        run = item.run
+        return pack, launch.KernelStep(run.function, buffers, run.total, run.grain, run.sizes)  # type: ignore[arg-type]
+
+    def _keep(self, made: list[Any]) -> list[Any]:
+        """The steps that make what is kept, after the one that says when they run."""
+        if not made:
+            return []
+        total, inputs = 0, len(self.schedule.demand.graph.inputs)
+        for position, buffer in enumerate(self.buffers):
+            if isinstance(buffer, launch.Kept):
+                self.buffers[position] = dataclasses.replace(buffer, offset=total)
+                total += -(-_bytes(buffer.sizes, buffer.strides, buffer.dtype) // ALIGNMENT) * ALIGNMENT
+        watched = {self._leaf(leaf): leaf for leaf in self.kept.watched}
+        sizes = []
+        for number, leaf in watched.items():
+            strides = self.schedule.demand.strides(leaf)
+            assert strides is not None and (number < inputs or leaf.op == "tensor")
+            sizes.append(_bytes(leaf.shape, strides, _torch_dtype(self, leaf)))
+        return [launch.Keep(tuple(watched), tuple(sizes), len(made), total, self.frozen), *made]
 
     def _extern(self, node: Node, step: int) -> tuple[Any, ...]:
         call: Any = node.attribute
@@ -282,6 +342,11 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
     spec = planner.schedule.demand.graph.inputs[leaf.attribute]  # type: ignore[index]
     assert isinstance(spec, TensorMeta)
     return spec.torch_dtype
+
+
+def _bytes(sizes: Any, strides: Any, dtype: torch.dtype) -> int:
+    """From the first to the last element of a tensor that has some."""
+    return int(1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))) * dtype.itemsize
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:

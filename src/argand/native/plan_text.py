@@ -60,6 +60,8 @@ def _buffer(buffer: launch.Buffer) -> str:
             return f"integer {_size(number)}"
         case launch.Marks():
             return "marks"
+        case launch.Kept(offset, sizes, strides, dtype):
+            return f"kept {offset} {_tensor(dtype, sizes, strides)}"
         case launch.PythonValue(value):
             return f"value {value!r}"
         case _:
@@ -81,6 +83,8 @@ def _step(step: Any) -> str:
         case launch.Nested():
             rounds = f" {_size(step.count)} rounds" if step.kind is launch.NestedKind.LOOP else ""
             return f"{step.kind.name.lower()}{rounds} ({', '.join(f'b{b}' for b in step.buffers())})"
+        case launch.Keep(watched, _, steps, size):
+            return f"keep {size} bytes of {', '.join(f'b{b}' for b in watched)} by {steps} steps"
         case launch.Free(buffers):
             return f"free {', '.join(f'b{b}' for b in buffers)}"
         case _:

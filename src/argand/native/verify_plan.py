@@ -31,6 +31,8 @@ def used(step: Any) -> Iterator[int]:
             yield from (number for number in outputs if number >= 0)
         case launch.Nested():
             yield from step.buffers()
+        case launch.Keep(watched):
+            yield from watched
         case _:
             return
 

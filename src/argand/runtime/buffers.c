@@ -121,10 +121,10 @@ static int fits(const Buffer *buffer, int64_t bytes) {
     return last < bytes;
 }
 
-// A tensor over arena memory: valid for this call only.
+// A tensor over arena memory, or over what the plan keeps: valid for this call only.
 static int make_slot_tensor(Run *run, int id, const Buffer *buffer) {
     Handle handle;
-    if (!fits(buffer, resolve(run->plan->arena_bytes, run->numbers) - buffer->offset)) {
+    if (buffer->kind == BUFFER_SLOT && !fits(buffer, resolve(run->plan->arena_bytes, run->numbers) - buffer->offset)) {
         PyErr_SetString(PyExc_ValueError, "argand: a buffer lies outside of the arena");
         return -1;
     }
@@ -174,7 +174,7 @@ PyObject *argand_object_of(Run *run, int id) {
         failed = make_given_tensor(run, id, buffer);
     else if (buffer && buffer->kind == BUFFER_FRESH)
         failed = make_fresh(run, id, buffer);
-    else if (buffer && buffer->kind == BUFFER_SLOT)
+    else if (buffer && (buffer->kind == BUFFER_SLOT || (buffer->kind == BUFFER_KEPT && run->kept)))
         failed = make_slot_tensor(run, id, buffer);
     else if (buffer && buffer->kind == BUFFER_VIEW)
         failed = make_view(run, id, buffer);

@@ -4,7 +4,7 @@
 // same. No counter tells that: writes through `.data`, numpy or DLPack leave no trace in torch.
 // Each step of a lane is a bijection of its state for a given word and of the word for a given
 // state, so a change of one word always changes the result; others collide once in 2^64.
-#include "launch.h"
+#include "watch.h"
 
 enum { LANES = 8, BLOCK = 1 << 16 };
 
@@ -43,6 +43,26 @@ static void hash_range(int64_t begin, int64_t end, void *context) {
     }
 }
 
+uint64_t argand_hash_bytes(const TorchLink *torch, const void *data, size_t bytes) {
+    if (bytes <= BLOCK)
+        return hash_block(data, bytes);
+    int64_t total = (int64_t)((bytes + BLOCK - 1) / BLOCK);
+    Blocks blocks = {data, bytes, PyMem_RawMalloc((size_t)total * sizeof(uint64_t))};
+    uint64_t result = FACTOR;
+    if (!blocks.hashes) { /* one after the other then */
+        for (int64_t i = 0; i < total; i++) {
+            size_t start = (size_t)i * BLOCK, left = bytes - start;
+            result = mix(result, hash_block((const char *)data + start, left < BLOCK ? left : BLOCK));
+        }
+        return result;
+    }
+    torch->parallel_for(0, total, 8, hash_range, &blocks);
+    for (int64_t i = 0; i < total; i++)
+        result = mix(result, blocks.hashes[i]);
+    PyMem_RawFree(blocks.hashes);
+    return result;
+}
+
 PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     const TorchLink *torch = argand_torch_link();
     if (!torch)
@@ -58,16 +78,9 @@ PyObject *argand_fingerprint(PyObject *self, PyObject *const *args, Py_ssize_t c
             PyErr_SetString(PyExc_ValueError, "fingerprint: a tensor without memory");
         return NULL;
     }
-    int64_t total = (bytes + BLOCK - 1) / BLOCK;
-    Blocks blocks = {data, bytes, PyMem_New(uint64_t, total + 1)};
-    if (!blocks.hashes)
-        return PyErr_NoMemory();
-    uint64_t result = FACTOR;
+    uint64_t result;
     Py_BEGIN_ALLOW_THREADS
-    torch->parallel_for(0, total, 8, hash_range, &blocks);
-    for (int64_t i = 0; i < total; i++)
-        result = mix(result, blocks.hashes[i]);
+    result = argand_hash_bytes(torch, data, (size_t)bytes);
     Py_END_ALLOW_THREADS
-    PyMem_Free(blocks.hashes);
     return PyLong_FromUnsignedLongLong(result);
 }

@@ -133,11 +133,11 @@ static void run_free(Run *run, const Step *step) {
 }
 
 static int needs_python(const Step *step) {
-    return step->kind == STEP_CALL || step->kind == STEP_FREE || step->kind == STEP_NESTED;
+    return step->kind != STEP_KERNEL && step->kind != STEP_PRODUCT;
 }
 
 // Steps first..last-1 need no Python. The fresh tensors they use are made before they start.
-static int run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last) {
+int argand_run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last) {
     int64_t work = 0;
     for (Py_ssize_t i = first; i < last; i++) {
         const Step *step = &run->plan->steps[i];
@@ -181,10 +181,13 @@ static int run_steps(Run *run) {
             failed = argand_run_nested(run, step);
         } else if (step->kind == STEP_FREE) {
             run_free(run, step);
+        } else if (step->kind == STEP_KEEP) {
+            failed = argand_run_keep(run, i);
+            last = i + 1 + step->total;
         } else {
             while (!single && last < plan->n_steps && !needs_python(&plan->steps[last]))
                 last++;
-            failed = run_stretch(run, i, last);
+            failed = argand_run_stretch(run, i, last);
         }
         argand_record_end(run->torch, record);
         if (failed)
@@ -317,6 +320,7 @@ static PyObject *run_plan(const Plan *plan, PyObject *inputs, int64_t *times) {
         Py_XDECREF(run.objects[i]);
     if (run.arena)
         argand_arena_give(run.arena);
+    argand_kept_release(&run);
     if (memory != small)
         PyMem_Free(memory);
     return results;

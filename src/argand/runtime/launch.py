@@ -157,7 +157,18 @@ class Marks:
     """Words of one call, 0 at its start, in which kernels note what is wrong; the call then raises (run.h)."""
 
 
-Buffer = Fresh | Slot | Constant | Made | View | Integer | PythonValue | Marks
+@final
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Memory that a plan keeps from call to call, `offset` bytes from its start; steps after a `Keep` make it."""
+
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+Buffer = Fresh | Slot | Constant | Made | View | Integer | PythonValue | Marks | Kept
 
 
 @final
@@ -306,7 +317,23 @@ class Nested:
         return tuple(dict.fromkeys((*decides, *placed, *carried)))
 
 
-Step = KernelStep | Product | Call | Free | Nested
+@final
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The next `steps` steps make the `Kept` buffers, of `bytes` together, out of `watched` ones alone.
+
+    They run when the contents of a watched buffer (`sizes`: bytes of each) are not what they were, however they were
+    changed; with `frozen`, only when one lies elsewhere. At most one in a plan; all that it makes is made by kernels and products.
+    """
+
+    watched: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: int
+    bytes: int
+    frozen: bool = False
+
+
+Step = KernelStep | Product | Call | Free | Nested | Keep
 
 # Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
 _LONG_PRODUCT: Final = 1 << 17
@@ -330,6 +357,8 @@ def _buffer_row(buffer: Buffer) -> Row:
             return (5, 0, 0, _number(number), (), (), None)
         case Marks():
             return (6, 0, 0, 0, (), (), None)
+        case Kept(offset, sizes, strides, dtype):
+            return (7, DTYPE_NUMBERS[dtype], 0, offset, sizes, strides, None)
         case _:
             assert_never(buffer)
 
@@ -395,6 +424,8 @@ def _step_row(step: Step) -> Row:
             return (3, tuple(buffers))
         case Nested():
             return _nested_row(step)
+        case Keep(watched, sizes, count, size, frozen):
+            return (5, watched, sizes, count, size, frozen)
         case _:
             assert_never(step)
 

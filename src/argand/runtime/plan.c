@@ -1,7 +1,7 @@
 // argand.runtime._native, building a Plan from the rows that runtime/launch.py writes.
 //
 // Every id is checked here, once, so that launch.c may index its tables without asking.
-#include "plan.h"
+#include "run.h"
 
 static int refuse(const char *what) {
     PyErr_SetString(PyExc_ValueError, what);
@@ -83,7 +83,7 @@ static int parse_buffer(const Plan *plan, const TorchLink *torch, PyObject *row,
                           &PyTuple_Type, &strides, &object))
         return -1;
     Py_ssize_t ndim = PyTuple_GET_SIZE(sizes);
-    if (kind < BUFFER_FRESH || kind > BUFFER_MARKS || PyTuple_GET_SIZE(strides) != ndim
+    if (kind < BUFFER_FRESH || kind > BUFFER_KEPT || PyTuple_GET_SIZE(strides) != ndim
         || ndim > MOST_DIMENSIONS)
         return refuse("malformed buffer row");
     if (kind == BUFFER_VIEW && (check_id(plan, base) || base >= own))
@@ -211,6 +211,34 @@ static int parse_call(const Plan *plan, PyObject *row, Step *step) {
     return 0;
 }
 
+// (kind, watched ids, bytes of each, how many steps make what is kept, bytes kept, frozen); the first step of a plan that has one.
+static int parse_keep(Plan *plan, PyObject *row, Step *step) {
+    PyObject *ids, *sizes;
+    long long total, bytes;
+    int kind, frozen;
+    if (!is_row(row) || !PyArg_ParseTuple(row, "iO!O!LLp", &kind, &PyTuple_Type, &ids, &PyTuple_Type, &sizes, &total,
+                                          &bytes, &frozen))
+        return -1;
+    Py_ssize_t place = step - plan->steps;
+    if (plan->kept || PyTuple_GET_SIZE(sizes) != step->n_ids || total < 0 || bytes < 0
+        || place + total >= plan->n_steps)
+        return refuse("malformed row of what is kept");
+    step->total = total;
+    step->sizes = parse_integers(sizes, 0);
+    if (!step->sizes)
+        return -1;
+    for (Py_ssize_t i = 0; i < step->n_ids; i++)
+        if (step->sizes[i] < 0)
+            return refuse("malformed row of what is kept");
+    for (Py_ssize_t i = 0; i < plan->n_buffers; i++) {
+        const Buffer *buffer = &plan->buffers[i];
+        if (buffer->kind == BUFFER_KEPT && (buffer->symbolic || buffer->offset < 0 || buffer->offset > bytes))
+            return refuse("a buffer outside of what is kept");
+    }
+    plan->kept = argand_kept_new(bytes, step->n_ids, frozen);
+    return plan->kept ? 0 : -1;
+}
+
 static int parse_step(Plan *plan, PyObject *row, Step *step) {
     if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) < 2
         || !PyTuple_Check(PyTuple_GET_ITEM(row, 1)))
@@ -234,6 +262,8 @@ static int parse_step(Plan *plan, PyObject *row, Step *step) {
         return 0;
     case STEP_NESTED:
         return argand_parse_nested(plan, row, step);
+    case STEP_KEEP:
+        return parse_keep(plan, row, step);
     }
     return refuse("unknown kind of step");
 }
@@ -305,6 +335,10 @@ int argand_plan_parse(Plan *plan, const TorchLink *torch, PyObject *args, PyObje
     for (Py_ssize_t i = 0; i < n_steps; i++)
         if (parse_step(plan, PyTuple_GET_ITEM(steps, i), &plan->steps[i]))
             return -1;
+    for (Py_ssize_t i = 0; i < n_steps; i++)
+        for (Py_ssize_t k = 1; plan->steps[i].kind == STEP_KEEP && k <= plan->steps[i].total; k++)
+            if (plan->steps[i + k].kind > STEP_PRODUCT)
+                return refuse("what is kept is made without Python");
     for (Py_ssize_t i = 0; labels && i < n_steps && i < PyTuple_GET_SIZE(labels); i++)
         if (PyUnicode_Check(PyTuple_GET_ITEM(labels, i)))
             plan->steps[i].label = Py_NewRef(PyTuple_GET_ITEM(labels, i));
@@ -349,6 +383,8 @@ int argand_plan_clear(PyObject *self) {
     PyMem_Free(plan->steps);
     PyMem_Free(plan->returns);
     PyMem_Free(plan->numbers);
+    argand_kept_free(plan->kept);
+    plan->kept = NULL;
     plan->numbers = NULL;
     plan->buffers = NULL;
     plan->steps = NULL;

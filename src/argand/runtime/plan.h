@@ -41,6 +41,7 @@ typedef enum {
     BUFFER_VIEW,
     BUFFER_INTEGER, /* a number of the call as a Python int */
     BUFFER_MARKS,   /* words of this call, 0 at its start, in which kernels note what is wrong */
+    BUFFER_KEPT,    /* `offset` bytes into the memory that a plan keeps from call to call */
 } BufferKind;
 
 typedef struct {
@@ -56,7 +57,14 @@ typedef struct {
     void *pointer;    /* OBJECT: data pointer of a constant tensor */
 } Buffer;
 
-typedef enum { STEP_KERNEL, STEP_PRODUCT, STEP_CALL, STEP_FREE, STEP_NESTED } StepKind;
+typedef enum {
+    STEP_KERNEL,
+    STEP_PRODUCT,
+    STEP_CALL,
+    STEP_FREE,
+    STEP_NESTED,
+    STEP_KEEP, /* the next `total` steps make what is kept: they run if one of `ids`, of `sizes` bytes each, has changed */
+} StepKind;
 
 typedef enum { ARGUMENT_OBJECT, ARGUMENT_BUFFER, ARGUMENT_LIST, ARGUMENT_NUMBER } ArgumentKind;
 
@@ -127,6 +135,8 @@ typedef struct {
     Nested *nested;      /* owned */
 } Step;
 
+typedef struct Kept Kept; /* kept.c */
+
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
@@ -141,6 +151,7 @@ typedef struct {
     Buffer *given; /* what inputs look like that come as pointers; NULL: they come as tensors */
     PyObject *keep;
     char consumes;
+    Kept *kept; /* NULL: it keeps nothing */
 } Plan;
 
 // Needs no GIL; all pointers of the step's buffers are set.

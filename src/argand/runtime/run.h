@@ -19,6 +19,7 @@ typedef struct {
     int64_t *sizes;   /* the symbolic sizes of the running kernel */
     int recorded;     /* torch.profiler wants to see each step */
     int64_t *times;   /* nanoseconds per step, when the run is profiled */
+    struct Generation *kept; /* what this call uses of the plan's kept memory */
     int64_t marks[MARKS]; /* what kernels of this call found wrong, all 0 when nothing is */
 } Run;
 
@@ -42,6 +43,15 @@ int argand_resolve_pointers(Run *run, const int *ids, Py_ssize_t count);
 
 // A condition or a loop.
 int argand_run_nested(Run *run, const Step *step);
+// Steps first..last-1, none of which needs Python.
+int argand_run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last);
+
+// Kept memory of a plan with a STEP_KEEP of so many watched buffers; NULL with an exception.
+Kept *argand_kept_new(int64_t bytes, Py_ssize_t watched, int frozen);
+void argand_kept_free(Kept *kept);
+// Give the run its kept memory; the steps after the STEP_KEEP at `place` run first if they must.
+int argand_run_keep(Run *run, Py_ssize_t place);
+void argand_kept_release(Run *run);
 
 // The plan's numbers, from the inputs.
 int argand_compute_numbers(Run *run);

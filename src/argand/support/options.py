@@ -34,6 +34,7 @@ class Options:
     memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
     measure: bool = True  # the first calls take turns with eager, then the faster one runs
     cache: bool = True  # read and write the disk cache
+    freeze: bool = False  # the user's word that weights keep their contents: packed ones are not compared again
     name: str = ""  # what logs and events call the region; empty: the function's own name alone
     debug_dir: str = ""  # a folder for the text of every stage; without the cache, a hit has no stages
     cache_dir: str = ""  # empty: the XDG cache directory of the user

@@ -16,8 +16,9 @@ import torch.fx
 from torch._ops import OpOverload
 
 from argand.native.control_flow import CompileBody, Laid, arguments_of
-from argand.native.convolution import Fused, pack_convolutions
+from argand.native.convolution import Fused, channels_last, pack_convolutions
 from argand.native.ir.builder import Builder
+from argand.native.ir.convolve import Convolve
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import LoweringContext, NotLowered
@@ -205,7 +206,7 @@ class _Importer:
         self.layouts.setdefault(node, self.express(result.stride()))
         return node
 
-    def _convolve(self, result: Any, target: PackedConvolution, fused: Fused) -> Node:
+    def _convolve(self, result: Any, target: PackedConvolution | Convolve, fused: Fused) -> Node:
         """A packed convolution: the numbers per channel that follow it become one scale and one bias."""
         build, (x, weight, bias) = self.build, fused.convolution.args[:3]
         scale: Node | None = None
@@ -219,8 +220,11 @@ class _Importer:
                 shift = build.pointwise(name, shift, number)
             elif name != "mul":
                 shift = number if name == "add" else build.pointwise("neg", number)
+        image = self._value(x)
+        if isinstance(target, Convolve):  # its operands and results are channels last whoever reads them
+            image, result = channels_last(image), channels_last(result)
         operands = (
-            (self.values[x], self._value(x).stride()),
+            (self.values[x], image.stride()),
             (self.values[weight], self._value(weight).stride()),
             (shift, (1,)),
             (scale, (1,)),
@@ -233,7 +237,7 @@ class _Importer:
         spec = spec_of(result, self.express)
         assert spec is not None
         call = ExternCall(target, args, {}, layouts, (spec,), True, False)
-        events.count("native.extern", detail="packed convolution")
+        events.count("native.extern", detail="convolution")
         return build.node("item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0)
 
     def _flow(self, node: torch.fx.Node, result: Any) -> Any:

@@ -75,7 +75,8 @@ def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
 
 
 def _plan(module: KernelModule, setting: Setting) -> Launch:
-    return Launch(module, make_plan(module.schedule, module.work, is_branch=setting.is_branch))
+    frozen, is_branch = setting.options.freeze, setting.is_branch
+    return Launch(module, make_plan(module.schedule, module.work, frozen=frozen, is_branch=is_branch))
 
 
 def _rewrite(name: str, run: Callable[[Graph], Graph], after: tuple[tuple[str, str], ...] = ()) -> Pass:

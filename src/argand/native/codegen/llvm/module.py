@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, final
 
 from argand.native.codegen.llvm.checks import checked
 from argand.native.codegen.llvm.contraction import emit_contraction
+from argand.native.codegen.llvm.convolutions import ConvolutionCall, Convolutions, find_epilogues, is_convolution
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
 from argand.native.ir.loops import Accumulate, Compute, Contraction, Kernel, Literal, walk
@@ -37,7 +38,7 @@ class KernelCall:
     sizes: tuple[int, ...] = ()
 
 
-Work: TypeAlias = KernelCall | Node  # a kernel, or an extern node
+Work: TypeAlias = KernelCall | ConvolutionCall | Node  # a kernel, a convolution of ours, or an extern node
 
 
 @final
@@ -56,9 +57,19 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
     declarations: dict[str, None] = {}
     functions: dict[object, tuple[str, Emitted]] = {}
     work: list[Work] = []
+    convolutions = Convolutions(target, declarations)
+    epilogues = find_epilogues(nests)
+    items = {n.inputs[0]: n for n in nests.schedule.demand.nodes if n.op == "item"}
+    moved = set(epilogues.values())
     for item in nests.work:
         if not isinstance(item, LoopNest):
-            work.append(item)
+            if is_convolution(item) and item not in moved:
+                work.append(convolutions.call(item, items[item], None))
+            elif item not in moved:
+                work.append(item)
+            continue
+        if item in epilogues:
+            work.append(convolutions.call(epilogues[item], items[epilogues[item]], item))
             continue
         checks = None
         if check:
@@ -75,8 +86,10 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
         work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
-    text = "\n".join([*declarations, *(e.text for _, e in functions.values())])
-    return KernelModule(nests.schedule, text, tuple(name for name, _ in functions.values()), tuple(work))
+    own = tuple(convolutions.functions.values())
+    text = "\n".join([*declarations, *(e.text for _, e in functions.values()), *(body for _, body in own)])
+    names = (*(name for name, _ in functions.values()), *(name for name, _ in own))
+    return KernelModule(nests.schedule, text, names, tuple(work))
 
 
 def _name(number: int, kernel: Kernel | Contraction) -> str:

@@ -1,0 +1,246 @@
+// argand.runtime._native, watched memory: has anything been written into these weights since they were packed?
+//
+// Torch's version counters miss writes through .data, numpy and DLPack, and a hash of all contents reads them all at each
+// call (decision 0022). So the kernel is asked: pages are write-protected through userfaultfd in its asynchronous mode
+// (Linux 6.7), in which a write is let through and noted, and the ioctl PAGEMAP_SCAN tells which pages were written. No signal handler,
+// no thread, no system call that fails on protected memory. Bytes on pages that are not wholly ours are hashed at each call. A
+// written page means: hash everything, compare, protect again; so a stray write costs time, never a wrong answer.
+//
+// A page has one note for all who watch it: whoever finds it written and protects it anew tells the others (`doubted`).
+//
+// Not so where pages are shared with files or other processes (their writes are not noted here), nor on older kernels: contents
+// are hashed at each call there. After a fork the child starts anew: descriptors and protection are its parent's.
+#define _GNU_SOURCE
+#include "watch.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { PAGE = 4096, LEAST_TRACKED = 4 * PAGE };
+
+#ifdef __linux__
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// From the kernel's headers, which may be older here than the kernel.
+typedef struct {
+    uint64_t api, features, ioctls;
+} UffdApi;
+typedef struct {
+    uint64_t start, length, mode, ioctls;
+} UffdRegister;
+typedef struct {
+    uint64_t start, length, mode;
+} UffdProtect;
+typedef struct {
+    uint64_t start, end, categories;
+} PageRegion;
+typedef struct {
+    uint64_t size, flags, start, end, walk_end, regions, n_regions, most_pages;
+    uint64_t inverted, all_of, any_of, returned;
+} PageScan;
+
+#define UFFD_USER_MODE_ONLY 1
+#define UFFD_API 0xAAull
+#define UFFD_WP_UNPOPULATED (1ull << 13)
+#define UFFD_WP_ASYNC (1ull << 15)
+#define UFFD_IOCTL_API _IOWR(0xAA, 0x3F, UffdApi)
+#define UFFD_IOCTL_REGISTER _IOWR(0xAA, 0x00, UffdRegister)
+#define UFFD_IOCTL_PROTECT _IOWR(0xAA, 0x06, UffdProtect)
+#define UFFD_REGISTER_WRITES 2
+#define PAGES_SCAN _IOWR('f', 16, PageScan)
+enum { PAGE_WRITTEN = 1 << 1, PAGE_OF_FILE = 1 << 2 };
+
+static int faults = -1, pages = -1; /* descriptors; -2: this kernel cannot */
+
+static void close_descriptors(void) {
+    if (faults >= 0)
+        close(faults);
+    if (pages >= 0)
+        close(pages);
+    faults = pages = -1;
+}
+
+// With the lock held, as all that follows.
+static int open_descriptors(void) {
+    if (faults == -1) {
+        UffdApi api = {UFFD_API, UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED, 0};
+        faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        pages = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        PageScan probe = {.size = sizeof probe, .all_of = PAGE_WRITTEN};
+        int works = faults >= 0 && pages >= 0 && getpagesize() == PAGE && !ioctl(faults, UFFD_IOCTL_API, &api)
+                    && (api.features & UFFD_WP_ASYNC) && ioctl(pages, PAGES_SCAN, &probe) >= 0;
+        if (!works) {
+            close_descriptors();
+            faults = -2;
+        }
+    }
+    return faults >= 0;
+}
+
+// Whether some page of the range has one of these properties; -1: cannot tell.
+static int any_page(uintptr_t start, uintptr_t end, uint64_t property) {
+    PageRegion found;
+    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
+                     .most_pages = 1, .all_of = property, .returned = property};
+    return ioctl(pages, PAGES_SCAN, &scan);
+}
+
+// Note writes into these pages from now on.
+static int protect(uintptr_t start, uintptr_t end) {
+    UffdRegister range = {start, end - start, UFFD_REGISTER_WRITES, 0};
+    UffdProtect all = {start, end - start, 1};
+    return ioctl(faults, UFFD_IOCTL_REGISTER, &range) || ioctl(faults, UFFD_IOCTL_PROTECT, &all) ? -1 : 0;
+}
+#else
+static void close_descriptors(void) {}
+static int open_descriptors(void) { return 0; }
+static int any_page(uintptr_t start, uintptr_t end, uint64_t property) { return -1; }
+static int protect(uintptr_t start, uintptr_t end) { return -1; }
+enum { PAGE_WRITTEN, PAGE_OF_FILE };
+#endif
+
+static atomic_int forks;
+static pthread_once_t registered = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the descriptors and of all tracked pieces */
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void in_parent(void) { pthread_mutex_unlock(&lock); }
+
+static void in_child(void) {
+    atomic_fetch_add(&forks, 1);
+    close_descriptors();
+    pthread_mutex_unlock(&lock);
+}
+
+static void register_fork(void) { pthread_atfork(before_fork, in_parent, in_child); }
+
+int argand_fork_count(void) {
+    pthread_once(&registered, register_fork);
+    return atomic_load(&forks);
+}
+
+typedef struct {
+    const char *data;
+    size_t bytes;
+    uint64_t hash, edges; /* of all bytes; of those on pages that others use too */
+    char tracked;
+    char doubted; /* another watch found a page of ours written, and protected it again */
+} Piece;
+
+struct Watch {
+    Watch *before, *after; /* the list of all */
+    Py_ssize_t count;
+    int forks;
+    char filled;
+    Piece pieces[];
+};
+
+static Watch *all;
+
+Watch *argand_watch_new(Py_ssize_t count) {
+    Watch *watch = PyMem_RawCalloc(1, sizeof *watch + count * sizeof *watch->pieces);
+    if (!watch) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    watch->count = count;
+    watch->forks = argand_fork_count();
+    pthread_mutex_lock(&lock);
+    watch->after = all;
+    if (all)
+        all->before = watch;
+    all = watch;
+    pthread_mutex_unlock(&lock);
+    return watch;
+}
+
+void argand_watch_free(Watch *watch) {
+    if (!watch)
+        return;
+    pthread_mutex_lock(&lock);
+    if (watch->before)
+        watch->before->after = watch->after;
+    else
+        all = watch->after;
+    if (watch->after)
+        watch->after->before = watch->before;
+    pthread_mutex_unlock(&lock);
+    PyMem_RawFree(watch);
+}
+
+// The pages that are wholly inside.
+static uintptr_t first_page(const Piece *piece) { return ((uintptr_t)piece->data + PAGE - 1) & ~(uintptr_t)(PAGE - 1); }
+static uintptr_t past_pages(const Piece *piece) {
+    return ((uintptr_t)piece->data + piece->bytes) & ~(uintptr_t)(PAGE - 1);
+}
+
+static uint64_t hash_edges(const TorchLink *torch, const Piece *piece) {
+    size_t head = first_page(piece) - (uintptr_t)piece->data;
+    const char *tail = (const char *)past_pages(piece);
+    uint64_t hash = argand_hash_bytes(torch, piece->data, head);
+    return hash * 31 + argand_hash_bytes(torch, tail, (size_t)(piece->data + piece->bytes - tail));
+}
+
+static void tell_others(const Piece *piece) {
+    for (Watch *watch = all; watch; watch = watch->after)
+        for (Py_ssize_t i = 0; i < watch->count; i++) {
+            Piece *other = &watch->pieces[i];
+            if (other != piece && other->tracked && first_page(other) < past_pages(piece)
+                && first_page(piece) < past_pages(other))
+                other->doubted = 1;
+        }
+}
+
+// Whether the pages of a piece are as they were; if not, or if nobody watched them, they are protected from now on.
+static int pages_unwritten(Piece *piece) {
+    pthread_mutex_lock(&lock);
+    uintptr_t start = first_page(piece), end = past_pages(piece);
+    int unwritten = piece->tracked && !piece->doubted;
+    piece->doubted = 0;
+    if (!open_descriptors())
+        unwritten = piece->tracked = 0;
+    else if (!unwritten || any_page(start, end, PAGE_WRITTEN)) {
+        unwritten = 0;
+        piece->tracked = !any_page(start, end, PAGE_OF_FILE);
+        if (piece->tracked && any_page(start, end, PAGE_WRITTEN)) {
+            tell_others(piece);
+            piece->tracked = !protect(start, end);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return unwritten;
+}
+
+// Protected first, hashed then: a write in between is noted, and found at the next call.
+static int piece_changed(const TorchLink *torch, Piece *piece) {
+    int large = piece->bytes >= LEAST_TRACKED;
+    if (large && pages_unwritten(piece) && hash_edges(torch, piece) == piece->edges)
+        return 0;
+    uint64_t before = piece->hash;
+    piece->hash = argand_hash_bytes(torch, piece->data, piece->bytes);
+    piece->edges = piece->tracked ? hash_edges(torch, piece) : 0;
+    return piece->hash != before;
+}
+
+int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen) {
+    int changed = !watch->filled, forked = watch->forks != argand_fork_count();
+    for (Py_ssize_t i = 0; i < watch->count; i++) {
+        Piece *piece = &watch->pieces[i];
+        int moved = !watch->filled || piece->data != data[i] || piece->bytes != (size_t)bytes[i];
+        if (moved || forked) {
+            pthread_mutex_lock(&lock);
+            piece->data = data[i];
+            piece->bytes = (size_t)bytes[i];
+            piece->tracked = 0;
+            pthread_mutex_unlock(&lock);
+        }
+        changed |= moved;
+        if (!frozen)
+            changed |= piece_changed(torch, piece);
+    }
+    watch->filled = 1;
+    watch->forks = argand_fork_count();
+    return changed;
+}

@@ -1,0 +1,20 @@
+// Memory whose contents must not change without our knowing: weights that were packed.
+#ifndef ARGAND_WATCH_H
+#define ARGAND_WATCH_H
+#include "launch.h"
+
+typedef struct Watch Watch;
+
+Watch *argand_watch_new(Py_ssize_t count);
+void argand_watch_free(Watch *watch);
+
+// Whether any piece of memory has other contents, or lies elsewhere, than when this was last asked and said so (at first: yes).
+// `frozen`: the user's word that contents stay; only places are looked at. Needs no GIL; one thread at a time.
+int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen);
+
+// Counts the forks between the first process and this one: locks and watches of an earlier one are not ours.
+int argand_fork_count(void);
+
+uint64_t argand_hash_bytes(const TorchLink *torch, const void *data, size_t bytes);
+
+#endif

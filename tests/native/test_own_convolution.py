@@ -1,0 +1,204 @@
+"""Convolutions that we generate, against eager: values, strides, what is fused, on two vector widths."""
+
+import pytest
+import torch
+from torch import nn
+
+import argand
+from argand.native import compile as native_compile
+from argand.native.codegen.target import host_target
+from argand.support import events
+
+OPTIONS = {"strict": True, "cache": False, "measure": False, "verify": True}
+
+
+@pytest.fixture(params=["as here", "avx2"])
+def width(request, monkeypatch):
+    """The machine's vectors, and those of a machine without AVX-512."""
+    here = host_target()
+    if request.param == "avx2" and here.vector_bytes > 32:
+        features = ",".join(
+            "-" + f[1:] if f[1:].startswith(("avx512", "evex512")) else f for f in here.features.split(",")
+        )
+        narrow = here._replace(features=features, vector_bytes=32)
+        monkeypatch.setattr(native_compile, "host_target", lambda: narrow)
+
+
+def check(model, *inputs, count=1, times=2):
+    model = model.eval()
+    run = argand.compile(model, options=OPTIONS)
+    with torch.no_grad(), events.collect() as seen:
+        expected = model(*inputs)
+        for _ in range(times):
+            actual = run(*inputs)
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+            assert actual.stride() == expected.stride()
+    assert seen.total("native.convolution") == count
+    return seen
+
+
+# inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide
+SHAPES = {
+    "stem": (3, 24, 7, 2, 3, 1, 1, 1, 33, 29),
+    "point": (16, 64, 1, 1, 0, 1, 1, 2, 7, 7),
+    "one pixel": (40, 10, 1, 1, 0, 1, 1, 8, 1, 1),
+    "stride without window": (8, 16, 1, 2, 0, 1, 1, 1, 9, 8),
+    "odd channels": (5, 37, 3, 1, 1, 1, 1, 3, 6, 11),
+    "one channel": (1, 1, 3, 1, 1, 1, 1, 2, 8, 8),
+    "wide": (32, 130, 3, 1, 1, 1, 1, 1, 14, 14),
+    "dilated": (8, 16, 3, 1, 4, 4, 1, 2, 13, 9),
+    "groups": (24, 48, 3, 1, 1, 1, 3, 2, 10, 10),
+    "groups, odd": (6, 27, 3, 2, 0, 1, 3, 1, 12, 7),
+    "padding as wide as the image": (4, 8, 5, 1, 4, 1, 1, 1, 3, 3),
+    "depthwise": (32, 32, 3, 1, 1, 1, 32, 2, 14, 14),
+    "depthwise, odd": (27, 27, 3, 1, 1, 1, 27, 1, 9, 20),
+    "depthwise, few": (3, 3, 3, 1, 1, 1, 3, 1, 12, 12),
+    "depthwise, stride": (24, 24, 5, 2, 2, 1, 24, 3, 15, 17),
+    "depthwise, large": (16, 16, 7, 1, 3, 1, 16, 1, 7, 7),
+    "depthwise, dilated": (20, 20, 3, 1, 3, 3, 20, 2, 11, 5),
+    "depthwise, narrow": (16, 16, 3, 1, 1, 1, 16, 1, 8, 3),
+    "depthwise, unpadded": (16, 16, 4, 3, 0, 1, 16, 1, 19, 23),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_shape_is_eagers(shape, bias, width):
+    torch.manual_seed(0)
+    inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide = shape
+    model = nn.Conv2d(inputs, outputs, window, stride, padding, dilation, groups, bias)
+    check(model, torch.randn(batch, inputs, high, wide))
+
+
+@pytest.mark.parametrize(
+    "shape", [(16, 64, 3, 8, 8, 1), (5, 7, 4, 1, 2, 1), (12, 12, 3, 4, 2, 12), (1, 32, 10, 3, 1, 1)]
+)
+def test_one_dimension_is_an_image_of_one_line(shape, width):
+    torch.manual_seed(0)
+    inputs, outputs, window, padding, dilation, groups = shape
+    model = nn.Conv1d(inputs, outputs, window, padding=padding, dilation=dilation, groups=groups)
+    check(nn.Sequential(model, nn.ReLU()), torch.randn(3, inputs, 50))
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_modes_of_padding(mode):
+    torch.manual_seed(0)
+    check(nn.Conv2d(8, 16, 3, padding=1, padding_mode=mode), torch.randn(2, 8, 10, 10))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2, 3), (0, 3, 5, 5), (1, 3, 16, 16)])
+def test_tall_windows_and_empty_batches(shape):
+    torch.manual_seed(0)
+    batch, inputs, *_ = shape
+    model = nn.Conv2d(inputs, 9, (2, 1), stride=(2, 1), padding=(0, 2), dilation=(1, 3))
+    check(model, torch.randn(*shape), count=1 if batch else 0)
+
+
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "relu6": nn.functional.relu6,
+    "silu": nn.functional.silu,
+    "hardswish": nn.functional.hardswish,
+    "gelu": nn.functional.gelu,
+    "sigmoid": torch.sigmoid,
+}
+
+
+class Block(nn.Module):
+    """A point, a depthwise and a plain convolution with norms, an activation and a shortcut."""
+
+    def __init__(self, activation, inner=24):
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            (
+                nn.Conv2d(16, inner, 1),
+                nn.Conv2d(inner, inner, 3, padding=1, groups=inner),
+                nn.Conv2d(inner, 16, 3, padding=1),
+            )
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(n) for n in (inner, inner, 16))
+        self.activation = activation
+        for norm in self.norms:
+            for vector in (norm.weight, norm.bias, norm.running_mean):
+                nn.init.normal_(vector)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+
+    def forward(self, x):
+        y = x
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            y = self.activation(norm(convolution(y)))
+        return self.activation(y + x)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
+def test_what_follows_is_part_of_the_kernel(activation, width):
+    torch.manual_seed(0)
+    x = torch.randn(2, 16, 12, 12)
+    x[0, 0, 5, 5], x[0, 1, 9, 9], x[1, 1, 2, 3] = torch.nan, torch.inf, -torch.inf
+    x = x.to(memory_format=torch.channels_last)
+    seen = check(nn.Sequential(Block(activation), Block(activation, 40)), x, count=6)
+    assert seen.total("native.epilogue") == 6
+
+
+class Gated(nn.Module):
+    """Squeeze and excite."""
+
+    def __init__(self):
+        super().__init__()
+        self.expand, self.down, self.up = nn.Conv2d(8, 32, 1), nn.Conv2d(32, 8, 1), nn.Conv2d(8, 32, 1)
+        self.project = nn.Conv2d(32, 8, 1)
+
+    def forward(self, x):
+        y = nn.functional.silu(self.expand(x))
+        gate = torch.sigmoid(self.up(torch.relu(self.down(y.mean((2, 3), keepdim=True)))))
+        return self.project(y * gate) + x
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_gates(batch, width):
+    torch.manual_seed(0)
+    check(Gated(), torch.randn(batch, 8, 14, 14), count=4)
+
+
+def test_results_that_are_read_more_than_once():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(4, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x):
+            y = self.first(x)
+            z = self.second(torch.relu(y))
+            return torch.cat((y, torch.relu(z), y.transpose(2, 3).contiguous().transpose(2, 3) + z), dim=1)
+
+    torch.manual_seed(0)
+    check(Twice(), torch.randn(2, 4, 9, 9), count=2)
+
+
+def test_a_weight_that_is_no_parameter_but_computed_is_eagers():
+    def program(x, w):
+        return torch.relu(torch.conv2d(x, w * 2, padding=1))
+
+    run = argand.compile(program, options=OPTIONS)
+    with torch.no_grad():
+        for _ in range(3):
+            x, w = torch.randn(1, 4, 8, 8), torch.randn(8, 4, 3, 3)
+            torch.testing.assert_close(run(x, w), program(x, w), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_in_other_strides():
+    def program(x, w):
+        return torch.conv2d(x, w, padding=1)
+
+    run = argand.compile(program, options=OPTIONS)
+    with torch.no_grad():
+        for _ in range(8):  # another weight at each call
+            x, w = torch.randn(1, 4, 8, 8), torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last)
+            torch.testing.assert_close(run(x, w), program(x, w), rtol=1e-4, atol=1e-5)
+
+
+def test_convolutions_of_one_class_share_a_kernel():
+    layers = [nn.Sequential(nn.Conv2d(16 * k, 16 * k + 16, 3, padding=1), nn.ReLU()) for k in range(1, 6)]
+    seen = check(nn.Sequential(*layers), torch.randn(1, 16, 14, 14), count=5)
+    names = set(seen.details("native.convolution")) if hasattr(seen, "details") else set()
+    assert len(names) <= 3
