@@ -6,6 +6,7 @@ nodes, C functions known to be harmless run for real, and anything else is a gra
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 import weakref
@@ -14,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from argand.capture.markers import MISSING
-from argand.capture.objects import attributes, optimizer_steps, polyfills
+from argand.capture.objects import attention, attributes, optimizer_steps, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
@@ -36,7 +37,7 @@ _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
     | {"typing_extensions", "sre_compile"}
 )
-_INTERPRETED: Final = frozenset({polyfills.__name__, optimizer_steps.__name__})
+_INTERPRETED: Final = frozenset({polyfills.__name__, optimizer_steps.__name__, attention.__name__})
 _MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
 _LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
 
@@ -349,6 +350,10 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch._check": _check,
     "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
     "torch._check_is_size": polyfilled(polyfills.check_is_size),
+    "torch.fx.traceback.annotate": lambda tracer, args, kwargs: contextlib.nullcontext(),
+    "torch.nn.attention.flex_attention.flex_attention": polyfilled(attention.flex_attention),
+    "torch.nn.attention.flex_attention._ordered_to_dense": polyfilled(attention.ordered_to_dense),
+    "torch.nn.attention.flex_attention.create_mask": polyfilled(attention.create_mask),
 }
 
 _BY_TYPE: Final[dict[type, Any]] = {

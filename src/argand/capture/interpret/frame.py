@@ -17,7 +17,7 @@ from argand import bytecode, capture
 from argand.bytecode import Instruction
 from argand.capture.attempts import BreakAt
 from argand.capture.generated.tracebacks import pass_through
-from argand.capture.objects import optimizer_steps, polyfills
+from argand.capture.objects import attention, optimizer_steps, polyfills
 from argand.capture.objects.handling import add_context, set_context
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
@@ -30,7 +30,7 @@ from argand.support.errors import ArgandError, Break, CaptureBreak, InternalErro
 
 # Exceptions raised in these folders are our bugs, but not those of operations that run for real or as polyfills.
 _OURS: Final = tuple(str(pathlib.Path(package.__file__).parent) for package in (bytecode, capture) if package.__file__)
-_THEIRS: Final = (real.__file__, polyfills.__file__, optimizer_steps.__file__)
+_THEIRS: Final = (real.__file__, polyfills.__file__, optimizer_steps.__file__, attention.__file__)
 
 Handler: TypeAlias = Callable[["Frame", Instruction], int | None]
 Program: TypeAlias = tuple[tuple[Handler, Instruction], ...]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from argand.bytecode import Instruction, original_code
-from argand.capture.objects import optimizer_steps, polyfills
+from argand.capture.objects import attention, optimizer_steps, polyfills
 from argand.capture.objects.handling import Handling
 from argand.capture.outside.journal import Journal
 from argand.capture.outside.world import World
@@ -145,7 +145,7 @@ class Tracer(ABC):
 
     def place(self) -> Location | None:
         """The user's line being traced."""
-        ours = (vars(polyfills), vars(optimizer_steps))
+        ours = (vars(polyfills), vars(optimizer_steps), vars(attention))
         return next((f.location() for f in reversed(self.frames) if not any(f.globals is own for own in ours)), None)
 
     def locations(self) -> tuple[Location, ...]:
