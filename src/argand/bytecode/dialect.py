@@ -45,7 +45,7 @@ class Context(NamedTuple):
 
     code: CodeType
     variables: tuple[str, ...]
-    cells: frozenset[str]  # variables that are cells from the first instruction on
+    cells: frozenset[int]  # slots that are cells from the first instruction on
 
 
 Splitter = Callable[[Context, Sequence[Raw], int], NormalForm]
@@ -67,6 +67,7 @@ class Dialect:
     forward: Mapping[str, str]
     landing: tuple[str, ...]  # what stands before the target of a loop that ends, and is jumped over
     close_gives_value: bool  # `close()` of a generator gives what it returned
+    locals_are_new: bool  # each `locals()` of a function is a dict of its own; before, there is one of each frame
     send_drops: bool  # an exhausted SEND drops the receiver itself: END_SEND is ours
     null_last: bool  # the NULL of a call is above its callable
     looks_before: bool  # the handler of what a called function raises is that of the code unit before the call

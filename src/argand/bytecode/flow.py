@@ -121,13 +121,19 @@ def stack_size(instructions: Sequence[Instruction]) -> int:
 
 
 def shares_slots(code: CodeType) -> bool:
-    """Whether a slot is a plain variable in one part of the code and a cell in another.
+    """Whether a slot is a plain variable in one part of the code and a cell in another, or two cells.
 
-    So it is where a comprehension that is part of its function has a variable that a function in it uses.
+    So it is where a comprehension that is part of its function has a variable that a function in it uses, or one
+    with the name of a variable that a function outside of it uses.
     """
     instructions = decode(code).instructions
     begin = next((found.index for found in instructions if found.op == "resume"), 0)
-    return any(found.op == "make_cell" for found in instructions[begin:])
+    plain = len(code.co_varnames)
+    return any(
+        found.op == "make_cell"
+        or (found.op == "load_fast_and_clear" and (found.argval in code.co_cellvars or (found.arg or 0) >= plain))
+        for found in instructions[begin:]
+    )
 
 
 def reads_own_frame(code: CodeType) -> bool:

@@ -96,6 +96,7 @@ DIALECT: Final = Dialect(
     },
     landing=(),
     close_gives_value=False,
+    locals_are_new=False,
     send_drops=True,
     null_last=False,
     looks_before=False,

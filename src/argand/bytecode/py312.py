@@ -45,7 +45,7 @@ def load_fast(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A local variable, or a cell itself: LOAD_CLOSURE is gone."""
     raw = raws[at]
     name = context.variables[raw.arg]
-    return NormalForm((Piece("load_closure" if name in context.cells else "load_fast", raw.arg, name),))
+    return NormalForm((Piece("load_closure" if raw.arg in context.cells else "load_fast", raw.arg, name),))
 
 
 def load_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -192,6 +192,7 @@ DIALECT: Final = Dialect(
     backward=BACKWARD,
     landing=("END_FOR",),
     close_gives_value=False,
+    locals_are_new=False,
     send_drops=False,
     null_last=False,
     looks_before=False,

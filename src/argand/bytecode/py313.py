@@ -31,7 +31,7 @@ def _two(first: str, second: str) -> Splitter:
 
 def _access(context: Context, op: str, slot: int) -> Piece:
     name = context.variables[slot]
-    return Piece("load_closure" if op == "load_fast" and name in context.cells else op, slot, name)
+    return Piece("load_closure" if op == "load_fast" and slot in context.cells else op, slot, name)
 
 
 def _to_bool(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -163,6 +163,7 @@ DIALECT: Final = Dialect(
     backward=py312.BACKWARD,
     landing=("END_FOR", "POP_TOP"),
     close_gives_value=True,
+    locals_are_new=True,
     send_drops=False,
     null_last=True,
     looks_before=True,

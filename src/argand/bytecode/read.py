@@ -128,16 +128,16 @@ class CodeReader:
         return _OPERATORS[arg] if kind == _OPERATOR else None
 
 
-def _cells(code: CodeType, raws: Sequence[Raw]) -> frozenset[str]:
-    """Variables that are cells in all of the body. One that a comprehension alone makes a cell is not."""
-    names = variables(code)
+def _cells(code: CodeType, raws: Sequence[Raw]) -> frozenset[int]:
+    """Slots that are cells in all of the body. One that a comprehension alone makes a cell is not."""
     made = []
     for raw in raws:
         if raw.name == "RESUME":
             break
         if raw.name == "MAKE_CELL":
-            made.append(names[raw.arg])
-    return frozenset((*made, *code.co_freevars))
+            made.append(raw.arg)
+    slots = len(variables(code))
+    return frozenset((*made, *range(slots - len(code.co_freevars), slots)))
 
 
 def _set_handlers(code: CodeType, found: Sequence[Instruction], index_at: dict[int, int]) -> None:

@@ -37,7 +37,7 @@ from argand.bytecode.version import DIALECT, decode
 from argand.support.errors import Break, CaptureBreak, Location
 
 _LOCALS: Final = frozenset({"load_fast", "load_fast_and_clear", "store_fast", "delete_fast"})
-_CELLS: Final = frozenset({"load_closure", "load_deref", "store_deref", "delete_deref"})
+_CELLS: Final = frozenset({"load_closure", "load_deref", "store_deref", "delete_deref", "make_cell"})
 
 
 def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
@@ -119,10 +119,10 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
         raise refuse("it is a generator or coroutine")
     if not code.co_flags & inspect.CO_OPTIMIZED:
         raise refuse("it is the body of a class or module")
-    if flow.shares_slots(code):
-        raise refuse("a comprehension in it makes a cell of its variable")
     stacks, instructions = flow.stack_before(code), decode(code).instructions
     before = stacks[place.index]
+    if flow.shares_slots(code) and before is not None and flow.StackSlot.SAVED in before:
+        raise refuse("it is in a comprehension that has the slot of a cell")
     begin = next(found.index for found in instructions if found.op == "resume")
     if before is None or place.index <= begin:
         raise refuse("the place is not inside its body")
@@ -179,7 +179,7 @@ class _Builder:
         slots = [f"{self.prefix}stack_{slot}" for slot, given in enumerate(stack) if given]
         self.names = [*([f"{self.prefix}first"] if first else []), *slots, *map(self._local_name, self.bound)]
         self.parameters = len(self.names)
-        used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS}
+        used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS and not self._is_cell(self.old[i])}
         self.names += [name for name in self.code.co_varnames if name in used and name not in self.bound]
         if self.code.co_argcount and "__class__" in self.code.co_freevars:
             self._put_self_first(self._local_name(self.code.co_varnames[0]))
@@ -279,8 +279,12 @@ class _Builder:
 
     def _copy(self, old: Instruction) -> Instruction:
         new = dataclasses.replace(old, offset=-1)
-        if old.op in _LOCALS:
-            new.arg = self.names.index(str(old.argval))
-        elif old.op in _CELLS:
+        if old.op in _CELLS or (old.op in _LOCALS and self._is_cell(old)):
             new.arg = len(self.names) + self.cells.index(str(old.argval))
+        elif old.op in _LOCALS:
+            new.arg = self.names.index(str(old.argval))
         return new
+
+    def _is_cell(self, access: Instruction) -> bool:
+        """Whether an access to a slot as to a plain variable is one to the slot of a cell, as comprehensions do."""
+        return access.argval in self.code.co_cellvars or (access.arg or 0) >= len(self.code.co_varnames)

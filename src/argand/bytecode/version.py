@@ -23,6 +23,7 @@ DIALECT: Final[Dialect] = importlib.import_module(
     f"argand.bytecode.py{sys.version_info[0]}{sys.version_info[1]}"
 ).DIALECT
 VERSION: Final = ".".join(map(str, DIALECT.version))  # for messages
+LOCALS_ARE_NEW: Final = DIALECT.locals_are_new
 CLOSE_GIVES_VALUE: Final = DIALECT.close_gives_value
 
 _READER: Final = CodeReader(DIALECT)

@@ -68,7 +68,7 @@ class Frame:
 
     __slots__ = (
         "builtins", "cell_sources", "cells", "code", "count", "function", "globals", "globals_source", "index",
-        "locals", "placed", "prefix", "program", "result", "stack", "thrown", "tracer",
+        "locals", "placed", "prefix", "program", "result", "shown_locals", "stack", "thrown", "tracer",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +92,7 @@ class Frame:
         self.program = program
         self.result: Any = None
         self.thrown: BaseException | None = None  # raised into a suspended generator
+        self.shown_locals: dict[str, Any] | None = None  # what `locals()` gave
         self.placed: tuple[int, Location] | None = None
         self.prefix: str | None = None  # text of the calling frames, for stack traces
 
@@ -123,7 +124,7 @@ class Frame:
                     raise self._broken(CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)) from None
                 except CaptureBreak as cause:
                     raise self._broken(cause) from None
-                except ArgandError:
+                except (ArgandError, Stop, TooDeep):
                     raise
                 except RecursionError as error:
                     raise TooDeep from error
@@ -151,7 +152,7 @@ class Frame:
 
     def _unwind(self, error: BaseException) -> int:
         if not is_of_user(error):
-            raise error
+            real.raise_(error)
         if is_internal(error):
             message = f"{type(error).__name__}: {error}"
             raise InternalError("capture", message) from error

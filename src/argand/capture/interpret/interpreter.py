@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from typing_extensions import override
 
@@ -15,10 +15,12 @@ from argand.capture.attempts import ReadLists
 from argand.capture.interpret import calls, handlers, show
 from argand.capture.interpret.arguments import bind
 from argand.capture.interpret.frame import Frame, TooDeep
+from argand.capture.interpret.opcodes import loads
 from argand.capture.interpret.opcodes.table import program_of
+from argand.capture.markers import MISSING
 from argand.capture.objects import attributes
 from argand.capture.objects.generators import Generator
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.tracer import StackFrame, Tracer
 from argand.runtime import _native
 from argand.runtime.guards import Closure
 from argand.sizes.plan import SizePlan
@@ -52,6 +54,13 @@ class Interpreter(Tracer):
     def close(self) -> None:
         self.generators.clear()
         super().close()
+
+    @override
+    def cell_value(self, frame: StackFrame, name: str) -> Any:
+        try:
+            return loads.read_cell(cast("Frame", frame), name)
+        except NameError:
+            return MISSING
 
     @override
     def is_handled(self) -> bool:

@@ -359,6 +359,8 @@ def delete(tracer: Tracer, owner: Any, name: str) -> None:
     if type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__:
         tracer.call(deleter, (owner, name), {})
         return
+    if name == "__dict__":
+        raise CaptureBreak(Break.B013, None, what="a deletion of __dict__")
     load(tracer, owner, name)  # raises if there is none
     if tracer.is_outside(owner) or isinstance(owner, torch.Tensor):
         shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer, owner)

@@ -10,6 +10,7 @@ import torch
 from argand.capture.markers import END, MISSING
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.journal import DELETED
+from argand.support.errors import Break, CaptureBreak
 
 # Types whose operators never call Python code for themselves.
 PLAIN: Final = frozenset(
@@ -20,11 +21,13 @@ PLAIN: Final = frozenset(
 
 def lookup(tracer: Tracer, kind: type, name: str) -> Any:
     """What a class or its bases hold under a name, not bound; MISSING if nothing."""
+    if type(kind) is not type and type(kind).__hash__ is not type.__hash__:
+        raise CaptureBreak(Break.B013, None, what="a class whose metaclass has a __hash__ of its own")
     key = (kind, name)
     found = tracer.lookups.get(key, END)
     if found is END:
         found = MISSING
-        for base in kind.__mro__:
+        for base in kind.__mro__ or ():  # none yet, while `mro` runs
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break

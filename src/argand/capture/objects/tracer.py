@@ -37,6 +37,7 @@ class StackFrame(Protocol):
     locals: dict[str, Any]
     cells: dict[str, types.CellType]
     cell_sources: dict[str, Source]
+    shown_locals: dict[str, Any] | None  # what `locals()` gave
     stack: list[Any]
     index: int
     count: int  # number of the instruction being run, over the whole trace
@@ -179,6 +180,10 @@ class Tracer(ABC):
             self.traces[id(trace)] = error
             self.world.hold(trace)
         return trace
+
+    @abstractmethod
+    def cell_value(self, frame: StackFrame, name: str) -> Any:
+        """The contents of a cell as the trace sees them, MISSING if there are none."""
 
     def cell_source(self, frame: StackFrame, name: str) -> Source:
         """Where an outside cell itself lives."""

@@ -26,8 +26,11 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def raise_(error: BaseException) -> NoReturn:
-    """Raise an exception of the user's program."""
-    raise error
+    """Raise an exception of the user's program. This frame, which its traceback holds, does not hold it in turn."""
+    try:
+        raise error
+    finally:
+        del error
 
 
 def was_raised(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ import abc
 import copy
 import copyreg
 import functools
+import inspect
 import operator
 import sys
 import types
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from argand.bytecode import LOCALS_ARE_NEW, is_resume, variables
 from argand.capture.markers import END, MISSING
 from argand.capture.objects import attributes, callbacks, operate, polyfills
 from argand.capture.objects.conversions import as_dict, formatted
@@ -272,8 +274,29 @@ def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        return dict(tracer.frames[-1].locals)
+        return _locals(tracer)
     return attributes.load(tracer, args[0], "__dict__")
+
+
+def _locals(tracer: Tracer) -> dict[str, Any]:
+    """`locals()`: all variables that are set, in the order of their slots; of the body of a class its namespace."""
+    frame = tracer.frames[-1]
+    code = frame.code
+    if not code.co_flags & inspect.CO_OPTIMIZED:
+        return frame.locals
+    found = {} if LOCALS_ARE_NEW or frame.shown_locals is None else frame.shown_locals
+    for name in variables(code):
+        if name.startswith("_" * 3) and is_resume(code):
+            continue  # an argument that only we know
+        value = frame.locals.get(name, MISSING)
+        if value is MISSING and name in frame.cells and (name in frame.cell_sources or _is_set(frame.cells[name])):
+            value = tracer.cell_value(frame, name)
+        if value is not MISSING:
+            found[name] = value
+        else:
+            found.pop(name, None)
+    frame.shown_locals = found
+    return found
 
 
 def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -283,7 +306,7 @@ def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _dir(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return call_harmless(tracer, dir, args, kwargs) if args else sorted(tracer.frames[-1].locals)
+    return call_harmless(tracer, dir, args, kwargs) if args else sorted(_locals(tracer))
 
 
 def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -419,10 +442,26 @@ def _super(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if args:
         return real.apply(super, *args)
     frame = tracer.frames[-1]
-    kind = frame.cells["__class__"].cell_contents
-    first = frame.code.co_varnames[0]
-    owner = frame.locals[first] if first in frame.locals else frame.cells[first].cell_contents
-    return real.apply(super, kind, owner)
+    cell, names = frame.cells.get("__class__"), frame.code.co_varnames
+    if not frame.code.co_argcount:
+        real.raise_(RuntimeError("super(): no arguments"))
+    if cell is None:
+        real.raise_(RuntimeError("super(): __class__ cell not found"))
+    holder = frame.cells.get(names[0])
+    if names[0] not in frame.locals and (holder is None or not _is_set(holder)):
+        real.raise_(RuntimeError("super(): arg[0] deleted"))
+    if not _is_set(cell):
+        real.raise_(RuntimeError("super(): empty __class__ cell"))
+    owner = frame.locals[names[0]] if holder is None or names[0] in frame.locals else holder.cell_contents
+    return real.apply(super, cell.cell_contents, owner)
+
+
+def _is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - it raises when there is nothing
+    except ValueError:
+        return False
+    return True
 
 
 def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:

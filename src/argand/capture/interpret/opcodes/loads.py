@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.bytecode import Instruction
+from argand.bytecode import Instruction, original_code
 from argand.capture.interpret.frame import Frame
 from argand.capture.markers import MISSING, NULL, SavedCell
 from argand.capture.objects import attributes
@@ -17,6 +17,8 @@ from argand.capture.objects.found import is_trusted
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.runtime.guards import Builtin, Global, GuardKind, Item
+
+_UNSET: Final = "where it is not associated with a value"
 
 
 def load_const(frame: Frame, ins: Instruction) -> None:
@@ -31,15 +33,16 @@ def load_fast(frame: Frame, ins: Instruction) -> None:
     if value is MISSING and name in frame.cells:
         value = frame.cells[name]
     if value is MISSING:
-        message = f"cannot access local variable '{ins.argval}' where it is not associated with a value"
-        real.raise_(UnboundLocalError(message))
+        real.raise_(UnboundLocalError(f"cannot access local variable '{ins.argval}' {_UNSET}"))
     frame.stack.append(value)
 
 
 def load_fast_and_clear(frame: Frame, ins: Instruction) -> None:
     """A comprehension begins: push the variable it shadows, its cell, or NULL, and unset it."""
     name: Any = ins.argval
-    if name in frame.cells:
+    code = frame.code
+    hides_free = name in code.co_freevars and (ins.arg or 0) < len(code.co_varnames)  # a slot of its own
+    if name in frame.cells and not hides_free:
         frame.stack.append(SavedCell(frame.cells.pop(name)))
     else:
         frame.stack.append(frame.locals.pop(name, NULL))
@@ -68,7 +71,7 @@ def store_name(frame: Frame, ins: Instruction) -> None:
 def delete_fast(frame: Frame, ins: Instruction) -> None:
     """Unset a local variable."""
     if frame.locals.pop(ins.argval, MISSING) is MISSING:  # type: ignore[call-overload]
-        real.raise_(UnboundLocalError(f"cannot access local variable '{ins.argval}'"))
+        real.raise_(UnboundLocalError(f"cannot access local variable '{ins.argval}' {_UNSET}"))
 
 
 def make_cell(frame: Frame, ins: Instruction) -> None:
@@ -81,8 +84,12 @@ def make_cell(frame: Frame, ins: Instruction) -> None:
 
 
 def load_closure(frame: Frame, ins: Instruction) -> None:
-    """Push the cell itself."""
-    frame.stack.append(frame.cells[ins.argval])  # type: ignore[index]
+    """Push the cell itself; in a comprehension that has the slot for a variable of its own, that."""
+    name: Any = ins.argval
+    if name in frame.cells:
+        frame.stack.append(frame.cells[name])
+    else:
+        load_fast(frame, ins)
 
 
 def load_deref(frame: Frame, ins: Instruction) -> None:
@@ -107,8 +114,9 @@ def read_cell(frame: Frame, name: Any) -> Any:
                 frame.tracer.world.guard(GuardKind.MISSING, source)
         else:
             return value if source is None else frame.tracer.world.read(source, value)
-    kind: type = UnboundLocalError if name in frame.code.co_cellvars else NameError
-    return real.raise_(kind(f"cannot access free variable '{name}'"))
+    if name in original_code(frame.code).co_cellvars:
+        real.raise_(UnboundLocalError(f"cannot access local variable '{name}' {_UNSET}"))
+    return real.raise_(NameError(f"cannot access free variable '{name}' {_UNSET} in enclosing scope"))
 
 
 def store_deref(frame: Frame, ins: Instruction) -> None:
@@ -144,7 +152,8 @@ def read_global(frame: Frame, name: str) -> Any:
     """A global as the trace sees it."""
     tracer, namespace = frame.tracer, frame.globals
     written = tracer.journal.globals.get(id(namespace))
-    if written is not None and name in written.values:
+    deleted = written is not None and name in written.values  # what the module held at the start is no matter
+    if written is not None and deleted:
         if written.values[name] is not DELETED:
             return written.values[name]
     elif name in namespace:
@@ -157,7 +166,9 @@ def read_global(frame: Frame, name: str) -> Any:
         source = world.child(Global, None, name) if base is None else world.child(Item, base, name)
         return world.read(source, raw)
     if name in frame.builtins:
-        if frame.globals_source is None:
+        if deleted:
+            pass
+        elif frame.globals_source is None:
             tracer.world.guard(GuardKind.MISSING, tracer.world.child(Global, None, name))
         else:
             tracer.world.note(namespace, name)
@@ -166,7 +177,8 @@ def read_global(frame: Frame, name: str) -> Any:
             tracer.world.note(frame.builtins, name, raw)
             return raw
         return tracer.world.read(tracer.world.child(Builtin, None, name), raw)
-    tracer.world.note(namespace, name)
+    if not deleted:
+        tracer.world.note(namespace, name)
     tracer.world.note(frame.builtins, name)
     return real.raise_(NameError(f"name '{name}' is not defined", name=name))
 
@@ -215,8 +227,17 @@ def store_global(frame: Frame, ins: Instruction) -> None:
 
 def delete_global(frame: Frame, ins: Instruction) -> None:
     """Delete a global, at the end of the trace."""
-    read_global(frame, str(ins.argval))
-    frame.tracer.journal.write_global(frame.globals, str(ins.argval), DELETED)
+    name, tracer = str(ins.argval), frame.tracer
+    written = tracer.journal.globals.get(id(frame.globals))
+    value = written.values.get(name, MISSING) if written is not None else MISSING
+    if value is DELETED or (value is MISSING and name not in frame.globals):
+        tracer.world.note(frame.globals, name)
+        real.raise_(NameError(f"name '{name}' is not defined", name=name))
+    if value is MISSING:
+        read_global(frame, name)
+    elif name not in frame.globals:  # the trace made it: whether it was there before is relied on
+        tracer.world.note(frame.globals, name)
+    tracer.journal.write_global(frame.globals, name, DELETED)
 
 
 def load_attr(frame: Frame, ins: Instruction) -> None:
@@ -227,7 +248,9 @@ def load_attr(frame: Frame, ins: Instruction) -> None:
 def load_super_attr(frame: Frame, ins: Instruction) -> None:
     """`super().name`; the stack holds `super`, the class and the object."""
     kind, *args = frame.stack[-3:]
-    made = frame.tracer.call(kind, tuple(args), {})
+    if kind is not super and not (ins.arg or 0) & 2:  # another function of that name, called without arguments
+        args = []
+    made = frame.tracer.sealed(kind, tuple(args), {})
     frame.stack[-3:] = (attributes.load(frame.tracer, made, str(ins.argval)),)
 
 
