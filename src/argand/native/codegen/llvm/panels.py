@@ -16,6 +16,7 @@ bits however a product is split, with rounding errors as small as a BLAS has.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -310,6 +311,11 @@ class _Dots(NamedTuple):
         most = 24 if self.shape.lanes >= 16 else 12
         return max(count for count in (1, 2, 4, 8) if count == 1 or count * self.rows <= most)
 
+    @property
+    def unroll(self) -> int:
+        """Vectors of a column at a time, where few columns alone would wait for their sums."""
+        return max(1, 8 // (self.together * self.rows))
+
 
 def dots(text: Text, shape: Tile, rows: int, dtypes: tuple[DType, DType], whole: bool) -> str:
     """``void f(left, left_step, right, right_step, sums, inner, columns)``: columns of right read where they lie.
@@ -363,34 +369,49 @@ def _dot(text: Text, about: _Dots, copy: str, rights: list[str], count: str, pla
     """The sums of some columns over count elements, added to those before them, or set."""
     lanes, kind = about.shape.lanes, vector("float", about.shape.lanes)
     places = [(r, c) for r in range(about.rows) for c in range(len(rights))]
-    sums = {p: text.slot(kind) for p in places}
-    singles = {} if about.whole else {p: text.slot("float") for p in places}
+    sums = {(*p, u): text.slot(kind) for p in places for u in range(about.unroll)}
+    singles = {} if about.whole else {(*p, 0): text.slot("float") for p in places}
+    text.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    jump = _times(text, "%rstep", len(rights))  # to the columns after these, in the next level of cache
     for slot in sums.values():
         text.line(f"store {kind} zeroinitializer, ptr {slot}")
     for slot in singles.values():
         text.line(f"store float 0.0, ptr {slot}")
 
-    def add(k: str, width: int, slots: dict[tuple[int, int], str]) -> None:
+    def add(k: str, width: int, slots: dict[tuple[int, int, int], str], times: int = 1) -> None:
         of = vector("float", width)
-        left = _element(text, copy, k)
-        values = [_load(text, _element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
-        for c, source in enumerate(rights):
-            weight = _load(text, _element(text, source, k, about.right.row.memory), about.right, width)
-            for r, value in enumerate(values):
-                old = text.value(f"load {of}, ptr {slots[r, c]}")
-                text.line(f"store {of} {text.intrinsic('fma', of, [value, weight, old])}, ptr {slots[r, c]}")
+        for u in range(times):
+            left = _element(text, _element(text, copy, k), u * width)
+            values = [_load(text, _element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
+            for c, source in enumerate(rights):
+                at = _element(
+                    text, _element(text, source, k, about.right.row.memory), u * width, about.right.row.memory
+                )
+                if width > 1:  # the processor's own prefetch ends with a row, which may be half a page
+                    ahead = _element(text, at, jump, about.right.row.memory)
+                    text.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
+                weight = _load(text, at, about.right, width)
+                for r, value in enumerate(values):
+                    slot = slots[r, c, u]
+                    old = text.value(f"load {of}, ptr {slot}")
+                    text.line(f"store {of} {text.intrinsic('fma', of, [value, weight, old])}, ptr {slot}")
 
-    slot = counted(text, "0", count, lanes, lambda k: add(k, lanes, sums))
+    slot, low = "", "0"
+    for times in dict.fromkeys((about.unroll, 1)):
+        body = functools.partial(add, width=lanes, slots=sums, times=times)
+        slot = counted(text, low, count, lanes * times, body, slot)
+        low = ""
     if not about.whole:
         counted(text, "", count, 1, lambda k: add(k, 1, singles), slot)
     text.declare(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {kind})")
     column, first = place
-    for (r, c), found in sums.items():
+    for r, c in places:
         to = _element(text, "%sums", text.value(f"add nsw i64 {column}, {r * about.shape.width + c}"))
         before = text.value(f"select i1 {first}, float 0.0, float {_load(text, to, DType.F32, 1)}")
         if not about.whole:
-            before = text.value(f"fadd float {before}, {_load(text, singles[r, c], DType.F32, 1)}")
-        value = text.value(f"load {kind}, ptr {found}")
+            before = text.value(f"fadd float {before}, {_load(text, singles[r, c, 0], DType.F32, 1)}")
+        parts = [text.value(f"load {kind}, ptr {sums[r, c, u]}") for u in range(about.unroll)]
+        value = functools.reduce(lambda a, b: text.value(f"fadd {kind} {a}, {b}"), parts)
         call = f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {kind} {value})"
         total = text.value(f"fadd float {before}, {text.value(call)}")
         text.line(f"store float {total}, ptr {to}, align 4")
