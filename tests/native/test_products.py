@@ -218,3 +218,11 @@ def test_products_are_measured_when_the_user_waits_for_it(tmp_path):
     check(lambda x, w: F.relu(x @ w.t()), x, weight, options=options, rtol=1e-4, atol=1e-4)
     times = Choices(options).times("product", "1x1x40x64x96 f32 inner f32 inner")
     assert set(times) == {"ours", "blas"} and all(value > 0 for value in times.values())
+
+
+@needs_avx2
+def test_a_panel_is_not_copied_for_a_row_or_two():
+    weight = torch.randn(768, 1024)
+    for rows, ours in ((1, 0), (3, 0), (4, 1), (12, 1)):
+        assert len(products(torch.mm, torch.randn(rows, 768), weight)) == ours
+        assert len(products(lambda x, w: x @ w.t(), torch.randn(rows, 768), weight.t().contiguous())) == 1

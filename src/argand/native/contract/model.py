@@ -22,6 +22,7 @@ KIND: Final = "product"
 LEAST: Final = 1 << 16  # multiply-adds below which BLAS has answered before our code is compiled
 NARROW: Final = 32  # columns below which a panel is mostly empty
 FEW: Final = 8  # rows for which the right operand is read where it lies
+COPIED: Final = 4  # rows from which on it pays to copy a panel that lies across
 OPEN: Final = 16  # what an open size is taken for
 _SUMMED: Final = (DType.F32, DType.BF16, DType.F16)
 
@@ -91,5 +92,7 @@ def expected(shape: ProductShape, target: Target) -> dict[str, float]:
     reading = read / 20_000 / min(target.threads, 2)  # 20 GB/s for each of the first cores
     filled = 1.0 if shape.columns >= NARROW else shape.columns / NARROW  # the rest of a panel is computed in vain
     ours = max(work / rate / 0.9 / filled, reading)
+    if not isinstance(shape.rows, SizeInt) and shape.rows < COPIED and shape.right_strides[0] != 1:
+        ours = 3 * reading  # panels are copied for hardly any use, from pieces of rows that no processor fetches ahead
     blas = max(work / rate / 0.78, reading * (2 if is_few(shape) else 1.2)) + 1
     return {OURS: ours, BLAS: blas}
