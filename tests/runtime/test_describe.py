@@ -5,6 +5,7 @@ import collections
 import pytest
 import torch
 
+import argand
 from argand.runtime import _native, describe, state
 from argand.runtime.guard_programs import compile_guards
 from argand.runtime.guards import (
@@ -174,3 +175,19 @@ def test_values_that_cannot_be_shown():
     assert "test_values" in describe.show(Angry())
     assert len(describe.show("x" * 500)) <= 60
     assert describe.show(_native.NULL) == "not set"
+
+
+def test_telling_what_changed_runs_no_code_of_the_user():
+    """An argument that was a list is an object with items of its own now: nobody but the program asks for them."""
+    asked = []
+
+    class Rows:
+        def __getitem__(self, key):
+            asked.append(key)
+            return 3.0
+
+    program = argand.compile(lambda x, rows: x * rows[0], backend="eager")
+    x = torch.ones(2)
+    program(x, [2.0])
+    assert program(x, Rows()).tolist() == [3.0, 3.0]
+    assert asked == [0]

@@ -80,7 +80,7 @@ def _step(source: Any, base: Any) -> Any:
         case guards.DictOf():
             return vars(base)
         case guards.Item(_, key):
-            return dict.get(base, key, NULL) if isinstance(base, dict) else base[key]
+            return _item(base, key)
         case guards.ClosureCell(_, index):
             return base.__closure__[index]
         case guards.Closure(_, index):
@@ -98,6 +98,15 @@ def _step(source: Any, base: Any) -> Any:
             return base.shape[dim]
         case _:  # whatever else has no base, and leads nowhere
             return _rare(source, base)
+
+
+def _item(base: Any, key: Any) -> Any:
+    """An item of a plain container, as guards read it; what else can be indexed would run code of its own."""
+    if isinstance(base, dict):
+        return dict.get(base, key, NULL)
+    if isinstance(base, tuple):
+        return tuple.__getitem__(base, key)
+    return list.__getitem__(base, key) if isinstance(base, list) else NULL
 
 
 def _rare(source: Any, base: Any) -> Any:
