@@ -145,3 +145,12 @@ def test_nothing_in_it():
             for made, wanted in zip(run(x), programs(x), strict=True):
                 assert made.shape == wanted.shape and made.stride() == wanted.stride()
     assert seen.total("compiles") == 1
+
+
+def test_a_result_lends_its_memory_to_one_row_at_a_time():
+    def weighted(x):
+        share = x.exp() / x.exp().sum(-1, keepdim=True)
+        product = share * share * 0.5
+        return product - share * product.sum(-1, keepdim=True)
+
+    check_open(weighted, "a,b", sizes=[(3, 4), (5, 17), (2, 300)])

@@ -25,6 +25,7 @@ from argand.autograd.recorder import AtenRecorder
 from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
 from argand.autograd.sizes import ProgramSizes
 from argand.ops.fakes import DataDependent, fake_of
+from argand.runtime.levels import kept_levels
 from argand.runtime.state import own_history
 from argand.sizes.table import SizeTable
 
@@ -113,7 +114,7 @@ def _ambient(recorder: AtenRecorder) -> Iterator[None]:
     state = torch.get_rng_state()
     torch.clear_autocast_cache()
     try:
-        with own_history():
+        with own_history(), kept_levels():
             yield
     finally:
         torch._C._set_grad_enabled(grad)

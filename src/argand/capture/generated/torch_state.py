@@ -7,6 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from argand.runtime import levels
+
 
 def _nesting() -> int:
     """How many autocast contexts are open: torch tells it only when it changes."""
@@ -67,6 +69,7 @@ STATE: Final = (
         lambda to: torch._C._set_deterministic_algorithms(to[0], warn_only=to[1]),
         ("_set_deterministic_algorithms",),
     ),
+    *(State(read, write, ()) for read, write in levels.ROWS),  # their setters are in `transforms`
 )
 SETTERS: Final = frozenset(name for row in STATE for name in row.setters)
 

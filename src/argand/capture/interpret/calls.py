@@ -20,7 +20,7 @@ from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
-from argand.capture.rules import autograd_functions, control_flow, marks, messages, optimizers, torch_functions
+from argand.capture.rules import autograd_functions, control_flow, marks, messages, optimizers, torch_functions, transforms
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
@@ -92,6 +92,8 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
         if mark is not None:
             tracer.world.pin(function)
             return _call_marked(tracer, function, mark, args, kwargs)
+    if transforms.is_transform(function.__globals__.get("__name__") or ""):
+        return transforms.call(tracer, function, args, kwargs)
     module = function.__module__ or ""
     top = module.partition(".")[0]
     if top == "torch":
@@ -141,7 +143,7 @@ def _call_torch_function(tracer: Tracer, function: Any, module: str, args: Args,
                     raise
         elif args and lookup(tracer, type(args[0]), function.__name__) is function:
             return torch_functions.call_method(tracer, function.__name__, args, kwargs)
-    elif module.startswith(torch_functions.LEFT_TO_PYTHON):
+    elif module.startswith(torch_functions.LEFT_TO_PYTHON) and name not in transforms.INTERPRETED:
         raise CaptureBreak(Break.B002, None, function=name)
     return tracer.inline(function, args, kwargs)
 
@@ -192,6 +194,8 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return torch_functions.call_method(tracer, function.__name__, (owner, *args), kwargs)
     if function.__name__ == "__new__" and isinstance(owner, type):
         return _new(function, args, kwargs)
+    if transforms.knows(function):
+        return transforms.call_native(tracer, function, args, kwargs)
     if torch_functions.is_torch(function):
         return torch_functions.call_native(tracer, function, args, kwargs)
     if owner is not None and type(owner) is not types.ModuleType:

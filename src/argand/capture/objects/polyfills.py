@@ -225,3 +225,20 @@ def scaled_addcdiv(name: str, x: Any, y: Any, z: Any, *, factor: Any, **rest: An
 def value_of_state(x: Any) -> Any:
     """`x.item()` of a number in an optimizer's state, by the graph: as exact, and as it is now."""
     return x.to(torch.float64, copy=True) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+
+def gradients(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False, create_graph: bool = True
+) -> tuple[Any, ...]:
+    """Gradients as the transforms of torch.func take them: of outputs with a history, zeros for unused inputs."""
+    if grad_outputs is None:
+        traced, weights = tuple([out for out in outputs if out.requires_grad]), None
+    else:
+        rows = [(out, weight) for out, weight in zip(outputs, grad_outputs, strict=True) if out.requires_grad]
+        traced, weights = tuple([row[0] for row in rows]), tuple([row[1] for row in rows])
+    if not traced:
+        return tuple([torch.zeros_like(value) for value in inputs])
+    found = torch.autograd.grad(
+        traced, inputs, weights, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+    )
+    return tuple([torch.zeros_like(x) if grad is None else grad for grad, x in zip(found, inputs, strict=True)])

@@ -41,6 +41,7 @@ from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
+from argand.runtime.levels import below_levels
 from argand.sizes.plan import Place, SizePlan
 from argand.sizes.refusals import Stop
 from argand.support.errors import Location
@@ -315,6 +316,13 @@ class World:
         plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided and not raw._is_zerotensor()
         if not plain or raw.device.type != "cpu":
             return self._opaque(source, raw)
+        with below_levels():
+            fake = self._fake(source, raw)
+        self.register(source, raw, fake)
+        self.inputs[id(fake)] = self.known[id(fake)]
+        return fake
+
+    def _fake(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
         opened = self.sizes.fake(source, raw)
         if opened is None:
             self.sizes.table.meet(raw.shape)
@@ -327,8 +335,6 @@ class World:
             fake = _not_a_leaf(fake)  # in-place operators are allowed on it
         if type(raw) is torch.nn.Parameter:
             fake = torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
-        self.register(source, raw, fake)
-        self.inputs[id(fake)] = self.known[id(fake)]
         return fake
 
     def _opaque(self, source: Source, raw: Any) -> Any:

@@ -25,6 +25,7 @@ from argand.capture.sizes.frame_sizes import floats_in, tensors_in
 from argand.capture.sizes.values import Claim, Shape, Size, expression
 from argand.ops.fakes import DataDependent, check_reads, reads_offset
 from argand.runtime.guards import GuardKind, OffsetOf
+from argand.runtime.levels import unwrapped
 from argand.sizes.expressions import Expr, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
@@ -39,6 +40,7 @@ _SEQUENCES: Final[dict[type, Any]] = {torch.Size: tuple, range: list}
 _SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
 # Their integers are no sizes.
 _NO_SIZES: Final = frozenset({"dim", "storage_offset", "ndimension", "element_size", "get_device", "__hash__"})
+_is_wrapped: Final = torch._C._functorch.is_functorch_wrapped_tensor
 _NOT_NAME: Final = re.compile(r"\W+")
 
 
@@ -284,7 +286,7 @@ class Recorder:
 
     def _guard_offset(self, tensor: torch.Tensor) -> None:
         """What comes now depends on where a tensor, or what it is a view of, lies in its storage."""
-        storage = tensor.untyped_storage()._cdata
+        storage = unwrapped(tensor).untyped_storage()._cdata
         for known in list(self.world.inputs.values()):
             if known.value.untyped_storage()._cdata == storage:
                 self.world.guard(GuardKind.EQUALS, OffsetOf(known.source), known.raw.storage_offset())
@@ -292,9 +294,14 @@ class Recorder:
             self.world.sizes.fix_all([tensor], "storage_offset")
 
     def _version(self, tensor: torch.Tensor) -> tuple[int, bool]:
-        """What changes when an operator changes a tensor in place; those of inference mode have no counter."""
-        if tensor.is_inference():
-            return (0 if self.world.sizes.mode is None else self.world.sizes.mode.writes), False
+        """What changes when an operator changes a tensor in place; those of inference mode have no counter.
+
+        Nor have tensors of a transform one that tells of writes to what they wrap.
+        """
+        if tensor.is_inference() or _is_wrapped(tensor):
+            return (
+                0 if self.world.sizes.mode is None else self.world.sizes.mode.writes
+            ), not tensor.is_inference() and tensor.requires_grad
         return int(tensor._version), tensor.requires_grad
 
     def changes_inputs(self) -> bool:

@@ -68,7 +68,7 @@ _QUESTIONS: Final = ("is_", "_is_", "get_", "_get_", "_has_", "_len_", "_dispatc
 _RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
-    "torch._functorch", "torch.func", "torch._dynamo", "torch._inductor",
+    "torch._functorch.aot", "torch._functorch.compile", "torch._dynamo", "torch._inductor",
     "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.graph",
     "torch.utils.data", "torch.utils.hooks", "torch.serialization", "torch.jit", "torch.random", "torch.fx", "torch.cuda",
     "torch.export",

@@ -26,6 +26,7 @@ from argand.runtime.guards import (
     derived_strides,
     inner_first,
 )
+from argand.runtime.levels import unwrapped
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
@@ -226,8 +227,8 @@ class FrameSizes:
         """
         if not isinstance(result, torch.Tensor):
             return
-        memory = result.untyped_storage()._cdata
-        if any(tensor.untyped_storage()._cdata == memory for tensor in tensors):
+        memory = unwrapped(result).untyped_storage()._cdata
+        if any(unwrapped(tensor).untyped_storage()._cdata == memory for tensor in tensors):
             symbols = frozenset[Symbol]().union(*[number.symbols for number in floats])
             reason = "an operator gives its argument back"
             raise Stop(FixSizes(symbols, reason, self.place(), only_now=True))

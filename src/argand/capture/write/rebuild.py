@@ -26,6 +26,7 @@ from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure
 from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
 from argand.capture.record.pending import Pending
+from argand.capture.rules.transforms import check_free
 from argand.capture.sizes.floats import Computed, Float
 from argand.capture.sizes.values import Claim, Shape, Size
 from argand.runtime.guards import Const, Source
@@ -148,6 +149,7 @@ class Rebuilder:
         node = self.tracer.recorder.nodes.get(id(value))
         if node is None:
             raise CannotRebuild("a tensor that is not of the graph")
+        check_free(value)
         return self.output(node)
 
     def output(self, node: torch.fx.Node) -> str:

@@ -302,10 +302,10 @@ class _Nest:
         if node not in self.hosts:
             if host in self.hosts.values():
                 return None
+            self.hosts[node] = host  # before its operands ask: the memory holds one row at a time
             earlier = self._site(self._depth(node), variables_of(coordinates))
             value = self._pull(node, coordinates, earlier)
             earlier.statements.append(ir.Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
-            self.hosts[node] = host
         index = self._linear(host, coordinates)
         return self._emit(site, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
