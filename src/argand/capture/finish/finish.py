@@ -19,6 +19,9 @@ from argand.capture.generated.torch_state import STATE, read_state, restore_stat
 from argand.capture.generated.tracebacks import pass_through
 from argand.capture.interpret import show
 from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
+from argand.capture.outside.kinds import PLAIN_TENSORS
+from argand.capture.outside.subclasses import plain
+from argand.capture.outside.world import Known
 from argand.capture.record.recorder import remove_dead
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
@@ -109,12 +112,12 @@ def finish(
     relied: tuple[Fact, ...] = ()
     if module is not None:
         with events.stage("capture.backend"):
-            compiled = backend.compile(module, [known.raw for _, known in inputs])
+            compiled = backend.compile(module, [plain(known.raw) for _, known in inputs])
         if not isinstance(compiled, CompiledGraph):
             return compiled
         key, relied = compiled.key, compiled.facts
         rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
-        names = ", ".join([rebuilder.source(known.source) for _, known in inputs])
+        names = ", ".join([_given(rebuilder, known) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
         head, call = write_checks(rebuilder, inputs, f"graph({names})")
         statement = f"{outs.rstrip()} = {call}" if outs else call
@@ -128,6 +131,14 @@ def finish(
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     facts = facts_of(tracer, rebuilder.namespace, key)
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+
+
+def _given(rebuilder: Rebuilder, known: Known) -> str:
+    """What a graph is called with for one of its inputs."""
+    text = rebuilder.source(known.source)
+    if not isinstance(known.raw, torch.Tensor) or type(known.raw) in PLAIN_TENSORS:
+        return text
+    return f"{rebuilder.constant(plain)}({text})"
 
 
 def complaint(tracer: Tracer, where: Location, error: BaseException) -> Captured:
@@ -147,6 +158,8 @@ def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ..
     begin = len(rebuilder.lines)
     write_messages(rebuilder, saved)
     write_effects(rebuilder)
+    for mode in rebuilder.tracer.overrides.modes:
+        rebuilder.emit(f"{rebuilder.constant(torch.overrides._push_mode)}({rebuilder.value(mode)})")
     for manager in rebuilder.tracer.regions:  # they were entered in name only
         rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
     for i, (now, before) in enumerate(zip(left, saved, strict=True)):

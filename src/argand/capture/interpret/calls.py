@@ -20,7 +20,16 @@ from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
-from argand.capture.rules import autograd_functions, control_flow, marks, messages, optimizers, torch_functions, transforms
+from argand.capture.rules import (
+    autograd_functions,
+    control_flow,
+    marks,
+    messages,
+    optimizers,
+    overrides,
+    torch_functions,
+    transforms,
+)
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
@@ -189,6 +198,9 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return _ruled(tracer, function, rule, args, kwargs)
     owner = getattr(function, "__self__", None)
     if isinstance(function, types.MethodWrapperType) and not isinstance(owner, torch.Tensor):
+        name = overrides.getter(function)
+        if name is not None and args and isinstance(args[0], torch.Tensor):
+            return attributes.load(tracer, args[0], name)
         return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_functions.call_method(tracer, function.__name__, (owner, *args), kwargs)
@@ -252,7 +264,7 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     rule = CLASS_RULES.get(kind)
     if rule is not None:
         return _ruled(tracer, kind, rule, args, kwargs)
-    if issubclass(kind, torch.Tensor):
+    if issubclass(kind, torch.Tensor) and (not overrides.is_made(tracer, kind) or kind is torch.nn.Parameter):
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
     if lookup(tracer, kind, "__del__") is not MISSING:
         raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which has a finalizer")
@@ -351,6 +363,9 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
     "torch._higher_order_ops.associative_scan.associative_scan": polyfilled(polyfills.associative_scan),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
+    "torch._tensor.Tensor.__torch_function__": overrides.default,
+    "torch.overrides._push_mode": overrides.push_mode,
+    "torch.overrides._pop_mode": overrides.pop_mode,
     "torch._check": _check,
     "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
     "torch._check_is_size": polyfilled(polyfills.check_is_size),

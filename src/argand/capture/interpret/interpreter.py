@@ -5,6 +5,7 @@ In: a function and its arguments. Out: what it returns. Fails with `TooDeep` whe
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from typing import Any, Final, cast
@@ -21,6 +22,7 @@ from argand.capture.markers import MISSING
 from argand.capture.objects import attributes
 from argand.capture.objects.generators import Generator
 from argand.capture.objects.tracer import StackFrame, Tracer
+from argand.capture.rules import overrides
 from argand.runtime import _native
 from argand.runtime.guards import Closure
 from argand.sizes.plan import SizePlan
@@ -38,6 +40,7 @@ class Interpreter(Tracer):
 
     def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: SizePlan) -> None:
         super().__init__(options, forced, plan)
+        self.recorder.dispatch = functools.partial(overrides.dispatch, self)
         self.generators: list[Generator] = []  # that were made inside
         self._shown = events.shown() & show.TRACED  # what the user wants to see while it is traced
         self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left

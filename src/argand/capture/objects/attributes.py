@@ -235,7 +235,24 @@ def _replaced(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     return MISSING if ours else found
 
 
+def _is_overridden(tracer: Tracer, owner: torch.Tensor, name: str) -> bool:
+    """Whether an override of torch functions is asked for an attribute: for those that torch computes."""
+    if not tracer.overrides.apply((owner,), {}):
+        return False
+    home = next((base for base in type(owner).__mro__ if name in base.__dict__), None)
+    if home not in (torch.Tensor, torch._C.TensorBase):
+        return False
+    return isinstance(home.__dict__[name], property | types.GetSetDescriptorType)
+
+
 def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
+    if _is_overridden(tracer, owner, name):
+        again = functools.partial(_tensor_attribute, tracer, owner, name)
+        return tracer.recorder.dispatch(getattr, (owner, name), {}, again)
+    return _own_attribute(tracer, owner, name)
+
+
+def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     value = written(tracer, owner, name)
     if value is not MISSING:
         return value

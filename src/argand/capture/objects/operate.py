@@ -6,6 +6,7 @@ Python method for the operator has it interpreted; everything else is Python's o
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -322,6 +323,8 @@ def iterate(tracer: Tracer, value: Any) -> Any:
 
 def length(tracer: Tracer, value: Any) -> Any:
     """`len(value)`."""
+    if isinstance(value, torch.Tensor) and tracer.overrides.apply((value,), {}):
+        return tracer.recorder.dispatch(len, (value,), {}, functools.partial(length, tracer, value))
     if isinstance(value, torch.Tensor) and _replaced(tracer, value, "__len__") is None:
         return tracer.world.sizes.wrap(real.apply(len, value))
     found = python_method(tracer, value, "__len__")

@@ -72,6 +72,7 @@ class Tracer(ABC):
         self.world = World(self.place, plan)
         self.journal = Journal()
         self.recorder = Recorder(self.world, self._trace_text, self.is_handled)
+        self.overrides = self.recorder.overrides
         self.root: StackFrame | None = None
         self.count = 0  # number of the instruction being run
         self._forced = forced

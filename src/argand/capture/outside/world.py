@@ -36,6 +36,7 @@ from argand.capture.outside.kinds import (
     is_settled,
     scalar_in,
 )
+from argand.capture.outside.subclasses import is_subclass
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
@@ -112,6 +113,7 @@ class World:
         self.known: dict[int, Known] = {}
         self.shadows: list[Shadow] = []
         self.inputs: dict[int, Known] = {}  # id(fake) -> the tensor it stands for
+        self._plain: Any = None  # what turns the overrides of subclasses off, once there is one
         self._place = place
         self._children: dict[tuple[Any, ...], Source] = {}
         self._memo: dict[int, Any] = {}  # id(source) -> value
@@ -132,6 +134,8 @@ class World:
         """Let go of the objects of the call; guards and names stay with what was captured."""
         for held in (self.known, self.inputs, self._memo, self._keep, self.shadows):
             held.clear()
+        if self._plain is not None:
+            self._plain.__exit__(None, None, None)
 
     def hold(self, value: Any) -> None:
         """Keep an object alive, so that its id stays its own."""
@@ -313,14 +317,23 @@ class World:
         return known.value
 
     def _tensor(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
-        plain = type(raw) in PLAIN_TENSORS and raw.layout is torch.strided and not raw._is_zerotensor()
-        if not plain or raw.device.type != "cpu":
-            return self._opaque(source, raw)
-        with below_levels():
+        plain = type(raw) in PLAIN_TENSORS or is_subclass(type(raw))
+        with torch._C.DisableTorchFunctionSubclass(), below_levels():
+            plain = plain and raw.layout is torch.strided and not raw._is_zerotensor()
+            if not plain or raw.device.type != "cpu":
+                return self._opaque(source, raw)
             fake = self._fake(source, raw)
+        if type(raw) not in PLAIN_TENSORS:
+            self.plain_from_here()
         self.register(source, raw, fake)
         self.inputs[id(fake)] = self.known[id(fake)]
         return fake
+
+    def plain_from_here(self) -> None:
+        """A tensor of a subclass is in the trace: nothing of ours that looks at it shall run its overrides."""
+        if self._plain is None:
+            self._plain = torch._C.DisableTorchFunctionSubclass()
+            self._plain.__enter__()
 
     def _fake(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
         opened = self.sizes.fake(source, raw)
@@ -335,6 +348,9 @@ class World:
             fake = _not_a_leaf(fake)  # in-place operators are allowed on it
         if type(raw) is torch.nn.Parameter:
             fake = torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
+        elif type(raw) is not torch.Tensor:
+            self.keep_off_disk(f"a tensor of the class {type(raw).__name__}")
+            fake = _of_class(fake, type(raw))
         return fake
 
     def _opaque(self, source: Source, raw: Any) -> Any:
@@ -502,3 +518,11 @@ def _again(raw: Any, items: list[Any]) -> Any:
         return tuple.__new__(type(raw), items)
     same = all(new is old for new, old in zip(items, tuple.__iter__(raw), strict=True))
     return raw if same else type(raw)(items)
+
+
+def _of_class(fake: torch.Tensor, kind: Any) -> torch.Tensor:
+    """A fake as a tensor of a subclass; its history stays."""
+    if issubclass(kind, torch.nn.Parameter):
+        made: torch.Tensor = torch.Tensor._make_subclass(kind, fake.detach(), fake.requires_grad)
+        return made
+    return fake.as_subclass(kind)

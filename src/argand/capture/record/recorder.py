@@ -17,6 +17,7 @@ import torch.fx
 
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_numpy_number, scalar_in
+from argand.capture.outside.subclasses import Overrides, plain
 from argand.capture.outside.world import Known, World
 from argand.capture.record.pending import Pending
 from argand.capture.sizes.fitting import explain_failure
@@ -63,6 +64,8 @@ class Recorder:
         self._is_handled = is_handled  # the same for the next node
         self.modules: dict[str, torch.nn.Module] = {}  # graphs of functions that operators of this graph take
         self._place = place
+        self.overrides = Overrides()
+        self.dispatch: Callable[..., Any]  # a call that is an override's (rules.overrides)
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
         self._first_versions: dict[int, tuple[int, bool]] = {}  # of inputs
@@ -97,7 +100,7 @@ class Recorder:
         anchor = self._first_call or self.graph._root
         with self.graph.inserting_before(anchor):
             node = self.graph.create_node("placeholder", name, (), {}, name=name.lower())
-        node.meta["example_value"] = known.value
+        node.meta["example_value"] = plain(known.value)
         self.nodes[id(known.value)] = node
         self.inputs.append((node, known))
         if isinstance(known.value, torch.Tensor):  # a placeholder is made before what it is used for
@@ -215,6 +218,11 @@ class Recorder:
         self.calls -= 1
         return node
 
+    def alias(self, made: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Another object for the value of a tensor."""
+        self.nodes[id(made)] = self.node_of(tensor)
+        self._alive.append(made)
+
     def call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes and record it."""
         return self._call("call_function", function, function, args, kwargs)
@@ -224,6 +232,8 @@ class Recorder:
         return self._call("call_method", name, getattr(type(args[0]), name), args, kwargs)
 
     def _call(self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.overrides.apply(args, kwargs):
+            return self.dispatch(run, args, kwargs, lambda: self._call(op, target, run, args, kwargs))
         args, kwargs = self.number(args), {key: self.number(value) for key, value in kwargs.items()}
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}

@@ -32,7 +32,7 @@ from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
-from argand.capture.rules import messages, torch_functions
+from argand.capture.rules import messages, overrides, torch_functions
 from argand.capture.rules.harmless import call_harmless, iterable
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, Size
@@ -483,6 +483,7 @@ CLASS_RULES: Final[dict[Any, Any]] = {
     type: _type,
     super: _super,
     dict: _dict,
+    torch._C.DisableTorchFunctionSubclass: overrides.disable,
     torch._C._InferenceMode: lambda tracer, args, kwargs: Inference(tracer, *args),
     str: _str("str"),
 }

@@ -19,6 +19,7 @@ from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import is_constant, is_trusted_module
 from argand.capture.record import items
+from argand.capture.rules import overrides
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.support.errors import Break, CaptureBreak
 
@@ -147,6 +148,10 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return None
     if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor) and args:
         return _scaled(tracer, name, args, kwargs)
+    if name == "_make_subclass":
+        return overrides.make(tracer, args, kwargs)
+    if name == "_is_torch_function_enabled" and tracer.overrides.off:
+        return False
     if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
@@ -192,6 +197,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
     if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor):
         return _scaled(tracer, name, args, kwargs)
+    if name == "as_subclass":
+        return overrides.as_subclass(tracer, args[0], *args[1:], **kwargs)
     if name == "item":
         return items.item(tracer.recorder, args[0])
     if name == "requires_grad_":

@@ -10,15 +10,14 @@ plain operators (docs/decisions/0020-transforms.md).
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from argand.capture.objects import polyfills
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.support.errors import Break, CaptureBreak
-
-if TYPE_CHECKING:
-    from argand.capture.interpret.tracer import Tracer
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -91,7 +90,7 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if name in _RUN:
         return real.call(function, args, kwargs)
     if name == "_autograd_grad":
-        return inline(tracer, tracer.polyfill("gradients"), args, kwargs)
+        return inline(tracer, polyfills.gradients, args, kwargs)
     return inline(tracer, function, args, kwargs)
 
 

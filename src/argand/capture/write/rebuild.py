@@ -25,6 +25,7 @@ from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure
 from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
+from argand.capture.outside.subclasses import is_subclass, of_class
 from argand.capture.record.pending import Pending
 from argand.capture.rules.transforms import check_free
 from argand.capture.sizes.floats import Computed, Float
@@ -150,7 +151,10 @@ class Rebuilder:
         if node is None:
             raise CannotRebuild("a tensor that is not of the graph")
         check_free(value)
-        return self.output(node)
+        kind = type(value)
+        if kind is torch.Tensor or not is_subclass(kind) or issubclass(kind, torch.nn.Parameter):
+            return self.output(node)
+        return self._named(value, f"{self.constant(of_class)}({self.output(node)}, {self.constant(kind)})")
 
     def output(self, node: torch.fx.Node) -> str:
         """The variable that holds a result of the graph."""

@@ -1,0 +1,207 @@
+"""Tensor subclasses and modes with `__torch_function__` in compiled functions, against eager."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+import argand
+
+
+class Plain(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Bare(torch.Tensor):
+    pass
+
+
+class Scaled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        return out * 10 if func in (torch.sin, torch.Tensor.sin) else out
+
+
+class Unit(torch.Tensor):
+    @staticmethod
+    def __new__(cls, data, unit="m"):
+        made = data.as_subclass(cls)
+        made.unit = unit
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        units = [a.unit for a in args if isinstance(a, Unit) and hasattr(a, "unit")]
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and units:
+            result = result.as_subclass(cls)
+            result.unit = units[0] + "!"
+        return result
+
+
+class Duck:
+    def __init__(self, value):
+        self.value = value
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        args = [a.value if isinstance(a, Duck) else a for a in args]
+        return func(*args, **(kwargs or {})) + 1000
+
+
+class OwnParameter(torch.nn.Parameter):
+    pass
+
+
+class Hundred(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result + 100 if func in (torch.sin, torch.Tensor.sin) else result
+
+
+def of(kind, *shape):
+    return lambda: torch.randn(*shape).as_subclass(kind)
+
+
+def in_mode(x):
+    with Hundred(), Hundred():
+        y = torch.sin(x) * 2
+    return y + torch.sin(x)
+
+
+PROGRAMS = {
+    "plain": (lambda x: x.sigmoid() + 1, of(Plain, 3)),
+    "inherited": (lambda x: (x * 2).sum(0)[None], of(Bare, 3, 4)),
+    "metadata": (lambda x: x.reshape(x.shape[0] * x.size(1)) + len(x) + x.ndim, of(Bare, 3, 4)),
+    "changed": (lambda x: x.sin() + torch.sin(x) - x, of(Scaled, 3, 4)),
+    "attribute": (lambda x: x.exp() - 1, lambda: Unit(torch.randn(3, 4), "kg")),
+    "made inside": (lambda x: Unit(x * 2, "s").cos(), lambda: torch.randn(3, 4)),
+    "first operand": (lambda x: (1 - x) / (2 + x) ** 2, of(Plain, 3, 4)),
+    "two classes": (lambda x: torch.add(x.as_subclass(torch.Tensor), x) * 2, of(Plain, 3, 4)),
+    "function": (lambda x: F.relu(F.linear(x, torch.ones(5, 4))), of(Plain, 3, 4)),
+    "list": (lambda x: torch.stack([x, x * 2]).unbind(0), of(Plain, 3, 4)),
+    "in place": (lambda x: x.add_(1), of(Plain, 3, 4)),
+    "transposed": (lambda x: x.T @ x, of(Plain, 3, 4)),
+    "iterated": (lambda x: [row * 2 for row in x], of(Plain, 3, 4)),
+    "itself": (lambda x: (x, x * 2), of(Plain, 3, 4)),
+    "no tensor": (lambda x: torch.add(Duck(x), 1), lambda: torch.randn(3, 4)),
+    "mode": (in_mode, lambda: torch.randn(3, 4)),
+}
+
+
+def leaves(value):
+    return torch.utils._pytree.tree_leaves(value)
+
+
+def same(actual, expected):
+    for a, e in zip(leaves(actual), leaves(expected), strict=True):
+        assert type(a) is type(e)
+        assert a.__dict__ == e.__dict__ and a.requires_grad == e.requires_grad
+        torch.testing.assert_close(a.as_subclass(torch.Tensor), e.as_subclass(torch.Tensor))
+
+
+def seeded(function, make):
+    torch.manual_seed(0)
+    x = make()
+    return function(x), x
+
+
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_override_is_part_of_the_graph(name, backend):
+    function, make = PROGRAMS[name]
+    compiled = argand.compile(function, fullgraph=True, backend=backend)
+    for _ in range(2):
+        same(seeded(compiled, make), seeded(function, make))
+
+
+@pytest.mark.parametrize("kind", [Plain, Scaled])
+def test_gradients_go_through_a_subclass(kind):
+    def gradient(function):
+        torch.manual_seed(0)
+        base = torch.randn(3, 4, requires_grad=True)
+        out = function(base.as_subclass(kind))
+        assert type(out) is kind
+        out.as_subclass(torch.Tensor).pow(2).sum().backward()
+        return base.grad
+
+    function = lambda x: x.sin() * 3 + x
+    torch.testing.assert_close(gradient(argand.compile(function, fullgraph=True)), gradient(function))
+
+
+def test_a_subclass_of_parameter_is_a_plain_tensor_to_torch():
+    model = torch.nn.Linear(4, 3)
+    model.weight = OwnParameter(model.weight.detach())
+    x = torch.randn(2, 4)
+    out = argand.compile(model, fullgraph=True)(x)
+    assert type(out) is torch.Tensor
+    torch.testing.assert_close(out, model(x))
+    out.sum().backward()
+    assert model.weight.grad is not None and type(model.weight) is OwnParameter
+
+
+def test_the_class_is_guarded():
+    compiled = argand.compile(lambda x: x.sin(), fullgraph=True)
+    x = torch.randn(3)
+    same(compiled(x), x.sin())
+    same(compiled(x.as_subclass(Scaled)), x.as_subclass(Scaled).sin())
+    same(compiled(x.as_subclass(Plain)), x.as_subclass(Plain).sin())
+    same(compiled(x), x.sin())
+
+
+def test_an_attribute_is_guarded():
+    compiled = argand.compile(lambda x: x + len(x.unit), fullgraph=True)
+    for unit in ("m", "kg", "km/h"):
+        x = Unit(torch.zeros(2), unit)
+        same(compiled(x), x + len(unit))
+
+
+def test_overrides_run_once_for_what_the_program_calls():
+    calls = []
+
+    class Counting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append(func.__name__)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    x = torch.randn(3).as_subclass(Counting)
+    compiled = argand.compile(lambda x: (x + 1).exp())
+    for _ in range(3):
+        calls.clear()
+        compiled(x)
+        assert calls == ["add", "exp"]
+
+
+def test_a_break_in_an_override_is_a_break_at_the_call():
+    class Reading(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            out = super().__torch_function__(func, types, args, kwargs or {})
+            if func is torch.Tensor.exp:
+                with torch._C.DisableTorchFunctionSubclass():
+                    return out * float(out.sum().item())
+            return out
+
+    function = lambda x: (x * 2).exp() + 1
+    x = torch.randn(3).as_subclass(Reading)
+    same(argand.compile(function)(x), function(x))
+
+
+def test_a_break_inside_of_a_mode_stays_in_it():
+    def function(x):
+        with Hundred():
+            y = torch.sin(x) * 2
+            argand.graph_break()
+            y = y + torch.sin(x)
+        return y + torch.sin(x)
+
+    x = torch.randn(3)
+    compiled = argand.compile(function)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), function(x))
+    assert torch._C._len_torch_function_stack() == 0
