@@ -77,3 +77,26 @@ def of_class(tensor: torch.Tensor, kind: Any) -> Any:
     """A result of a graph as a tensor of a subclass."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(kind)
+
+
+def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
+    """The same with a history. `clone` keeps the strides of a dense tensor only."""
+    made = fake.clone()
+    if made.stride() == fake.stride() or not fake.numel():
+        return made
+    last = sum((n - 1) * stride for n, stride in zip(fake.shape, fake.stride(), strict=True))
+    flat = fake.detach().as_strided((last + 1,), (1,)).requires_grad_().clone()
+    return flat.as_strided(fake.shape, fake.stride())
+
+
+def like(raw: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    """A fake with a history if the tensor has one, and of its class."""
+    if raw.requires_grad and not raw.is_leaf:
+        fake = _not_a_leaf(fake)  # in-place operators are allowed on it
+    kind: Any = type(raw)
+    if kind is torch.nn.Parameter:
+        return torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
+    if issubclass(kind, torch.nn.Parameter):
+        made: torch.Tensor = torch.Tensor._make_subclass(kind, fake.detach(), fake.requires_grad)
+        return made
+    return fake if kind is torch.Tensor else fake.as_subclass(kind)

@@ -36,7 +36,7 @@ from argand.capture.outside.kinds import (
     is_settled,
     scalar_in,
 )
-from argand.capture.outside.subclasses import is_subclass
+from argand.capture.outside.subclasses import is_subclass, like
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
@@ -92,16 +92,6 @@ class Shadow:
 @final
 class Namespace(dict[str, Any]):
     """Stands for the dict of a module in a trace; holds nothing."""
-
-
-def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
-    """The same with a history. `clone` keeps the strides of a dense tensor only."""
-    made = fake.clone()
-    if made.stride() == fake.stride() or not fake.numel():
-        return made
-    last = sum((n - 1) * stride for n, stride in zip(fake.shape, fake.stride(), strict=True))
-    flat = fake.detach().as_strided((last + 1,), (1,)).requires_grad_().clone()
-    return flat.as_strided(fake.shape, fake.stride())
 
 
 class World:
@@ -344,14 +334,9 @@ class World:
         else:
             self.guard(GuardKind.TENSOR, source, tensor_spec(raw, free=opened[1]))
             fake = opened[0].requires_grad_(raw.requires_grad)
-        if raw.requires_grad and not raw.is_leaf:
-            fake = _not_a_leaf(fake)  # in-place operators are allowed on it
-        if type(raw) is torch.nn.Parameter:
-            fake = torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)
-        elif type(raw) is not torch.Tensor:
+        if type(raw) not in PLAIN_TENSORS:
             self.keep_off_disk(f"a tensor of the class {type(raw).__name__}")
-            fake = _of_class(fake, type(raw))
-        return fake
+        return like(raw, fake)
 
     def _opaque(self, source: Source, raw: Any) -> Any:
         """An object the trace may hand around, but not look into."""
@@ -518,11 +503,3 @@ def _again(raw: Any, items: list[Any]) -> Any:
         return tuple.__new__(type(raw), items)
     same = all(new is old for new, old in zip(items, tuple.__iter__(raw), strict=True))
     return raw if same else type(raw)(items)
-
-
-def _of_class(fake: torch.Tensor, kind: Any) -> torch.Tensor:
-    """A fake as a tensor of a subclass; its history stays."""
-    if issubclass(kind, torch.nn.Parameter):
-        made: torch.Tensor = torch.Tensor._make_subclass(kind, fake.detach(), fake.requires_grad)
-        return made
-    return fake.as_subclass(kind)
