@@ -85,3 +85,11 @@ def is_trusted_module(name: str | None) -> bool:
     """Modules whose functions and classes nobody replaces: the standard library, torch, ourselves."""
     top = (name or "").partition(".")[0]
     return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names
+
+
+def tuple_like(raw: Any, items: list[Any]) -> Any:
+    """A tuple of the same class; those of C (`sys.flags`) have constructors of their own, or none."""
+    if not hasattr(type(raw), "n_sequence_fields"):
+        return tuple.__new__(type(raw), items)
+    same = all(new is old for new, old in zip(items, tuple.__iter__(raw), strict=True))
+    return raw if same else type(raw)(items)

@@ -35,6 +35,7 @@ from argand.capture.outside.kinds import (
     is_constant,
     is_settled,
     scalar_in,
+    tuple_like,
 )
 from argand.capture.outside.subclasses import is_subclass, like
 from argand.capture.sizes.frame_sizes import FrameSizes
@@ -392,7 +393,7 @@ class World:
         self.guard(GuardKind.TYPE_IS, source, type(raw))
         self.guard(GuardKind.LENGTH, source, len(raw))
         items = [self.item(source, i, item) for i, item in enumerate(tuple.__iter__(raw))]
-        value = tuple(items) if type(raw) is tuple else _again(raw, items)
+        value = tuple(items) if type(raw) is tuple else tuple_like(raw, items)
         if hasattr(raw, "__dict__"):
             self._copy_attributes(source, raw, value)
         return self.register(source, raw, value)
@@ -495,11 +496,3 @@ class World:
         if kind not in HARMLESS and not (kind.__flags__ & HEAP_TYPE and pure.is_value(kind)):
             self.opaque.add(id(raw))
         return self.register(source, raw, raw)
-
-
-def _again(raw: Any, items: list[Any]) -> Any:
-    """A tuple of the same class; those of C (`sys.flags`) have constructors of their own, or none."""
-    if not hasattr(type(raw), "n_sequence_fields"):
-        return tuple.__new__(type(raw), items)
-    same = all(new is old for new, old in zip(items, tuple.__iter__(raw), strict=True))
-    return raw if same else type(raw)(items)
