@@ -173,3 +173,36 @@ def test_what_no_gradient_reads_may_be_written_before_they_are_asked_for():
         (second,) = torch.autograd.grad(first.sum(), x)
         torch.testing.assert_close(first, torch.cos(x))
         torch.testing.assert_close(second, -torch.sin(x))
+
+
+EDGES = {
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "hardswish": F.hardswish,
+    "selu": F.selu,
+    "celu": F.celu,
+    "logit": torch.logit,
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, x * 0),
+    "normalize": lambda x: F.normalize(x * 0, dim=0),
+    "leaky_relu": F.leaky_relu,
+    "prelu": lambda x: F.prelu(x, torch.full((1,), 0.2)),
+    "complex product": lambda x: (torch.complex(x, -x)[:, None] @ torch.complex(x, x)[None]).abs(),
+    "zeroed": lambda x: (x.abs().zero_(), x.expm1()),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_linked_gradients_are_eagers_at_the_edges(name):
+    """They are derivatives of eager's ops, not of what these are decomposed into."""
+
+    def gradients(function):
+        x = torch.tensor([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0], requires_grad=True)
+        results = function(x)
+        results = results if isinstance(results, tuple) else (results,)
+        (first,) = torch.autograd.grad(sum(r.sum() for r in results), x, create_graph=True)
+        second = torch.autograd.grad(first.sum(), x, allow_unused=True)[0] if first.requires_grad else None
+        return [r.requires_grad for r in results], first, second
+
+    expected, compiled = gradients(EDGES[name]), argand.compile(EDGES[name])
+    for _ in range(3):
+        torch.testing.assert_close(gradients(compiled), expected, equal_nan=True)

@@ -166,6 +166,9 @@ def _extend(draw: random.Random, program: Program, space: dict[str, Any], live: 
         program.lines.append(line)
         target = f"v{len(program.lines) - 1}"
         value = space.get(target)
+        if isinstance(value, torch.Tensor) and value.is_neg() and value.dtype is torch.bool:
+            program.lines.pop()  # nothing can be done with it in eager
+            continue
         if isinstance(value, torch.Tensor) and value.numel() <= 4096 and value.layout is torch.strided:
             live[target] = value
         return

@@ -297,3 +297,23 @@ def pooling_of_a_transposed_tensor(x):
 def new_dimensions_beside_indices(x):
     rows = torch.tensor([0, 2, -1])
     return x[:, None, rows], x[rows, None], x[:, rows, None], x[None, :, None, rows], x[:, None, :, None][:, :, rows]
+
+
+@stranger(lambda: (rand(4, 5).abs() + 1,), lambda: (rand(4, 5, seed=2).abs() + 1,))
+def divided_by_its_own_column(x):
+    x /= x[:, :1]
+    return x
+
+
+@stranger(lambda: (torch.arange(12.0),), lambda: (torch.arange(7.0),))
+def writes_over_what_is_read(x):
+    x[1:] = x[:-1]
+    x.unfold(0, 3, 1).mul_(2)
+    y = x.view(-1, 1)
+    torch.mul(y[:, :1], 2, out=y)
+    return x
+
+
+@stranger(lambda: (rand(4, 1),), lambda: (rand(1, 4).long(),), lambda: (rand(0, 3),))
+def strides_of_single_rows(x):
+    return torch.isfinite(x.mT.long()), torch.isinf(x.mT.long()), torch.nan_to_num(x.mT), torch.ones_like(x.mT)

@@ -30,7 +30,7 @@ from argand.autograd.sizes import ProgramSizes
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted, settled
+from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted
 from argand.runtime import quiet
 from argand.sizes.refusals import NeedFacts, Refusal, Stop, as_refusal
 from argand.support import events
@@ -170,24 +170,32 @@ class _Tools:
 
     def __init__(self, compilers: Compilers) -> None:
         self.compilers = compilers
+        # Eager's ops as they are: the derivative of a decomposition is another one at the edges, where it exists at all.
+        self.whole = dataclasses.replace(compilers, decompositions=None)
 
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
-        """Trace a program."""
+        """Trace a program that will be differentiated: its ops stay whole."""
         with torch.enable_grad():
-            traced = _try_trace(program, inputs, self.compilers, only)
+            traced = _try_trace(program, inputs, self.whole, only)
         return traced if isinstance(traced, Traced) else None
 
     def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
         """Cut it in two."""
         return _partition(make_module(traced.graph, traced.constants, "Joint"), traced, self.compilers)
 
-    def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
-        """Compile it."""
+    def compile(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph for these inputs; differentiable in grad mode."""
+        program = run_graph(module)
+        traced = _try_trace(program, inputs, self.compilers)
+        if not isinstance(traced, Traced):
+            return module
         return _settled(compile_traced(program, traced, self.compilers)).call
 
     def code(self, module: GraphModule) -> Boxed:
-        """Compile a graph."""
-        return below_autograd(settled(self.compilers.backward(module, _examples(module))), module)
+        """Compile a graph that nobody differentiates."""
+        with torch.no_grad():
+            call = self.compile(module, _examples(module))
+        return lambda values: call(*values)
 
 
 def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:

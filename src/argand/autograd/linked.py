@@ -9,7 +9,7 @@ None for programs that write to inputs, return views or draw random numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import Any, Final, Protocol, final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -23,17 +23,21 @@ from argand.protocol import Boxed
 from argand.runtime import _native, quiet
 from argand.support.locks import Turns
 
+_SCATTERS: Final = frozenset(
+    getattr(torch.ops.aten, f"{name}_scatter").default for name in ("select", "diagonal", "as_strided")
+) | {torch.ops.aten.slice_scatter.default}
+
 
 class Tools(Protocol):
-    """What ``autograd.aot`` does for a program; each may fail with None."""
+    """What ``autograd.aot`` does for a program."""
 
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
-        """A traced program, for some of its tangents."""
+        """A traced program, for some of its tangents, in ops that autograd knows; None if that cannot be."""
 
     def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
         """Its forward and backward."""
 
-    def compile(self, program: Program, traced: Traced) -> Callable[..., Any]:
+    def compile(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """A callable that can be differentiated."""
 
     def code(self, module: GraphModule) -> Boxed:
@@ -52,10 +56,23 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
     graph = extract(forward.graph.nodes, places, [*outputs[: traced.results], *kept], forward=True)
     wider = run_graph(make_module(graph, traced.constants, "Linked"))
     whole = tools.trace(wider, inputs)
-    if whole is None or not _is_plain(whole) or traced.tangents != [k for k in whole.tangents if k < traced.results]:
+    if (
+        whole is None
+        or not _can_be_differentiated(whole)
+        or not _is_plain(whole)
+        or traced.tangents != [k for k in whole.tangents if k < traced.results]
+    ):
         return None  # a result that was overwritten has a history all the same, which aten does not tell
     apply = _make_function(_Gradients(wider, inputs, whole, tools))
     return lambda *values: apply(*values)[: traced.results]
+
+
+def _can_be_differentiated(whole: Traced) -> bool:
+    """Whether autograd knows all ops that the gradients are made of; writes in eager's formulas became some it does not."""
+    ops = [(node.target, node.meta.get("val")) for node in _behind(whole) if node.op == "call_function"]
+    written = [value for op, value in ops if op in _SCATTERS and isinstance(value, torch.Tensor)]
+    copies = any(op is torch.ops.aten.copy.default for op, _ in ops)
+    return not copies and not any(value.is_complex() for value in written)
 
 
 def _is_plain(traced: Traced) -> bool:
@@ -131,10 +148,7 @@ class _Gradients:
         return self.differentiable[key](*values)
 
     def _differentiable(self, asked: Asked, values: Sequence[Any]) -> Callable[..., Any]:
-        module, _ = self.module(asked)
-        program = run_graph(module)
-        traced = self.tools.trace(program, values)
-        return module if traced is None else self.tools.compile(program, traced)
+        return self.tools.compile(self.module(asked)[0], values)
 
 
 def _ends(part: Traced) -> tuple[list[Node], list[Node], dict[int, Node]]:

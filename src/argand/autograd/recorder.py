@@ -23,7 +23,6 @@ from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, g
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
-from argand.ops.layout import contiguous
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
@@ -112,13 +111,13 @@ class AtenRecorder(FakeMode):
                 result = decomposition(*args, **kwargs)
         finally:
             self.open.discard(func)
-        if isinstance(result, torch.Tensor) and result.stride() != contiguous(result.shape) and not func.is_view:
+        if isinstance(result, torch.Tensor) and not func.is_view:
             return self._with_strides_of(func, args, kwargs, result)
         return result
 
     def _with_strides_of(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
         """The result of a decomposition with the op's own strides of dimensions of size one: they tell how it is made."""
-        if func._schema.is_mutable or 1 not in result.shape:
+        if func._schema.is_mutable or (1 not in result.shape and 0 not in result.shape):
             return result
         wanted = infer(func, args, kwargs)
         if not isinstance(wanted, torch.Tensor) or wanted.stride() == result.stride():

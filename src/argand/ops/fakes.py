@@ -22,6 +22,7 @@ from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_eager, infer_by_torch, is_small
 from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.one_element import eager_takes
+from argand.ops.overlap import reads_what_it_writes, shares_places
 from argand.ops.rows import draws, may_raise, reads_memory, row_of
 from argand.ops.table import Draws, Kind, Raises, written_arguments
 from argand.sizes.formulas import explain_sizes
@@ -321,6 +322,7 @@ def _mutating(func: Any) -> Handler:
                 eager_error(func, args, kwargs)
             if not is_out and any(_half_covers(target, value) for target in _written(targets[0]) for value in args[1:]):
                 raise RuntimeError(_HALF_COVERED)
+        _leave_overlaps(func, targets, (*args, *kwargs.values()))
         for target in targets:
             if isinstance(target, list | tuple):  # torch counts writes to lists in its kernels
                 increment_version([item for item in target if not item.is_inference()])
@@ -329,6 +331,15 @@ def _mutating(func: Any) -> Handler:
         return targets[0] if results == 1 else tuple(targets[:results])
 
     return answer
+
+
+def _leave_overlaps(func: Any, targets: Iterable[Any], operands: Sequence[Any]) -> None:
+    """Leave to Python what depends on the order in which eager's kernel goes over the elements."""
+    for target in targets:
+        if isinstance(target, torch.Tensor) and (
+            shares_places(target) or any(reads_what_it_writes(target, value) for value in operands)
+        ):
+            raise DataDependent(f"{func} on overlapping memory")
 
 
 def _written(target: Any) -> Sequence[torch.Tensor]:

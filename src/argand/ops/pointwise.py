@@ -75,6 +75,10 @@ _compare: Final = over(0, 1, result=torch.bool)
 _ternary: Final = over(0, 1, 2)
 
 
+def _has_infinity(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def _to_real(self: Tensor) -> Tensor:
     dtype = self.dtype
     return empty_like(self, dtype.to_real()) if dtype.is_complex else like(self, dtype)
@@ -201,7 +205,9 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     ),
     (over(1, to_float=True), "polygamma"),
     (lambda self: (empty_like(self), empty_like(self, torch.int32)), "frexp.Tensor"),
-    (_unary_bool, "isnan isinf isneginf isposinf signbit logical_not"),
+    (_unary_bool, "isnan isneginf isposinf signbit logical_not"),
+    (lambda self: _unary_bool(self) if _has_infinity(self.dtype) else empty_like(self, torch.bool), "isinf"),
+    (over(1, 0), "threshold_backward"),
     (_to_real, "abs"),
     (_angle, "angle"),
     (
@@ -213,7 +219,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
         bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor bitwise_right_shift.Tensor
         bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor __lshift__.Tensor __lshift__.Scalar
         __rshift__.Tensor __rshift__.Scalar heaviside _add_relu.Tensor pow.Tensor_Tensor hypot nextafter gcd lcm
-        logaddexp logaddexp2 lerp.Scalar threshold_backward tanh_backward sigmoid_backward leaky_relu_backward
+        logaddexp logaddexp2 lerp.Scalar tanh_backward sigmoid_backward leaky_relu_backward
         hardtanh_backward hardswish_backward hardsigmoid_backward gelu_backward softplus_backward
         softshrink_backward hardshrink_backward logit_backward silu_backward mish_backward log_sigmoid_backward""",
     ),
@@ -240,7 +246,7 @@ _NAMES: Final[tuple[tuple[Rule, str], ...]] = (
     (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
     (dense_each(0, 0), "log_sigmoid_forward"),
-    (lambda grad, self, weight: (_ternary(self, weight, grad),) * 2, "_prelu_kernel_backward"),
+    (lambda *args: tuple(_ternary(args[1], args[2], args[0]) for _ in range(2)), "_prelu_kernel_backward"),
     (_glu, "glu"),
     (dense_second, "glu_backward"),
     (made_like, "_to_copy clone"),
