@@ -23,7 +23,7 @@ from torch.func import (
 )
 from torch.nn import functional as F
 
-from benchmarks.language.program import Compile, program, rows, scenario, square, two
+from benchmarks.language.program import Compile, program, rows, scenario, two
 
 
 def _loss(x: Tensor) -> Tensor:
@@ -660,6 +660,3 @@ def called_with_and_without_a_transform(compile: Compile) -> Any:
     compiled = compile(lambda x: (x.sin() * 2).sum())
     x = torch.randn(3, 5)
     return compiled(x), vmap(compiled)(x), compiled(x), grad(compiled)(x), vmap(grad(compiled))(x), compiled(x)
-
-
-_UNUSED = square
