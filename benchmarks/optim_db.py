@@ -20,7 +20,8 @@ os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")  # a 
 import torch
 from torch.testing._internal import common_optimizers
 
-from benchmarks.language.judge import Ours, Rival, differs, eager
+from benchmarks.language.judge import Ours, Rival, differs
+from benchmarks.language.program import eager
 from benchmarks.sweep import Row, Sweep, one_line
 
 ROOT = Path(__file__).resolve().parent.parent

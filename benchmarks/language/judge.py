@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.language.program import Compile, Program
+from benchmarks.language.program import Compile, Program, eager
 from benchmarks.sweep import Row, one_line
 
 CLOSE = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 2e-5, torch.float64: 1e-9}
@@ -60,11 +60,6 @@ def _tensors_differ(actual: Any, expected: Tensor, at: str) -> str:
     except AssertionError as error:
         return f"{at}: {one_line(error, 160)}"
     return ""
-
-
-def eager(function: Any = None, **keywords: Any) -> Any:
-    """A compiler that compiles nothing."""
-    return (lambda given: given) if function is None else function
 
 
 class Rival:

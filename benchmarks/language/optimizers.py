@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from benchmarks.language.program import Compile, scenario
+from benchmarks.language.program import Compile, eager, scenario
 
 STEPS = 3
 
@@ -72,18 +72,39 @@ add("sgd_dampening", optim.SGD, lr=0.1, momentum=0.9, dampening=0.5)
 add("sgd_maximize", optim.SGD, lr=0.1, maximize=True)
 add("adam_amsgrad", optim.Adam, amsgrad=True)
 add("adam_maximize", optim.Adam, maximize=True, weight_decay=0.1)
-add("adam_capturable", optim.Adam, capturable=True)
-add("adam_capturable_foreach", optim.Adam, capturable=True, foreach=True)
 add("adam_not_fused", optim.Adam, fused=False)
 add("adam_fused", optim.Adam, fused=True)
 add("sgd_fused", optim.SGD, lr=0.1, fused=True)
 add("adam_tensor_lr", optim.Adam, lr=torch.tensor(0.01))
 add("adam_decoupled", optim.Adam, weight_decay=0.1, decoupled_weight_decay=True)
-add("adam_differentiable", optim.Adam, differentiable=True)
 add("nadam_decoupled", optim.NAdam, weight_decay=0.1, decoupled_weight_decay=True)
 add("radam_weight_decay", optim.RAdam, weight_decay=0.1)
 add("rmsprop_centered", optim.RMSprop, centered=True, momentum=0.9)
 add("adagrad_decay", optim.Adagrad, lr_decay=0.1, weight_decay=0.1)
+
+
+@scenario
+def adam_capturable(compile_: Compile) -> Any:
+    """The form for CUDA graphs, which eager refuses on a CPU."""
+    return steps(compile_, lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager))[0]
+
+
+@scenario
+def adam_capturable_foreach(compile_: Compile) -> Any:
+    """The same over lists."""
+    return steps(compile_, lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager, foreach=True))[0]
+
+
+@scenario
+def adam_differentiable(compile_: Compile) -> Any:
+    """A step that has a gradient itself."""
+    start = torch.ones(3, requires_grad=True)
+    parameter = start * 2
+    optimizer = optim.Adam([parameter], differentiable=True)
+    parameter.grad = torch.ones(3)
+    compile_(optimizer.step)()
+    parameter.sum().backward()
+    return parameter.detach(), start.grad
 
 
 @scenario

@@ -152,6 +152,8 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return overrides.make(tracer, args, kwargs)
     if name == "_is_torch_function_enabled" and tracer.overrides.off:
         return False
+    if name.startswith("_foreach_addc") and any(isinstance(item, torch.Tensor) for item in _factors(args)):
+        args = (*args[:3], tracer.call(torch.stack, (list(args[3]),), {}), *args[4:])
     if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
@@ -204,6 +206,11 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
     if name == "requires_grad_":
         return _require_grad(tracer, *args, **kwargs)
     return tracer.recorder.call_method(name, args, kwargs)
+
+
+def _factors(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The numbers of a foreach operator with factors, if they are a list."""
+    return tuple(args[3]) if len(args) > 3 and isinstance(args[3], list | tuple) else ()
 
 
 def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
