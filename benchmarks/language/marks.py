@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import torch
@@ -50,6 +51,12 @@ def original(a: int, b: int) -> int:
 def region(x: Tensor) -> Tensor:
     """A region that is compiled once."""
     return x.sin() + 1
+
+
+@torch.compiler.substitute_in_graph(zlib.adler32, skip_signature_check=True)
+def checksum(data: bytes, value: int = 1, /) -> int:
+    """What torch.compile traces in place of a C function."""
+    return 150 + len(data)
 
 
 DISABLED = torch._dynamo.disable(lambda x: x * 5)
@@ -179,13 +186,7 @@ def mark_static_address(compile_: Compile) -> Any:
 @scenario
 def substitute_in_graph(compile_: Compile) -> Any:
     """torch.compiler.substitute_in_graph over a C function."""
-    import math
-
-    @torch.compiler.substitute_in_graph(math.cbrt, skip_signature_check=True)
-    def cube_root(x: float, /) -> float:
-        return x ** (1 / 3)
-
-    run = compile_(lambda x: x * math.cbrt(8.0))
+    run = compile_(lambda x: x * (zlib.adler32(b"abc") > 5))
     return [run(torch.ones(3)) for _ in range(2)]
 
 

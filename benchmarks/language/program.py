@@ -110,7 +110,9 @@ def _call(function: Callable[..., Any], make: Inputs, train: bool) -> Any:
             raise  # the compiler's own
         return type(error).__name__, [x.detach() for x in floats]
     if train:
-        _loss(result).backward()
+        loss = _loss(result)
+        if loss.requires_grad:
+            loss.backward()
     return result, inputs, [x.grad for x in floats]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from benchmarks.language.optimizers import network, outcome
-from benchmarks.language.program import Compile, program, scenario, square
+from benchmarks.language.program import Compile, program, scenario, square, two
 
 STEPS = 3
 
@@ -260,11 +260,11 @@ def set_grad_enabled(x: Tensor) -> Tensor:
     return y + x
 
 
-@program(square, train=True)
-def autocast_inside(x: Tensor) -> Tensor:
-    """Mixed precision."""
+@program(two, train=True)
+def autocast_inside(x: Tensor, y: Tensor) -> Tensor:
+    """Mixed precision. One use of each input: eager adds up gradients in bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):
-        return (x @ x).float()
+        return (x @ y).float()
 
 
 class Doubled(torch.autograd.Function):

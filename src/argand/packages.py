@@ -27,7 +27,7 @@ from argand.runtime.disk.values import Unstorable, Writer, sections_of
 from argand.runtime.disk.values import load as load_values
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
-from argand.sizes.marks import SIZE_MARKS
+from argand.sizes.marks import read_marks
 from argand.sizes.refusals import Refusal
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
@@ -280,7 +280,7 @@ def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, 
 def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
     """All sizes that were marked are open, and can be told from the arguments."""
     for number, leaf in enumerate(leaves):
-        marks = getattr(leaf, SIZE_MARKS, {})
+        marks = read_marks(leaf)
         if any(mark.kind == "dynamic" and leaf.shape[dim] < 2 for dim, mark in marks.items()):
             raise UserError(
                 f"argument {number} has a size marked dynamic that is {min(leaf.shape)} in the example, not 2 or more"

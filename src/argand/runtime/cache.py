@@ -102,6 +102,8 @@ class CodeCache:
         region = self._region() if self._region is not None else None
         if region is None or _is_watched(view):
             return OFF
+        if skips.is_made_by_library(view.code, view.globals):
+            return SKIP
         if skips.is_for_dynamo(view.code):  # another compiler must not be compiled while it works
             return OFF if skips.is_ours_to_leave(view.function) else None
         with self._turns.take(id(view.code)):

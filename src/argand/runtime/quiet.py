@@ -4,6 +4,8 @@ Collections of garbage wait: compiling makes many objects that stay. Handlers of
 between two steps of a trace, under its modes and in the middle of its tables; an exception of theirs would look
 like the user's program's. Python's own handler of SIGINT does not wait, so that Ctrl-C ends a compile.
 
+TorchDynamo's hook, where it is loaded, is off for the thread.
+
 Any number of threads may compile at once: each undoes what it did itself. In the child of a fork what
 other threads had changed is undone at once, for they are not there to do it.
 """
@@ -20,6 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Set
 from typing import Any, Final, final
+
+import torch
 
 from argand.runtime import _native
 
@@ -156,9 +160,23 @@ def without_collections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _without_dynamo() -> Iterator[None]:
+    """A function of ours that torch.compile's code calls: TorchDynamo's hook is on, and would compile the compiler."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    set_hook = torch._C._dynamo.eval_frame.set_eval_frame
+    before = set_hook(None)
+    try:
+        yield
+    finally:
+        set_hook(before)
+
+
+@contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Around every piece of work of the compiler, in whatever thread; signals that came are handled at the end."""
-    with until_done(_nothing), _without_handlers(), without_collections():
+    with until_done(_nothing), _without_handlers(), without_collections(), _without_dynamo():
         yield
 
 

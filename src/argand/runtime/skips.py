@@ -23,7 +23,18 @@ _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"
-    for name in ("numpy", "llvmlite", "_pytest", "pluggy", "hypothesis", "setuptools", "coverage", "IPython")
+    for name in (
+        "numpy",
+        "llvmlite",
+        "_pytest",
+        "pluggy",
+        "hypothesis",
+        "setuptools",
+        "coverage",
+        "IPython",
+        "sympy",
+        "mpmath",
+    )
 )
 
 
@@ -41,6 +52,12 @@ def is_operator(code: types.CodeType) -> bool:
 def is_library(code: types.CodeType) -> bool:
     """Whether code comes with torch, Python or Argand, and so changes only with their versions."""
     return code.co_filename.startswith((_TORCH, _ARGAND)) or is_standard(code)
+
+
+def is_made_by_library(code: types.CodeType, namespace: dict[str, object]) -> bool:
+    """Whether code has no file because a library generated it: the methods of torch's dataclasses."""
+    name = str(namespace.get("__name__", ""))
+    return code.co_filename == "<string>" and name.partition(".")[0] in ("torch", "sympy", "argand")
 
 
 def is_for_dynamo(code: types.CodeType) -> bool:

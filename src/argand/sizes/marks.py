@@ -12,6 +12,14 @@ import torch
 
 SIZE_MARKS: Final = "_argand_sizes"  # attribute of a tensor: its marks by dimension
 
+# Attributes of torch._dynamo.mark_dynamic and its kin, each a set of dimensions.
+_OF_DYNAMO: Final = (
+    ("_dynamo_weak_dynamic_indices", "maybe"),
+    ("_dynamo_unbacked_indices", "maybe"),
+    ("_dynamo_static_indices", "static"),
+    ("_dynamo_dynamic_indices", "dynamic"),
+)
+
 
 @final
 class SizeMark(NamedTuple):
@@ -58,3 +66,15 @@ def maybe_mark_dynamic(tensor: torch.Tensor, dim: int | Iterable[int]) -> None:
 def mark_static(tensor: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
     """Compile for each size of these dimensions (all: None) on its own."""
     _mark(tensor, dim, SizeMark("static"))
+
+
+def read_marks(tensor: torch.Tensor) -> dict[int, SizeMark]:
+    """What was said about the sizes of a tensor: to us, or to torch.compile by its own functions of these names."""
+    found: dict[int, SizeMark] = {}
+    if getattr(tensor, "_has_dynamo_dim_marking", False):
+        for name, kind in _OF_DYNAMO:
+            found.update((dim, SizeMark(kind)) for dim in getattr(tensor, name, ()))
+        for row in getattr(tensor, "_dynamo_dynamic_range", ()):
+            found[row.dim] = SizeMark("dynamic", row.min, row.max)
+    found.update(getattr(tensor, SIZE_MARKS, {}))
+    return found

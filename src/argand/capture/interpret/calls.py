@@ -96,11 +96,10 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
 
 def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """A Python function: a rule, a node, or interpreted."""
-    if function.__dict__:
-        mark = marks.mark_of(function)
-        if mark is not None:
-            tracer.world.pin(function)
-            return _call_marked(tracer, function, mark, args, kwargs)
+    mark = marks.mark_of(function)
+    if mark is not None:
+        tracer.world.pin(function)
+        return _call_marked(tracer, function, mark, args, kwargs)
     if transforms.is_transform(function.__globals__.get("__name__") or ""):
         return transforms.call(tracer, function, args, kwargs)
     module = function.__module__ or ""
@@ -163,6 +162,8 @@ def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Arg
     if kind == "disable":
         text = f"{name} ({reason})" if reason else name
         raise CaptureBreak(Break.B006, None, function=text)
+    if kind == "compiled":  # by torch.compile: the outer compiler compiles it, as it is there
+        return call(tracer, function._torchdynamo_orig_callable, args, kwargs)
     if kind == "allow":
         return tracer.recorder.call_function(function, args, kwargs)
     tracer.world.keep_off_disk(f"{name} runs while tracing (assume_constant_result)")
@@ -215,6 +216,9 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         bound_rule = RULES.get(found) if found is not MISSING else None
         if bound_rule is not None:
             return _ruled(tracer, found, bound_rule, (owner, *args), kwargs)
+    substitute = marks.substitute_of(function)
+    if substitute is not None:
+        return call_function(tracer, substitute, args, kwargs)
     return call_harmless(tracer, function, args, kwargs)
 
 
@@ -352,6 +356,10 @@ def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
 
 
+def _break_graph(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    raise CaptureBreak(Break.B005)
+
+
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
     f"{_TAGGING}.patched_init": _module_init,
@@ -362,6 +370,14 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.autograd.profiler.record_function.__enter__": torch_functions.enter_region,
     "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
     "torch._higher_order_ops.associative_scan.associative_scan": polyfilled(polyfills.associative_scan),
+    "torch._dynamo.decorators.graph_break": _break_graph,
+    "torch._dynamo.decorators.error_on_graph_break": polyfilled(polyfills.no_context),
+    "torch._dynamo.eval_frame.OptimizedModule.__call__": lambda tracer, args, kwargs: tracer.call(
+        tracer.call(torch.nn.Module.__getattr__, (args[0], "_orig_mod"), {}), args[1:], kwargs
+    ),
+    "torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder": lambda tracer, args, kwargs: tracer.call(
+        args[0], args[1:], kwargs
+    ),
     "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
     "torch._tensor.Tensor.__torch_function__": overrides.default,
     "torch.overrides._push_mode": overrides.push_mode,

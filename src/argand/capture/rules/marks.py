@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,6 +16,7 @@ from argand.runtime import _native
 from argand.runtime.skips import is_for_dynamo, is_ours_to_leave
 
 MARK: Final = "_argand_mark"
+_DISALLOWED: Final = ("disable", "torch._dynamo.disallow_in_graph")
 
 
 def _mark(function: Any, mark: tuple[str, str]) -> Any:
@@ -23,14 +25,48 @@ def _mark(function: Any, mark: tuple[str, str]) -> Any:
 
 
 def mark_of(function: Any) -> tuple[str, str] | None:
-    """(kind, reason) a user left on a function."""
+    """(kind, reason) a user left on a function, for us or for torch.compile."""
     if type(function) is types.FunctionType and is_for_dynamo(function.__code__):
-        return ("disable", "torch.compile or torch.compiler.disable") if is_ours_to_leave(function) else None
+        if not is_ours_to_leave(function):
+            return None
+        if getattr(function, "_torchdynamo_disable", False):
+            return ("disable", "torch.compiler.disable")
+        return ("compiled", "") if hasattr(function, "_torchdynamo_orig_callable") else ("disable", "torch.compile")
     try:
-        found = function.__dict__.get(MARK)
+        members = function.__dict__
     except AttributeError:
         return None
-    return found if isinstance(found, tuple) else None
+    found = members.get(MARK)
+    if isinstance(found, tuple):
+        return found
+    if members.get("_dynamo_marked_constant"):
+        return ("constant", "")
+    return ("disable", "torch._dynamo.forbid_in_graph") if members.get("_dynamo_forbidden") else _listed(function)
+
+
+def _listed(function: Any) -> tuple[str, str] | None:
+    """A mark that TorchDynamo keeps in a list of its own. Who has left one has loaded it."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is None or str(function.__module__).partition(".")[0] == "torch":
+        return None
+    for name, mark in (("_allowed_callable_ids", ("allow", "")), ("_disallowed_callable_ids", _DISALLOWED)):
+        listed = getattr(getattr(rules, name, None), "function_ids", None)
+        if listed and id(function) in listed:
+            return mark
+    return None
+
+
+def substitute_of(function: Any) -> Any:
+    """What `torch.compiler.substitute_in_graph` has registered to be traced in place of a C function; None: nothing."""
+    variables = sys.modules.get("torch._dynamo.variables.functions")
+    kind = getattr(variables, "PolyfilledFunctionVariable", None)
+    try:
+        handler = None if kind is None else kind._get_polyfill_handlers().get(function)
+    except TypeError:  # it cannot be a key
+        return None
+    found = getattr(handler, "__torch_dynamo_polyfill__", None)
+    ours = isinstance(found, types.FunctionType) and not found.__module__.startswith("torch.")
+    return found if ours else None  # those of torch's own are for functions that we know
 
 
 def disable(function: Any = None, recursive: bool = True, *, reason: str = "") -> Any:

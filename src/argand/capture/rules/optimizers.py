@@ -26,6 +26,13 @@ def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     return tracer.call(polyfills.step_of_optimizer, (inner, args, kwargs), {})
 
 
+def _readable(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Methods that torch keeps away from torch.compile: of these, `zero_grad` can be captured."""
+    if function.__name__ == "zero_grad":
+        return tracer.call(function.__wrapped__, args, kwargs)
+    return tracer.inline(function, args, kwargs)
+
+
 def _init_group(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """`_init_group` makes the state of parameters that have none: for real, before the trace looks at it."""
     optimizer = args[0] if args else None
@@ -82,6 +89,7 @@ def _unfused(name: str) -> Any:
 
 RULES: Final[dict[str, Any]] = {  # by the name of the code, for wrappers have the names of what they wrap
     "_use_grad_for_differentiable.<locals>._use_grad": _step,
+    "_disable_dynamo.<locals>.inner": _readable,
     "_fused_adam": _unfused("_single_tensor_adam"),
     "_fused_sgd": _unfused("_single_tensor_sgd"),
     "_fused_adagrad": _unfused("_single_tensor_adagrad"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
-from argand.sizes.marks import SIZE_MARKS, SizeMark
+from argand.sizes.marks import read_marks
 from argand.sizes.plan import Place, SizePlan
 
 _STATE: Final = frozenset({"_parameters", "_buffers"})
@@ -18,7 +18,7 @@ _STATE: Final = frozenset({"_parameters", "_buffers"})
 
 def open_dimensions(plan: SizePlan, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
     """The dimensions of a tensor whose size is not taken for good."""
-    marks: dict[int, SizeMark] | None = getattr(raw, SIZE_MARKS, None)
+    marks = read_marks(raw)
     if plan.dynamic is False or (plan.opens_nothing and not marks):
         return []
     state = type(raw) is torch.nn.Parameter or _is_state(source)

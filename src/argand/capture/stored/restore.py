@@ -28,7 +28,7 @@ from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guard_programs import GuardProgram, compile_guards
 from argand.runtime.guards import Const, Guard, GuardKind, Relation, Source, TensorSpec
 from argand.runtime.tables import make_tables
-from argand.sizes.marks import SIZE_MARKS
+from argand.sizes.marks import read_marks
 from argand.support.errors import Location
 
 _GUARD_KINDS: Final = tuple(GuardKind)
@@ -250,7 +250,7 @@ class Restorer:
         if kind is GuardKind.TENSOR:
             which, *fields = expected
             spec = TensorSpec(TENSORS[which], *map(self.reader.read, fields))
-            for dim, mark in getattr(self.values[at], SIZE_MARKS, {}).items():
+            for dim, mark in read_marks(self.values[at]).items():
                 unwanted = "static" if spec.sizes[dim] is None else "dynamic"
                 if mark.kind == unwanted and spec.sizes[dim] not in (0, 1):
                     raise Miss(f"{source}.shape[{dim}] is marked {unwanted}")
