@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import map as torch_map
 from torch._higher_order_ops import scan, while_loop
 
 import argand
@@ -154,3 +155,20 @@ print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in
 """
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_graphs_in_graphs_run_as_plain_python_too() -> None:
+    def program(xs: Tensor) -> Tensor:
+        def outer(x: Tensor) -> Tensor:
+            h, y = x.sum(), x * 2
+            return scan(
+                lambda h, x: (torch.cond(x > h, lambda h: h + x + y.sum(), lambda h: h * x, (h,)), h * 2), h, x
+            )[1]
+
+        return torch_map(outer, xs)
+
+    xs = torch.randn(3, 4)
+    found = [
+        argand.compile(program, backend=backend, fullgraph=True)(xs) for backend in ("eager", "aot_eager", "argand")
+    ]
+    torch.testing.assert_close(found[1:], [found[0]] * 2)

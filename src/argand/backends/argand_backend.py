@@ -108,9 +108,14 @@ def compile_graph(
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
     compiled = CompiledGraph(program.call, key=key, draws=program.draws, facts=program.facts)
-    if custom.is_empty and can_try(compiled, example_inputs, options):
+    if custom.is_empty and not has_branches(gm) and can_try(compiled, example_inputs, options):
         return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
     return compiled
+
+
+def has_branches(gm: GraphModule) -> bool:
+    """Whether operators of a graph take graphs: eager runs these by Python, and differentiates them by other compilers."""
+    return any(isinstance(inner, GraphModule) for _, inner in gm.named_children())
 
 
 def _joint_pass(custom: Custom) -> str | Bypass:

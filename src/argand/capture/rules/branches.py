@@ -64,6 +64,7 @@ class BranchRecorder(Recorder):
         anchor = self._first_call or self.graph._root
         with self.graph.inserting_before(anchor):
             node = self.graph.create_node("placeholder", name, (), {}, name=name)
+        node.target = node.name  # parameters have names of their own, too
         node.meta["example_value"] = value
         return node
 
@@ -178,6 +179,7 @@ def close_branch(branch: Branch, lifted: Sequence[Any], name: str) -> LazyGraph:
         else:
             with graph.inserting_after(last):
                 node = graph.create_node("placeholder", outer.name, (), {}, name=outer.name)
+            node.target = node.name
             node.meta["example_value"] = outer.meta["example_value"]
         if last.next is not node:
             last.append(node)

@@ -18,6 +18,9 @@ from argand.capture.rules.branches import Branch, check_own, close_branch, refus
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
 from argand.support.errors import Break, CaptureBreak
 
+# Operators that call their function once, and mean something to torch's own compiler only.
+_MARKS: Final = frozenset({"invoke_quant", "invoke_quant_packed", "wrap"})
+
 
 class _Joined(torch.autograd.Function):
     """Gives fakes the history of what they are computed from."""
@@ -37,6 +40,8 @@ class _Joined(torch.autograd.Function):
 
 def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a higher-order operator."""
+    if function.name() in _MARKS:
+        return tracer.call(args[0], args[1:], {})
     rule = _RULES.get(function)
     if rule is None:
         raise CaptureBreak(Break.B002, None, function=f"torch.ops.higher_order.{function}")
