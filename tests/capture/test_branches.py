@@ -172,3 +172,23 @@ def test_graphs_in_graphs_run_as_plain_python_too() -> None:
         argand.compile(program, backend=backend, fullgraph=True)(xs) for backend in ("eager", "aot_eager", "argand")
     ]
     torch.testing.assert_close(found[1:], [found[0]] * 2)
+
+
+def test_integers_may_be_carried() -> None:
+    def program(x: Tensor) -> Any:
+        return while_loop(lambda i, x: 2 * i < x.shape[0], lambda i, x: (i + 1, x + i), (0, x))
+
+    count, value = argand.compile(program, fullgraph=True)(torch.zeros(8))
+    assert count == 4
+    assert type(count) is int
+    torch.testing.assert_close(value, torch.full((8,), 6.0))
+
+
+def test_while_loop_trains_by_torchs_own_operator() -> None:
+    def program(x: Tensor) -> Tensor:
+        found: Tensor = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (torch.tensor(0), x))[1]
+        return found
+
+    x = torch.full((2,), 1.5, requires_grad=True)
+    argand.compile(program, fullgraph=True)(x).sum().backward()
+    torch.testing.assert_close(x.grad, 8 * x.detach() ** 7)

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from argand.capture.objects.tracer import Tracer
 from argand.capture.record.pending import Pending
+from argand.capture.rules import torch_functions
 from argand.capture.rules.branches import Branch, check_own, close_branch, refused, trace_branch
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
 from argand.support.errors import Break, CaptureBreak
@@ -210,7 +211,11 @@ def _map(tracer: Tracer, function: Any, xs: Any, pos_args: Any = ()) -> Any:
 
 def _while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any, additional_inputs: Any = ()) -> Any:
     operator = "while_loop"
-    init, more = _tensors(operator, carried_inputs, "carried inputs"), list(additional_inputs)
+    # An integer among the carries is a tensor in the loop, and a number of the graph after it.
+    numbers = {k for k, value in enumerate(carried_inputs) if type(value) is int}
+    make = tracer.recorder.call_function
+    listed = [make(torch.tensor, (v,), {}) if k in numbers else v for k, v in enumerate(carried_inputs)]
+    init, more = _tensors(operator, listed, "carried inputs"), list(additional_inputs)
     carry = [_fresh(value) for value in init]
     given = (*carry, *more)
     test = trace_branch(tracer, operator, cond_fn, given, given, single=True)
@@ -234,7 +239,8 @@ def _while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any,
         lambda graphs, lifted: (*graphs, nodes[0], (*nodes[1], *lifted)),
         list(map(_dense, results)),
     )
-    return pytree.tree_unflatten(made, body.structure)
+    leaves = [torch_functions.call_method(tracer, "item", (v,), {}) if k in numbers else v for k, v in enumerate(made)]
+    return pytree.tree_unflatten(leaves, body.structure)
 
 
 _RULES: Final[Mapping[Any, Callable[..., Any]]] = {COND: _cond, SCAN: _scan, MAP: _map, WHILE_LOOP: _while_loop}
