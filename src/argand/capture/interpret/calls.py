@@ -386,9 +386,6 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
     "torch._check_is_size": polyfilled(polyfills.check_is_size),
     "torch.fx.traceback.annotate": lambda tracer, args, kwargs: contextlib.nullcontext(),
-    "torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder": lambda tracer, args, kwargs: tracer.call(
-        args[0], args[1:], kwargs
-    ),
     "torch.nn.attention.flex_attention.flex_attention": polyfilled(attention.flex_attention),
     "torch.nn.attention.flex_attention._ordered_to_dense": polyfilled(attention.ordered_to_dense),
     "torch.nn.attention.flex_attention.create_mask": polyfilled(attention.create_mask),
