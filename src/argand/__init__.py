@@ -21,6 +21,7 @@ _WHERE: Final = {
     "backends.argand_backend": "compile_fx",
     "native.bundles": "load_cache_artifacts save_cache_artifacts",
     "packages": "load package",
+    "quantization": "quantize",
     "drop_in": "install uninstall",
     "autograd.partition": "default_partition min_cut_partition",
     "customops.definition": "CustomOp custom_op get_op pointwise",

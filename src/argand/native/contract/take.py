@@ -18,6 +18,7 @@ import torch
 
 from argand.native.choice import Choices
 from argand.native.codegen.target import Target
+from argand.native.contract.casts import pull_casts
 from argand.native.contract.model import OURS, ProductShape, choose_product
 from argand.native.contract.runs import product_ways
 from argand.native.ir import loops as ir
@@ -51,6 +52,7 @@ def take_products(nests: LoopNests, target: Target, choices: Choices, fusion: bo
         work.append(ours or item)
     decisions = list(nests.schedule.decisions)
     if fusion:
+        work = pull_casts(nests.schedule, work)
         work = _with_followers(nests.schedule, work, decisions)
     schedule = dataclasses.replace(nests.schedule, decisions=tuple(decisions))
     return LoopNests(schedule, tuple(work))

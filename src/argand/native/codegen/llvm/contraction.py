@@ -131,7 +131,7 @@ class _Emission:
             text.line(f"call void {name}({operands}, i64 {size(given.inner)}, i64 {columns})")
             return
         whole = divides(panels.BLOCK, given.inner) and divides(panels.BLOCK, panels.INNER)
-        way = Way(given.left.inner == 1, given.right.inner == 1, whole, self._heights())
+        way = Way(given.left.inner == 1, given.right.inner == 1, given.right.dtype, whole, self._heights())
         name = panels.product(text, self.shape, way, self.narrow)
         text.line(f"call void {name}({operands}, i64 {rows}, i64 {size(given.inner)}, i64 {columns})")
 

@@ -48,6 +48,7 @@ class Way(NamedTuple):
 
     left_along_inner: bool
     right_along_inner: bool
+    right: DType
     whole: bool  # the inner size is a multiple of BLOCK
     heights: tuple[int, ...]  # of the tiles that occur
 
@@ -59,7 +60,9 @@ def _element(text: Text, pointer: str, index: str | int, kind: str = "float") ->
 def _load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
     """Elements behind each other, as floats."""
     name = text.value(f"load {vector(dtype.row.memory, lanes)}, ptr {pointer}, align {dtype.row.bytes}")
-    return arithmetic.load_half(text, name, dtype, lanes) if dtype.is_half else name
+    if dtype.is_half:
+        return arithmetic.load_half(text, name, dtype, lanes)
+    return name if dtype is DType.F32 else arithmetic.cast(text, name, dtype, DType.F32, lanes)
 
 
 def _times(text: Text, left: str | int, right: str | int) -> str:
@@ -240,7 +243,7 @@ def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
 def product(text: Text, shape: Tile, way: Way, narrow: bool) -> str:
     """``void f(left, left_step, right, right_step, sums, rows, inner, columns)``: rows of sums, a panel wide."""
     names = ("inner" if along else "across" for along in way[:2])
-    name = ".".join(("argand.product", *names, *map(str, way.heights), *(("whole",) * way.whole)))
+    name = ".".join(("argand.product", *names, way.right.value, *map(str, way.heights), *(("whole",) * way.whole)))
     if narrow:
         name += ".narrow"
     operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep"
@@ -259,13 +262,13 @@ def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: 
     rest = text.value(f"sub nsw i64 %inner, {k}")
     count = text.intrinsic("smin", "i64", [rest, str(INNER)])
     first = text.value(f"icmp eq i64 {k}, 0")
-    right = _element(text, "%right", k if right_along else _times(text, k, "%rstep"))
+    right = _element(text, "%right", k if right_along else _times(text, k, "%rstep"), way.right.row.memory)
     if narrow:
         steps = "i64 %rstep, i64 1" if right_along else "i64 1, i64 %rstep"
-        copy = pack_narrow(text, shape, DType.F32)
+        copy = pack_narrow(text, shape, way.right)
         text.line(f"call void {copy}(ptr {right}, {steps}, ptr {panel}, i64 {count}, i64 %columns)")
     else:
-        copy = pack(text, shape, DType.F32, right_along, way.whole)
+        copy = pack(text, shape, way.right, right_along, way.whole)
         text.line(f"call void {copy}(ptr {right}, i64 %rstep, ptr {panel}, i64 {count})")
     left = _element(text, "%left", k if left_along else _times(text, k, "%lstep"))
     slot, low = "", "0"
