@@ -192,3 +192,23 @@ def test_while_loop_trains_by_torchs_own_operator() -> None:
     x = torch.full((2,), 1.5, requires_grad=True)
     argand.compile(program, fullgraph=True)(x).sum().backward()
     torch.testing.assert_close(x.grad, 8 * x.detach() ** 7)
+
+
+@pytest.mark.parametrize("value", [256, 0, 0.5, float("nan"), True])
+def test_a_condition_of_any_type(value: Any) -> None:
+    def program(x: Tensor, pred: Tensor) -> Tensor:
+        return torch.cond(pred, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    found = argand.compile(program, fullgraph=True)(torch.zeros(2), torch.tensor(value))
+    torch.testing.assert_close(found, torch.full((2,), 1.0 if value else -1.0))
+
+
+def test_one_round_and_results_that_nobody_reads() -> None:
+    def program(h: Tensor, xs: Tensor) -> Tensor:
+        found: Tensor = scan(lambda c, x: ([c[0] + x, c[1] * 2], [c[0] * x, c[1] + x]), [h, h + 1], xs)[1][1]
+        return found
+
+    compiled = argand.compile(program, fullgraph=True)
+    for length in (1, 2, 5):
+        h, xs = torch.randn(3), torch.randn(length, 3)
+        torch.testing.assert_close(compiled(h, xs), torch.stack([(h + 1) * 2**k + x for k, x in enumerate(xs)]))

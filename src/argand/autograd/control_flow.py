@@ -76,6 +76,7 @@ def _cond(
 ) -> tuple[Any, ...]:
     if not isinstance(pred, torch.Tensor):
         return tuple(run(true if pred else false)(recorder, list(operands)))
+    pred = pred if pred.dtype is torch.bool else pred != 0
     programs: list[Program] = []
     tensors: list[torch.Tensor] = []
     for graph in (true, false):
