@@ -13,7 +13,7 @@ import torch
 
 import argand
 from argand.cli.main import main
-from argand.native import compile as compile_module
+from argand.native import build
 from argand.native.codegen import target
 from argand.runtime.disk.format import decode
 from argand.support import events
@@ -85,7 +85,7 @@ def narrower_machine(monkeypatch):
     made = target.Target(name, ",".join(features), vector_bytes)
     with monkeypatch.context() as patch:
         patch.setattr(target, "_machine_name", lambda: name)
-        for module in (target, compile_module):
+        for module in (target, build):
             patch.setattr(module, "host_target", lambda: made)
         yield
 
