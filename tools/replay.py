@@ -45,7 +45,7 @@ MODELS = (
     "vit",
     "lstm",
 )
-ADDRESS = re.compile(r"(?<=at )0x[0-9a-f]{6,}|(?<=Const\()\d{6,}")
+ADDRESS = re.compile(r"(?<=\bat )0x[0-9a-f]{6,}|(?<=Const\()\d{6,}")
 PATH = re.compile(r"(?:/[\w.+-]+){2,}(?=/(?:src|tests|benchmarks|torch|lib)/)")
 MOST_LINES = 30  # of one printed diff
 
