@@ -278,7 +278,7 @@ def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, 
 
 
 def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
-    """All sizes that were marked are open, and can be told from the arguments."""
+    """All sizes that were marked are open, and can be read from the arguments."""
     for number, leaf in enumerate(leaves):
         marks = read_marks(leaf)
         if any(mark.kind == "dynamic" and leaf.shape[dim] < 2 for dim, mark in marks.items()):

@@ -253,7 +253,7 @@ def _capture(
 def _answer(
     captured: Captured | Skipped | Marker | None, record: Callable[[Captured], None] | None = None
 ) -> Compiled | str | None:
-    """What the hook is told of a capture."""
+    """The answer to the hook for a capture."""
     from argand.capture.finish.finish import Captured  # noqa: PLC0415  # loaded by now
     from argand.capture.trace import OFF  # noqa: PLC0415
 

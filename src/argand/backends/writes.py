@@ -1,4 +1,4 @@
-"""backends.writes: what a graph of a stranger may do besides computing, told by its nodes.
+"""backends.writes: what a graph of a stranger may do besides computing, by its nodes.
 
 In: a torch-level or aten graph. Out: whether it may write to its inputs, whether it reads where they lie in their
 storages. Not known is taken for yes.

@@ -170,7 +170,7 @@ def _live_masks(code: CodeType) -> tuple[int, ...]:
 
 
 def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
-    """Local variables (no cells) that `code` may still read when it goes on at `index`.
+    """Local variables (no cells) that `code` may still read when it continues at `index`.
 
     A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` always reads its
     first argument, which is in the answer even if it is a cell.
@@ -189,7 +189,7 @@ def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
 def append_only(code: CodeType) -> frozenset[str]:
     """Arguments that are only appended to and returned, if they are lists.
 
-    So a loop that collects its results goes on after a graph break without a look at what it has collected. The list a
+    So a loop that collects its results continues after a graph break without a look at what it has collected. The list a
     comprehension builds is the lowest slot of its stack.
     """
     found = {name for name in code.co_varnames if name not in code.co_cellvars}
@@ -210,7 +210,7 @@ def append_only(code: CodeType) -> frozenset[str]:
 def collected_on_stack(code: CodeType) -> frozenset[str]:
     """Arguments of a resume function that are lists a comprehension in it builds.
 
-    As long as the loop of the comprehension goes on, they are only appended to; when it ends, they are values like
+    As long as the loop of the comprehension runs, they are only appended to; when it ends, they are values like
     others. The list lies in the slot of the stack that the argument's name tells.
     """
     if not isinstance(code.co_consts[-1] if code.co_consts else None, Origin) or reads_own_frame(code):

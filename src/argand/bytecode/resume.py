@@ -1,10 +1,10 @@
-"""bytecode.resume: a function that goes on in the middle of another one.
+"""bytecode.resume: a function that continues in the middle of another one.
 
 In: a code object, the place, and what is known of the frame there.  Out: a code object whose arguments are the frame's
 state. A graph break in
 
     for x in xs:          #  stack: [iterator]
-        print(x.sum())    #  <- breaks the graph; goes on after the call, stack: [iterator, None]
+        print(x.sum())    #  <- breaks the graph; continues after the call, stack: [iterator, None]
         y = y + x
 
 runs `print` in Python and then calls the resume function with `(iterator, None, y)`. It is a prologue that puts
@@ -69,7 +69,7 @@ def make_resume(
     thunk: bool = False,
     raises: bool = False,
 ) -> CodeType:
-    """Code that goes on with `code` at `index`; see the module for the three ways in.
+    """Code that continues with `code` at `index`; see the module for the three ways in.
 
     Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
     a NULL and no argument), then the values of the variables `bound`. Its `co_freevars` are the cells to give it as

@@ -35,7 +35,7 @@ VARIANTS: Final = 8  # captures kept of one code object
 
 
 class Restored(NamedTuple):
-    """What the hook is told of a frame that comes from disk; SKIP: it has no graph."""
+    """The answer to the hook for a frame that comes from disk; SKIP: it has no graph."""
 
     answer: Compiled | str
 

@@ -65,7 +65,7 @@ def make_function(op: Operator, formula: Formula) -> Callable[..., Any]:
 
 
 def _plain_function(op: Operator, formula: Formula) -> Callable[..., Any]:
-    """The short road: positional arguments, no lists, one tensor out."""
+    """The common case: positional arguments, no lists, one tensor out."""
     count = len(op.positional_names)
     lengths = [-1] * count
     numbers = [i for i, a in enumerate(op.schema.arguments) if "Tensor" not in str(a.type)]

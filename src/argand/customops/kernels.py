@@ -109,7 +109,7 @@ def checked_kernel(op: Operator, function: Callable[..., Any]) -> Callable[..., 
         return result
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        # The road of every call after the first: one look at each argument, no more.
+        # What every call after the first does: one look at each argument, no more.
         if remaining or mutated or kwargs or op.needs_care:
             return careful(args, kwargs)
         if op.wants_autograd_kernel:

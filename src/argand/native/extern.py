@@ -3,7 +3,7 @@
 In: an aten operator and its arguments, tensors given as Operands (buffer ids with their layout).
 Out: steps. Matrix products in float and double become BLAS calls on pointers (0.45 us for a small
 one); everything else calls the operator's bound C++ function from the launcher (about 3 us, the
-same road as eager without Python frames).
+same path as eager without Python frames).
 
 The operands of bmm may have four dimensions, [b0, b1, rows, columns], where a view of three does
 not exist: attention heads need no copy to be multiplied.

@@ -10,7 +10,7 @@ from typing import Final
 
 from argand.ops.table import Draws, Raises
 
-# torch tags most ops that draw; these are tagged, but draw only when told to.
+# torch tags most ops that draw; these are tagged, but draw only when an argument asks for it.
 WITH_DROPOUT: Final = """
     scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_flash_attention
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention

@@ -1,8 +1,8 @@
 """ops.fallback: the type of an op that has no row.  In: one aten call on fakes.  Out: fresh fakes.
 
-Two roads, both memoised on the metadata of the arguments: torch's own CPU kernel on small tensors of
+Two ways, both memoised on the metadata of the arguments: torch's own CPU kernel on small tensors of
 zeros (exact strides, eager's own error messages, no import), else torch's meta kernel (may import
-sympy, which is why rows exist; also the road of operators from ``torch.library``).
+sympy, which is why rows exist; also the way for operators from ``torch.library``).
 """
 
 from __future__ import annotations

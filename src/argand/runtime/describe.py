@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
 
 def evaluate(source: Source, view: FrameView) -> Any:
-    """The value of a source in a frame's world; NULL when it leads nowhere."""
+    """The value of a source in a frame's world; NULL when it has none."""
     try:
         match source:
             case guards.Local(name) | guards.Cell(name):
@@ -52,7 +52,7 @@ def evaluate(source: Source, view: FrameView) -> Any:
                 return NULL if reference() is None else reference()
             case _:
                 return step(source, evaluate(source.base, view))
-    except Exception:  # whatever user code raises here, the source leads nowhere
+    except Exception:  # whatever user code raises here, the source has no value
         return NULL
 
 
@@ -96,7 +96,7 @@ def _step(source: Any, base: Any) -> Any:
             return found[0] if found else NULL
         case guards.SizeOf(_, dim):
             return base.shape[dim]
-        case _:  # whatever else has no base, and leads nowhere
+        case _:  # whatever else has no base, and has no value
             return _rare(source, base)
 
 

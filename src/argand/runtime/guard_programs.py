@@ -83,7 +83,7 @@ def _private(value: Any) -> Any:
 
 @final
 class _Node:
-    """A place on the road to some sources, and what is checked there."""
+    """A place on the way to some sources, and what is checked there."""
 
     __slots__ = ("checks", "children", "expected_type", "number", "op", "operand", "parent", "size")
 

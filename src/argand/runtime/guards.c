@@ -2,7 +2,7 @@
 //
 // A program is a tree of sources, flattened in the order they are walked (parents first), with
 // checks hanging on its nodes; runtime/guard_programs.py makes it. Walking a node gives its value:
-// nothing (NULL) if the source leads nowhere, and then every check but MISSING fails.
+// nothing (NULL) if the source has no value, and then every check but MISSING fails.
 //
 // The shortcut that makes big models cheap: every change of a dict gives it a version no other
 // dict ever had, and every change of a class or of its bases gives it a new version tag. A node

@@ -91,7 +91,7 @@ extern PyTypeObject ArgandView_Type; /* code, function, globals, builtins, local
 extern PyObject *argand_null;        /* stands for an unset local in a frame view */
 
 // 1: all guards hold and collected[0..n) has new references. 0: they do not, *failed says which
-// row (-1: a collected source leads nowhere). Never raises: a source that raises leads nowhere.
+// row (-1: a collected source has no value). Never raises: a source that raises has no value.
 int argand_program_run(ArgandProgram *program, const ArgandWorld *world, PyObject **collected,
                        Py_ssize_t *failed);
 

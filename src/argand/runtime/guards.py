@@ -158,7 +158,7 @@ class Const(_Place):
 
 @final
 class Attr(_Under):
-    """``getattr(base, name)``: generic, may run descriptors, so it is the dear road."""
+    """``getattr(base, name)``: generic, may run descriptors, so it costs most."""
 
     __slots__ = ()
 
@@ -345,7 +345,7 @@ class GuardKind(enum.IntEnum):
     WEAK_ALIVE = 13  # [object] the entry dies with this object; checks nothing else
     RELATION = 14  # [Relation] an integer expression over sources holds
     NO_OVERLAP = 15  # [tuple of sources] tensors with pairwise different storages
-    MISSING = 16  # [None] the source leads nowhere: an unset local, an absent global or dict key
+    MISSING = 16  # [None] the source has no value: an unset local, an absent global or dict key
     COMPARED = 17  # [ValueComparison] how a float compares with a number
     TABLES = 18  # [_native.Tables] what modules, classes and functions hold; asked before all others
     HOLDS = (

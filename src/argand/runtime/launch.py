@@ -339,38 +339,59 @@ Step = KernelStep | Product | Call | Free | Nested | Keep
 _LONG_PRODUCT: Final = 1 << 17
 
 
+@final
+class BufferKind:
+    """Rows of buffers. The C code knows the numbers (plan.h), a test compares them."""
+
+    FRESH, SLOT, OBJECT, MADE, VIEW, INTEGER, MARKS, KEPT = range(8)
+
+
+@final
+class StepKind:
+    """Rows of steps, as above."""
+
+    KERNEL, PRODUCT, CALL, FREE, NESTED, KEEP = range(6)
+
+
+@final
+class ArgumentKind:
+    """Arguments of a Call, as above."""
+
+    OBJECT, BUFFER, LIST, NUMBER = range(4)
+
+
 def _buffer_row(buffer: Buffer) -> Row:
     match buffer:
         case Fresh(sizes, strides, dtype):
-            return (0, DTYPE_NUMBERS[dtype], 0, 0, _numbers(sizes), _numbers(strides), None)
+            return (BufferKind.FRESH, DTYPE_NUMBERS[dtype], 0, 0, _numbers(sizes), _numbers(strides), None)
         case Slot(offset, sizes, strides, dtype):
-            return (1, DTYPE_NUMBERS[dtype], 0, _number(offset), _numbers(sizes), _numbers(strides), None)
+            return (BufferKind.SLOT, DTYPE_NUMBERS[dtype], 0, _number(offset), _numbers(sizes), _numbers(strides), None)
         case Constant(value) | PythonValue(value):
-            return (2, 0, 0, 0, (), (), value)
+            return (BufferKind.OBJECT, 0, 0, 0, (), (), value)
         case Made(None):
-            return (3, 0, 0, 0, (), (), None)
+            return (BufferKind.MADE, 0, 0, 0, (), (), None)
         case Made(sizes, strides, dtype):
-            return (3, DTYPE_NUMBERS[dtype], 0, 1, _numbers(sizes or ()), _numbers(strides), None)
+            return (BufferKind.MADE, DTYPE_NUMBERS[dtype], 0, 1, _numbers(sizes or ()), _numbers(strides), None)
         case View(base, sizes, strides, offset):
-            return (4, 0, base, _number(offset), _numbers(sizes), _numbers(strides), None)
+            return (BufferKind.VIEW, 0, base, _number(offset), _numbers(sizes), _numbers(strides), None)
         case Integer(number):
-            return (5, 0, 0, _number(number), (), (), None)
+            return (BufferKind.INTEGER, 0, 0, _number(number), (), (), None)
         case Marks():
-            return (6, 0, 0, 0, (), (), None)
+            return (BufferKind.MARKS, 0, 0, 0, (), (), None)
         case Kept(offset, sizes, strides, dtype):
-            return (7, DTYPE_NUMBERS[dtype], 0, offset, sizes, strides, None)
+            return (BufferKind.KEPT, DTYPE_NUMBERS[dtype], 0, offset, sizes, strides, None)
         case _:
             assert_never(buffer)
 
 
 def _argument_row(argument: Any) -> Row:
     if isinstance(argument, Ref):
-        return (1, argument.buffer)
+        return (ArgumentKind.BUFFER, argument.buffer)
     if isinstance(argument, Sym):
-        return (3, _number(argument))
+        return (ArgumentKind.NUMBER, _number(argument))
     if isinstance(argument, (list, tuple)) and _holds_ref(argument):
-        return (2, tuple(_argument_row(item) for item in argument))
-    return (0, argument)
+        return (ArgumentKind.LIST, tuple(_argument_row(item) for item in argument))
+    return (ArgumentKind.OBJECT, argument)
 
 
 def _holds_ref(items: list[Any] | tuple[Any, ...]) -> bool:
@@ -397,7 +418,7 @@ def _product_row(step: Product) -> Row:
     work = math.prod(max(number, 0) or 64 for number in _numbers(lengths))
     flags = (step.transpose_left, step.transpose_right, step.double, work >= _LONG_PRODUCT)
     operands = (step.left, step.right, step.out, *bias)
-    return (1, operands, float(step.alpha), float(step.beta), _numbers(table), *flags)
+    return (StepKind.PRODUCT, operands, float(step.alpha), float(step.beta), _numbers(table), *flags)
 
 
 def _nested_row(step: Nested) -> Row:
@@ -406,7 +427,16 @@ def _nested_row(step: Nested) -> Row:
         for rows in (step.inputs, step.outputs)
     ]
     carries = tuple((c.first, c.last, _number(c.bytes)) for c in step.carries)
-    return (4, step.buffers(), int(step.kind), step.bodies, *places, carries, step.condition, _number(step.count))
+    return (
+        StepKind.NESTED,
+        step.buffers(),
+        int(step.kind),
+        step.bodies,
+        *places,
+        carries,
+        step.condition,
+        _number(step.count),
+    )
 
 
 def _step_row(step: Step) -> Row:
@@ -414,18 +444,18 @@ def _step_row(step: Step) -> Row:
         case KernelStep(pointer, buffers, total, grain, sizes):
             is_long = isinstance(total, Sym) or total >= grain
             ids = tuple(buffers)
-            return (0, ids, pointer, _number(total), grain, _numbers(sizes), is_long)
+            return (StepKind.KERNEL, ids, pointer, _number(total), grain, _numbers(sizes), is_long)
         case Product():
             return _product_row(step)
         case Call(function, args, kwargs, outputs):
             arguments = tuple(_argument_row(item) for item in (*args, *kwargs.values()))
-            return (2, tuple(outputs), function, arguments, tuple(kwargs))
+            return (StepKind.CALL, tuple(outputs), function, arguments, tuple(kwargs))
         case Free(buffers):
-            return (3, tuple(buffers))
+            return (StepKind.FREE, tuple(buffers))
         case Nested():
             return _nested_row(step)
         case Keep(watched, sizes, count, size, frozen):
-            return (5, watched, sizes, count, size, frozen)
+            return (StepKind.KEEP, watched, sizes, count, size, frozen)
         case _:
             assert_never(step)
 

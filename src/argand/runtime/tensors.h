@@ -15,14 +15,14 @@ typedef struct {
     int has_strides;
     Py_ssize_t dims;
     int64_t *sizes; /* sizes then strides; -1 allows anything */
-    PyObject *spec; /* the Python row, for the slow road */
+    PyObject *spec; /* the Python row, for the slow comparison */
 } ArgandTensorCheck;
 
 // From the tuple made by runtime/guard_programs.py; NULL with an exception set.
 ArgandTensorCheck *argand_tensor_check_new(PyObject *row);
 void argand_tensor_check_free(ArgandTensorCheck *check);
 
-// 1 it matches, 0 it does not, -1 an exception is set (slow road only).
+// 1 it matches, 0 it does not, -1 an exception is set (slow comparison only).
 int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value);
 
 // Whether argand_tensor_matches runs no Python code.

@@ -79,7 +79,7 @@ def fixing(symbols: Iterable[Symbol], reason: str, where: Location | None = None
 
 
 def as_refusal(stopped: Stop) -> Refusal:
-    """The refusal in it; anything else is not for stages below capture, and goes on."""
+    """The refusal in it; anything else is not for stages below capture, and is raised on."""
     if isinstance(stopped.reason, FixSizes | OtherSamples | NeedFacts):
         return stopped.reason
     raise stopped

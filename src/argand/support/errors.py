@@ -1,6 +1,6 @@
 """support.errors: the error tree, and the reasons why capture stops, one row each.
 
-Three kinds of failure (style 10): a capture break is no error, the frame goes on in Python; a user
+Three kinds of failure (style 10): a capture break is no error, the frame continues in Python; a user
 error says what, where and how to fix it; an internal error is our bug and names the stage.
 """
 

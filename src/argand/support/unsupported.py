@@ -21,7 +21,7 @@ _DECORATORS: Final = frozenset({"allow_in_graph", "assume_constant_result", "dis
 
 
 def reason(error: Exception) -> UnsupportedPython | None:
-    """What the user is to be told; None: the error has another cause."""
+    """The message for the user; None: the error has another cause."""
     if isinstance(error, UnsupportedPython):
         return error
     try:

@@ -71,14 +71,14 @@ def _fill_defaults(
             _fail(function, args, kwargs)
 
 
-def _default(world: World, function: Any, road: type, key: Any, raw: Any) -> Any:
+def _default(world: World, function: Any, kind: type, key: Any, raw: Any) -> Any:
     if id(function) in world.made:
         return raw
     known = world.known.get(id(function))
     if is_constant(raw) and (known is None or id(function) in world.pinned):
         return raw
     source = world.source_of(function)
-    return raw if source is None else world.read(world.child(road, source, key), raw)
+    return raw if source is None else world.read(world.child(kind, source, key), raw)
 
 
 def _fail(function: Any, args: Any, kwargs: Any) -> None:

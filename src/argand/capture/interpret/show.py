@@ -24,7 +24,7 @@ Program = tuple[tuple[Handler, Instruction], ...]
 
 def watched(program: Program, code: types.CodeType, shown: frozenset[str]) -> Program:
     """The same program, telling what it does."""
-    last = [0]  # the line told before
+    last = [0]  # the line shown before
 
     def tell(instruction: Instruction) -> None:
         line = instruction.line or last[0]

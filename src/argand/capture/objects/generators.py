@@ -95,7 +95,7 @@ class Generator:
         return self._step(error)
 
     def _delegating(self) -> int | None:
-        """Where a `yield from` that the generator is suspended in goes on when it has ended."""
+        """Where a `yield from` that the generator is suspended in continues when it has ended."""
         before = self.frame.instruction_at(self.frame.index - 1)
         return before.target if before.op == "send" else None
 
@@ -192,7 +192,7 @@ def _thrown(kind: Any, value: Any, trace: Any) -> BaseException:
 
 
 def _passing(error: BaseException) -> BaseException:
-    """An exception that goes on in another frame; our own signals end the attempt."""
+    """An exception that is raised on in another frame; our own signals end the attempt."""
     if isinstance(error, CaptureBreak) or not isinstance(error, Exception | GeneratorExit):
         raise error
     return error

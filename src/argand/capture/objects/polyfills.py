@@ -194,7 +194,7 @@ def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
 
 
 def step_of_optimizer(step: Any, args: Any, kwargs: Any) -> Any:
-    """A step of an optimizer, with gradients or without as it was told."""
+    """A step of an optimizer, with gradients or without as its decorator says."""
     before = torch.is_grad_enabled()
     try:
         torch.set_grad_enabled(args[0].defaults["differentiable"])

@@ -5,7 +5,7 @@ with (a fake for a tensor, a shadow copy for a mutable container, the object its
 guards that make every later call of the compiled code right.
 
 Constants are guarded at the moment they are read and are plain values from then on. Objects are known
-by identity: one fake per tensor, one shadow per container, whatever the number of roads that lead to it.
+by identity: one fake per tensor, one shadow per container, however many sources it has.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class World:
         self._keep.append(value)
 
     def keep_off_disk(self, reason: str) -> None:
-        """Another process must not rely on this trace; the first reason is told."""
+        """Another process must not rely on this trace; the first reason is kept."""
         self.bypass = self.bypass or Bypass(reason)
 
     def changed(self) -> list[list[int]]:
@@ -143,13 +143,13 @@ class World:
 
     # -- sources ---------------------------------------------------------------------------------
 
-    def child(self, road: type, base: Source | None, key: Any) -> Source:
-        """The source reached from `base`; the same object for the same road, so ids are keys."""
-        full = (road, id(base), type(key), key)
+    def child(self, kind: type, base: Source | None, key: Any) -> Source:
+        """The source reached from `base`; the same object for the same arguments, so ids are keys."""
+        full = (kind, id(base), type(key), key)
         found = self._children.get(full)
         if found is None:
-            roots = (key,) if base is None else (base,) if road in _WITHOUT_KEY else (base, key)
-            found = road(*roots)
+            roots = (key,) if base is None else (base,) if kind in _WITHOUT_KEY else (base, key)
+            found = kind(*roots)
             self._children[full] = found
         return found
 
@@ -175,7 +175,7 @@ class World:
         self.names[id(namespace), name] = (namespace, found)
 
     def ask(self, function: Any, args: tuple[Any, ...] = ()) -> None:
-        """The trace was told what `function(*args)` gives: it must give the same at the start of each call."""
+        """The trace asked what `function(*args)` gives: it must give the same at the start of each call."""
         self.asked.setdefault((function, args), self._place())
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
@@ -297,7 +297,7 @@ class World:
         return self.sizes.open_float(place)
 
     def _meet_again(self, source: Source, known: Known, reads: bool = False) -> Any:
-        """A second road to an object: both must lead to the same one from now on."""
+        """A second source of an object: both must give the same one from now on."""
         if reads and known.partial:
             raise Stop(ReadLists())
         if source is not known.source:

@@ -259,7 +259,7 @@ def _max_pool1d(function: Any) -> Callable[..., Any]:
 
 
 def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    """`copy` asks an object how to make another: those that only have attributes can be told here."""
+    """`copy` asks an object how to make another: for those that only have attributes the answer is known here."""
     kind = type(args[0])
     default = all(
         lookup(tracer, kind, name) is getattr(object, name, MISSING)

@@ -260,7 +260,7 @@ class Saver:
         return [name, self.tokens.of(found), any(id(function) in facts.inlined for function in functions_in(found))]
 
     def _inlined(self, facts: Facts) -> list[Any]:
-        """Functions that were called without a read that has been told already."""
+        """Functions that were called without a read that is written already."""
         rows = []
         for function in facts.inlined.values():
             # ours are part of the key, and not imported on a hit

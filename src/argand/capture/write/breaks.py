@@ -31,7 +31,7 @@ from argand.support.errors import Break, CaptureBreak
 @final
 @dataclass(slots=True)
 class Operation:
-    """The broken instruction as a statement, and where the program goes on."""
+    """The broken instruction as a statement, and where the program continues."""
 
     text: str  # an expression; its value is named `result`
     stack: list[Any]  # values below the result

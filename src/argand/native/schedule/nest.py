@@ -310,7 +310,7 @@ class _Nest:
         return self._emit(site, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
     def _keep_row(self, node: Node) -> bool:
-        """Worth a row of stack: dear to compute again, and the row fits."""
+        """Worth a row of stack: costly to compute again, and the row fits."""
         inner = variables_of(self.group.members[node]) - self.outer
         used = sum(count * dtype.row.bytes for dtype, count in self.scratch)
         fits = at_least(SCRATCH_BYTES, used + 8 * self._row_length(inner))

@@ -26,13 +26,13 @@ from argand.support.locks import make_lock
 from argand.support.options import Options, read_environment
 
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
-DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless told otherwise
+DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless another limit is given
 SHOWN_FROM_DISK: Final = frozenset(("cache", "stages", "recompiles"))  # logs that need no compile
 COLLECT_EVERY: Final = 64  # entries written between two looks at the size
 
 
 class CacheWarning(UserWarning):
-    """The disk cache could not be used; the program goes on without it."""
+    """The disk cache could not be used; the program continues without it."""
 
 
 class EntryInfo(NamedTuple):

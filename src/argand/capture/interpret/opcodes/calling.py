@@ -201,7 +201,7 @@ def end_send(frame: Frame, ins: Instruction) -> None:
 
 
 def cleanup_throw(frame: Frame, ins: Instruction) -> None:
-    """The receiver of `yield from` raised: StopIteration is its value, anything else goes on."""
+    """The receiver of `yield from` raised: StopIteration is its value, anything else is raised on."""
     error = frame.stack[-1]
     if not isinstance(error, StopIteration):
         real.raise_(error)

@@ -13,7 +13,7 @@ from argand.native.codegen.text import Text
 def counted(text: Text, low: str, high: str, step: int, body: Callable[[str], str | None], slot: str = "") -> str:
     """A loop while counter + step <= high, or that far as its body says; gives the slot where the counter ended.
 
-    Without ``low`` it goes on where the loop before it, with the same slot, ended.
+    Without ``low`` it starts where the loop before it, with the same slot, ended.
     """
     slot = slot or text.slot("i64")
     if low:
