@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as torch_map
-from torch._higher_order_ops import scan, while_loop
 
 import argand
 from argand.support.errors import CaptureError
 
 Tensor = torch.Tensor
+FACTOR = torch.tensor([0.5, 2.0, 1.5])
 
 
 def _graphs(function: Any, *args: Any, **options: Any) -> list[torch.fx.GraphModule]:
@@ -212,3 +213,15 @@ def test_one_round_and_results_that_nobody_reads() -> None:
     for length in (1, 2, 5):
         h, xs = torch.randn(3), torch.randn(length, 3)
         torch.testing.assert_close(compiled(h, xs), torch.stack([(h + 1) * 2**k + x for k, x in enumerate(xs)]))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8])
+def test_associative_scans_combine_in_torchs_order(length: int) -> None:
+    def program(x: Tensor) -> Any:
+        first = associative_scan(lambda a, b: a * b + a, x, 0, combine_mode="generic")  # the order can be seen
+        return first, associative_scan(lambda a, b: a + b * FACTOR, x.t(), 1, reverse=True, combine_mode="generic")
+
+    x = torch.randn(length, 3)
+    for found, wanted in zip(argand.compile(program, fullgraph=True)(x), program(x), strict=True):
+        torch.testing.assert_close(found, wanted)
+        assert found.stride() == wanted.stride()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 CHECK = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
@@ -170,19 +171,44 @@ def tolist(tensor: Any) -> Any:
 
 
 def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise") -> Any:
-    """`torch.associative_scan` of a tensor or a tuple of tensors, in log2(n) steps over all of it."""
-    many = isinstance(xs, tuple | list)
-    parts = [part.flip(dim) if reverse else part for part in (xs if many else [xs])]
-    size, step = parts[0].shape[dim], 1
-    while step < size:
-        left = [part.narrow(dim, 0, size - step) for part in parts]
-        right = [part.narrow(dim, step, size - step) for part in parts]
-        done = combine_fn(left, right) if many else [combine_fn(left[0], right[0])]
-        heads = [part.narrow(dim, 0, step) for part in parts]
-        parts = [torch.cat([head, part], dim) for head, part in zip(heads, done)]  # noqa: B905
-        step *= 2
-    parts = [part.flip(dim) if reverse else part for part in parts]
-    return type(xs)(parts) if many else parts[0]
+    """`torch.associative_scan` of tensors, in log2(n) steps over all of them, in torch's order.
+
+    The function gets many slices at once, along the first dimension, where torch maps it over them: it is elementwise.
+    """
+    if combine_mode != "generic":
+        raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU")
+    leaves, structure = pytree.tree_flatten(xs)
+    parts = [torch.movedim(part, dim, 0) for part in leaves]
+    parts = [part.flip([0]) for part in parts] if reverse else parts
+
+    def combine(left: Any, right: Any) -> Any:
+        sides = pytree.tree_unflatten(left, structure), pytree.tree_unflatten(right, structure)
+        return pytree.tree_leaves(combine_fn(*sides))
+
+    parts = _associative_steps(combine, parts)
+    parts = [part.flip([0]) for part in parts] if reverse else parts
+    return pytree.tree_unflatten([torch.movedim(part, 0, dim) for part in parts], structure)
+
+
+def _associative_steps(combine: Any, parts: Any) -> Any:
+    """Neighbours are combined, the half that is left is scanned, and gives what comes between."""
+    size = parts[0].shape[0]
+    if size < 2:
+        return parts
+    pairs = combine([part[0:-1:2] for part in parts], [part[1::2] for part in parts])
+    odd = _associative_steps(combine, pairs)
+    even = [part[:1] for part in parts]
+    if size > 2:
+        before = [part[:-1] for part in odd] if size % 2 == 0 else odd
+        later = combine(before, [part[2::2] for part in parts])
+        even = [torch.cat([head, part]) for head, part in zip(even, later)]  # noqa: B905
+    return [_interleaved(one, two) for one, two in zip(even, odd)]  # noqa: B905
+
+
+def _interleaved(even: Any, odd: Any) -> Any:
+    """Items of both, by turns; there may be one more of the first."""
+    both = torch.stack([even[: odd.shape[0]], odd], 1).flatten(0, 1)
+    return torch.cat([both, even[odd.shape[0] :]]) if even.shape[0] > odd.shape[0] else both
 
 
 def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
