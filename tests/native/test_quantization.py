@@ -102,6 +102,9 @@ def test_compiled_like_eager():
     torch.manual_seed(0)
     model = argand.quantize(Model().eval())
     compiled = argand.compile(model, options={"cache": False, "measure": False})
+    with torch.no_grad(), events.collect() as collector:
+        compiled(torch.randn(4, 192))
+    assert sum(isinstance(e, events.Count) and e.counter == "capture.graphs" for e in collector.events) == 1
     with torch.no_grad():
         for x in (torch.randn(1, 192), torch.randn(33, 192), torch.randn(2, 70, 192)):
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)

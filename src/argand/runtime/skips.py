@@ -20,6 +20,7 @@ _DYNAMO_WRAPPERS: Final = frozenset(("compile_wrapper", "_fn"))
 _OPERATORS: Final = (_TORCH + "_higher_order_ops/", _TORCH + "nn/attention/flex_attention.py")
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
+_LAYERS: Final = _ARGAND + "quantization.py"
 _STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"
@@ -77,6 +78,11 @@ def is_ours_to_leave(function: object) -> bool:
     return str(getattr(inner, "__module__", "")).partition(".")[0] != "torch"
 
 
+def is_layer(code: types.CodeType) -> bool:
+    """Whether code is the forward of a layer that Argand puts into the models of users: read like theirs."""
+    return code.co_name == "forward" and code.co_filename == _LAYERS
+
+
 def should_skip(code: types.CodeType) -> bool:
     """Whether frames of this code always run as they are."""
     name = code.co_filename
@@ -86,4 +92,4 @@ def should_skip(code: types.CodeType) -> bool:
         return name.startswith(_GENERATED)
     if name.startswith(_TORCH):
         return not (code.co_name == "forward" and name.startswith(_TORCH_MODULES))
-    return is_library(code) or any(part in name for part in _TOOLS)
+    return (is_library(code) and not is_layer(code)) or any(part in name for part in _TOOLS)

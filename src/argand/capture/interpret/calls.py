@@ -34,6 +34,7 @@ from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
 from argand.customops.definition import CustomOp
+from argand.runtime import skips
 from argand.runtime._native import Switch
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
@@ -106,7 +107,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     top = module.partition(".")[0]
     if top == "torch":
         return _call_torch(tracer, function, module, args, kwargs)
-    if top == "argand":
+    if top == "argand" and not skips.is_layer(function.__code__):
         return _call_own(tracer, function, args, kwargs)
     if top in messages.MODULES:
         return messages.call(tracer, function, args, kwargs)
