@@ -1,5 +1,8 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3.11
+# A name on the path, a full path, or (python3.12) a version that pyenv has.
+FOUND  = $(shell for each in $(PYTHON) $$(ls -1d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(patsubst python%,%,$(notdir $(PYTHON)))*/bin/python 2>/dev/null); \
+           do $$each -c "" 2>/dev/null && echo $$each && break; done)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
@@ -15,7 +18,8 @@ test: lint types layers sizes pytest
 
 setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt $(wildcard src/argand/runtime/*.c src/argand/runtime/*.h)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/python || test -n "$(FOUND)" || { echo "$(PYTHON) runs nowhere: install it, or give PYTHON=/full/path"; exit 1; }
+	test -x $(BIN)/python || $(FOUND) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e ".[dev]"
 	touch $(STAMP)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
+from argand.bytecode.dialect import PADDING
 from argand.bytecode.flow import falls_through, stack_size
 from argand.bytecode.instruction import Handler, Instruction, Positions
 from argand.bytecode.version import DIALECT
@@ -73,7 +74,7 @@ def _expand(
             items += [_item(name, 0, instruction, None) for name in DIALECT.landing]
         places["", at] = len(items)
         if DIALECT.looks_before and items and items[-1].handler != instruction.handler:
-            items.append(_item("NOP", 0, instruction, None))  # decoding drops it, so that indices stay the same
+            items.append(_item("NOP", PADDING, instruction, None))  # decoding drops it, so that indices stay the same
         for name, arg in _raw(instruction, constants):
             jumps = instruction.target is not None and name in DIALECT.jumps
             kind = "landing" if DIALECT.landing and instruction.op == "for_iter" else ""

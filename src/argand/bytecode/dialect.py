@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from argand.bytecode.instruction import Instruction
+
+PADDING: Final = 255  # argument of a no-operation that is none of the compiler's
 
 
 class Raw(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from argand.bytecode import py312
-from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
+from argand.bytecode.dialect import PADDING, Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
 from argand.bytecode.instruction import Instruction
 
 _BOOL: Final = 16  # in the argument of COMPARE_OP: make the result a bool, for the branch that follows
@@ -90,7 +90,8 @@ def _end_for(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
 
 
 def _nop(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
-    return NormalForm(())
+    """A line of its own in the source; those that `assemble` put in are nothing."""
+    return NormalForm(() if raws[at].arg == PADDING else (Piece("nop"),))
 
 
 def _format(arg: int) -> Splitter:

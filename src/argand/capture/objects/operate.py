@@ -6,6 +6,7 @@ Python method for the operator has it interpreted; everything else is Python's o
 
 from __future__ import annotations
 
+import enum
 import functools
 import operator
 import types
@@ -279,6 +280,8 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
             size.owner.fix(size.expr, "iteration")
         return real.apply(iter, tracer.recorder.call_method("unbind", (value, 0), {}))
     found = lookup(tracer, type(value), "__iter__")
+    if found is enum.EnumMeta.__iter__ and isinstance(value, enum.EnumMeta):
+        return real.apply(iter, list(value))  # its members are those it was made with
     if type(found) is types.FunctionType:
         return tracer.call(found, (value,), {})
     if found is MISSING:
