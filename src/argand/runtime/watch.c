@@ -14,6 +14,7 @@
 #include "watch.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 enum { PAGE = 4096, LEAST_TRACKED = 4 * PAGE };
 
@@ -54,6 +55,8 @@ enum { PAGE_WRITTEN = 1 << 1, PAGE_OF_FILE = 1 << 2 };
 
 static int faults = -1, pages = -1; /* descriptors; -2: this kernel cannot */
 
+static int faults_open(void) { return faults >= 0; }
+
 static void close_descriptors(void) {
     if (faults >= 0)
         close(faults);
@@ -87,6 +90,15 @@ static int any_page(uintptr_t start, uintptr_t end, uint64_t property) {
     return ioctl(pages, PAGES_SCAN, &scan);
 }
 
+// The stretches of pages that were written, or that nobody protected; how many, or -1 where there are more than `most`. (The
+// kernel is several times faster at this question than at any other.)
+static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, Py_ssize_t most) {
+    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)found, .n_regions = (uint64_t)most,
+                     .all_of = PAGE_WRITTEN, .returned = PAGE_WRITTEN};
+    int count = ioctl(pages, PAGES_SCAN, &scan);
+    return scan.walk_end == end ? count : -1;
+}
+
 // Note writes into these pages from now on.
 static int protect(uintptr_t start, uintptr_t end) {
     UffdRegister range = {start, end - start, UFFD_REGISTER_WRITES, 0};
@@ -94,10 +106,15 @@ static int protect(uintptr_t start, uintptr_t end) {
     return ioctl(faults, UFFD_IOCTL_REGISTER, &range) || ioctl(faults, UFFD_IOCTL_PROTECT, &all) ? -1 : 0;
 }
 #else
+static int faults_open(void) { return 0; }
 static void close_descriptors(void) {}
 static int open_descriptors(void) { return 0; }
 static int any_page(uintptr_t start, uintptr_t end, uint64_t property) { return -1; }
 static int protect(uintptr_t start, uintptr_t end) { return -1; }
+typedef struct {
+    uint64_t start, end, categories;
+} PageRegion;
+static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, Py_ssize_t most) { return -1; }
 enum { PAGE_WRITTEN, PAGE_OF_FILE };
 #endif
 
@@ -127,6 +144,7 @@ typedef struct {
     uint64_t hash, edges; /* of all bytes; of those on pages that others use too */
     char tracked;
     char doubted; /* another watch found a page of ours written, and protected it again */
+    char calm;    /* seen in this call: its pages were not written */
 } Piece;
 
 struct Watch {
@@ -134,10 +152,15 @@ struct Watch {
     Py_ssize_t count;
     int forks;
     char filled;
+    char sorted;          /* `order` is by address */
+    PageRegion *found;    /* room for what a scan finds */
+    Piece **order;
     Piece pieces[];
 };
 
 static Watch *all;
+
+static size_t room_for(Py_ssize_t count) { return 4 * (size_t)count + 64; }
 
 Watch *argand_watch_new(Py_ssize_t count) {
     Watch *watch = PyMem_RawCalloc(1, sizeof *watch + count * sizeof *watch->pieces);
@@ -147,6 +170,17 @@ Watch *argand_watch_new(Py_ssize_t count) {
     }
     watch->count = count;
     watch->forks = argand_fork_count();
+    watch->order = PyMem_RawCalloc((size_t)count + 1, sizeof *watch->order);
+    watch->found = PyMem_RawCalloc(room_for(count), sizeof *watch->found);
+    if (!watch->order || !watch->found) {
+        PyMem_RawFree(watch->order);
+        PyMem_RawFree(watch->found);
+        PyMem_RawFree(watch);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        watch->order[i] = &watch->pieces[i];
     pthread_mutex_lock(&lock);
     watch->after = all;
     if (all)
@@ -167,6 +201,8 @@ void argand_watch_free(Watch *watch) {
     if (watch->after)
         watch->after->before = watch->before;
     pthread_mutex_unlock(&lock);
+    PyMem_RawFree(watch->order);
+    PyMem_RawFree(watch->found);
     PyMem_RawFree(watch);
 }
 
@@ -213,10 +249,46 @@ static int pages_unwritten(Piece *piece) {
     return unwritten;
 }
 
+static int by_address(const void *left, const void *right) {
+    const Piece *a = *(Piece *const *)left, *b = *(Piece *const *)right;
+    return (a->data > b->data) - (a->data < b->data);
+}
+
+// One question to the kernel for all pieces that lie near each other, in place of one for each.
+static void find_calm(Watch *watch) {
+    enum { NEAR = 1 << 22 };
+    if (!watch->sorted)
+        qsort(watch->order, (size_t)watch->count, sizeof *watch->order, by_address);
+    watch->sorted = 1;
+    pthread_mutex_lock(&lock);
+    for (Py_ssize_t i = 0, next; i < watch->count && faults_open(); i = next) {
+        next = i + 1;
+        if (!watch->order[i]->tracked)
+            continue;
+        uintptr_t start = first_page(watch->order[i]), end = past_pages(watch->order[i]);
+        for (; next < watch->count; next++) {
+            const Piece *piece = watch->order[next];
+            if (piece->tracked && first_page(piece) > end + NEAR)
+                break;
+            if (piece->tracked && past_pages(piece) > end)
+                end = past_pages(piece);
+        }
+        int count = written_stretches(start, end, watch->found, (Py_ssize_t)room_for(watch->count));
+        const PageRegion *region = watch->found, *last = region + (count > 0 ? count : 0);
+        for (Py_ssize_t k = i; k < next && count >= 0; k++) {
+            Piece *piece = watch->order[k];
+            while (region < last && region->end <= first_page(piece))
+                region++;
+            piece->calm = piece->tracked && !piece->doubted && (region == last || region->start >= past_pages(piece));
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 // Protected first, hashed then: a write in between is noted, and found at the next call.
 static int piece_changed(const TorchLink *torch, Piece *piece) {
     int large = piece->bytes >= LEAST_TRACKED;
-    if (large && pages_unwritten(piece) && hash_edges(torch, piece) == piece->edges)
+    if (large && (piece->calm || pages_unwritten(piece)) && hash_edges(torch, piece) == piece->edges)
         return 0;
     uint64_t before = piece->hash;
     piece->hash = argand_hash_bytes(torch, piece->data, piece->bytes);
@@ -226,6 +298,13 @@ static int piece_changed(const TorchLink *torch, Piece *piece) {
 
 int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen) {
     int changed = !watch->filled, forked = watch->forks != argand_fork_count();
+    for (Py_ssize_t i = 0; i < watch->count; i++)
+        watch->pieces[i].calm = 0;
+    int placed = watch->filled && !forked;
+    for (Py_ssize_t i = 0; placed && i < watch->count; i++)
+        placed = watch->pieces[i].data == data[i];
+    if (placed && !frozen)
+        find_calm(watch);
     for (Py_ssize_t i = 0; i < watch->count; i++) {
         Piece *piece = &watch->pieces[i];
         int moved = !watch->filled || piece->data != data[i] || piece->bytes != (size_t)bytes[i];
@@ -234,6 +313,7 @@ int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data
             piece->data = data[i];
             piece->bytes = (size_t)bytes[i];
             piece->tracked = 0;
+            watch->sorted = 0;
             pthread_mutex_unlock(&lock);
         }
         changed |= moved;
