@@ -40,7 +40,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--around", default="", help="a command that runs the one after it on a quiet machine")
     parser.add_argument("--exports", type=Path, default=ROOT / "results" / "exports", help="folder of the ONNX files")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "peers.json")
-    parser.add_argument("--ceiling", action="store_true", help="also: where Argand's time goes, against the peaks")
     return parser.parse_args(argv)
 
 

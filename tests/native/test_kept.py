@@ -27,7 +27,7 @@ def raw(weight):
 
 def optimize(model):
     with torch.enable_grad():
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
         model(torch.randn(1, 16, 8, 8)).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()

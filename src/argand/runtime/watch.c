@@ -51,7 +51,7 @@ typedef struct {
 #define UFFD_IOCTL_PROTECT _IOWR(0xAA, 0x06, UffdProtect)
 #define UFFD_REGISTER_WRITES 2
 #define PAGES_SCAN _IOWR('f', 16, PageScan)
-enum { PAGE_WRITTEN = 1 << 1, PAGE_OF_FILE = 1 << 2 };
+enum { PAGE_WRITTEN = 1 << 1, PAGE_OF_FILE = 1 << 2, PAGE_PRESENT = 1 << 3 };
 
 static int faults = -1, pages = -1; /* descriptors; -2: this kernel cannot */
 
@@ -82,12 +82,23 @@ static int open_descriptors(void) {
     return faults >= 0;
 }
 
-// Whether some page of the range has one of these properties; -1: cannot tell.
-static int any_page(uintptr_t start, uintptr_t end, uint64_t property) {
+// Whether some page of the range was written, or nobody protected it.
+static int any_written(uintptr_t start, uintptr_t end) {
     PageRegion found;
     PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
-                     .most_pages = 1, .all_of = property, .returned = property};
+                     .most_pages = 1, .all_of = PAGE_WRITTEN, .returned = PAGE_WRITTEN};
     return ioctl(pages, PAGES_SCAN, &scan);
+}
+
+// Whether all pages are memory of this process alone. Only a page that is there tells: each is read first.
+static int all_private(uintptr_t start, uintptr_t end) {
+    for (uintptr_t page = start; page < end; page += PAGE)
+        (void)*(volatile const char *)page;
+    PageRegion found;
+    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
+                     .most_pages = 1, .inverted = PAGE_PRESENT, .any_of = PAGE_OF_FILE | PAGE_PRESENT,
+                     .returned = PAGE_OF_FILE | PAGE_PRESENT};
+    return ioctl(pages, PAGES_SCAN, &scan) == 0;
 }
 
 // The stretches of pages that were written, or that nobody protected; how many, or -1 where there are more than `most`. (The
@@ -109,13 +120,13 @@ static int protect(uintptr_t start, uintptr_t end) {
 static int faults_open(void) { return 0; }
 static void close_descriptors(void) {}
 static int open_descriptors(void) { return 0; }
-static int any_page(uintptr_t start, uintptr_t end, uint64_t property) { return -1; }
+static int any_written(uintptr_t start, uintptr_t end) { return -1; }
+static int all_private(uintptr_t start, uintptr_t end) { return 0; }
 static int protect(uintptr_t start, uintptr_t end) { return -1; }
 typedef struct {
     uint64_t start, end, categories;
 } PageRegion;
 static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, Py_ssize_t most) { return -1; }
-enum { PAGE_WRITTEN, PAGE_OF_FILE };
 #endif
 
 static atomic_int forks;
@@ -237,10 +248,10 @@ static int pages_unwritten(Piece *piece) {
     piece->doubted = 0;
     if (!open_descriptors())
         unwritten = piece->tracked = 0;
-    else if (!unwritten || any_page(start, end, PAGE_WRITTEN)) {
+    else if (!unwritten || any_written(start, end)) {
         unwritten = 0;
-        piece->tracked = !any_page(start, end, PAGE_OF_FILE);
-        if (piece->tracked && any_page(start, end, PAGE_WRITTEN)) {
+        piece->tracked = all_private(start, end);
+        if (piece->tracked && any_written(start, end)) {
             tell_others(piece);
             piece->tracked = !protect(start, end);
         }
