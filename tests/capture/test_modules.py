@@ -238,3 +238,22 @@ def test_modules_are_made_inside_also_after_torch_compile_ran(monkeypatch):
         return nn.Sequential(nn.ReLU(), nn.Dropout(0.0))(x)
 
     assert compiled(f, fullgraph=True)(-torch.ones(1)).item() == 0
+
+
+def test_lazy_modules_make_their_parameters_before_one_graph():
+    def results(compile_):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.ReLU(), torch.nn.LazyLinear(2))
+        compiled = compile_(model)
+        return [compiled(torch.ones(3, 5)).detach() for _ in range(2)], model.state_dict()
+
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    expected = results(lambda model: model)
+    actual = results(lambda model: argand.compile(model, backend=backend, fullgraph=True))
+    torch.testing.assert_close(actual, expected)
+    assert len(graphs) == 1

@@ -53,7 +53,19 @@ class BackendFailed:
         return f"the backend cannot take it: {self.error.inner_exception!r}"
 
 
-Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed
+@final
+@dataclass(frozen=True, slots=True)
+class ModuleMade:
+    """A lazy module has its parameters now: the next attempt finds an ordinary one."""
+
+    name: str
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.name} has made its parameters"
+
+
+Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed | ModuleMade
 
 
 @final
@@ -85,6 +97,8 @@ class Knowledge:
                 return
             case ReadLists():
                 self.reads_lists = True
+            case ModuleMade():
+                pass
             case BackendFailed():
                 self.plan.close(str(reason))
             case _:

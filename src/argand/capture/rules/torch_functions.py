@@ -11,8 +11,10 @@ import types
 from typing import Any, Final
 
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.rnn import PackedSequence
 
+from argand.capture.attempts import ModuleMade
 from argand.capture.generated.torch_state import SETTERS
 from argand.capture.objects import attributes, polyfills
 from argand.capture.objects.tracer import Tracer
@@ -21,6 +23,7 @@ from argand.capture.outside.kinds import is_constant, is_trusted_module
 from argand.capture.record import items
 from argand.capture.rules import overrides
 from argand.runtime.guards import DictAttr, GuardKind, Source
+from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
 # Python functions of these modules are pure functions of tensors: one node each.
@@ -235,12 +238,27 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
     if isinstance(module, torch.nn.RNNBase) and args and isinstance(args[0], PackedSequence):
         raise CaptureBreak(Break.B008, None, op=f"{type(module).__name__} of a packed sequence")  # at each step of it
     if "_initialize_hook" in module.__dict__:
+        journal = tracer.journal
+        changed = journal.attributes or journal.cells or journal.globals or journal.deferred
+        if tracer.is_outside(module) and not changed and _initialize(module, args, kwargs):
+            raise Stop(ModuleMade(type(module).__name__))
         raise CaptureBreak(
             Break.B013, None, what=f"the first call of a {type(module).__name__}, which makes its parameters"
         )
     if _is_hook_free(tracer, module):
         return tracer.call(attributes.load(tracer, module, "forward"), args, kwargs)
     return tracer.call(torch.nn.Module._call_impl, (module, *args), kwargs)
+
+
+def _initialize(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Let a lazy module make its parameters, which it does by the shapes of its inputs, before it is traced."""
+    from_torch = type(module).initialize_parameters.__module__.startswith("torch.nn.modules")
+    fixed = all(isinstance(n, int) for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) for n in x.shape)
+    if not from_torch or not fixed or type(module)._infer_parameters is not LazyModuleMixin._infer_parameters:
+        return False
+    with torch._C._DisableTorchDispatch():  # real tensors, not fakes
+        real.call(module._infer_parameters, (module, args, kwargs), {})
+    return True
 
 
 def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
