@@ -11,8 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from benchmarks.language.program import Compile, program, scenario, two
 
-_WRAPPER = "a wrapper subclass (`__torch_dispatch__`): the call is Python's"
-
 
 class Plain(torch.Tensor):
     @classmethod
@@ -239,20 +237,20 @@ def function_mode_around(compile: Compile) -> Any:
     return inside, compiled(x)
 
 
-@scenario(reason=_WRAPPER)
+@scenario
 def wrapper_as_argument(compile: Compile) -> Any:
     torch.manual_seed(0)
     compiled = compile(lambda x: x.sin() * 2)
     return [_plain(compiled(Pair(torch.randn(3), torch.randn(3)))) for _ in range(2)]
 
 
-@scenario(reason=_WRAPPER)
+@scenario
 def wrapper_made_inside(compile: Compile) -> Any:
     torch.manual_seed(0)
     return _plain(compile(lambda a, b: Pair(a, b) + 1)(torch.randn(3), torch.randn(3)))
 
 
-@scenario(reason=_WRAPPER)
+@scenario
 def wrapper_as_parameter(compile: Compile) -> Any:
     torch.manual_seed(0)
     model = nn.Linear(4, 3, bias=False)

@@ -205,3 +205,78 @@ def test_a_break_inside_of_a_mode_stays_in_it():
     for _ in range(2):
         torch.testing.assert_close(compiled(x), function(x))
     assert torch._C._len_torch_function_stack() == 0
+
+
+class Pair(torch.Tensor):
+    """Two tensors that every operator is applied to."""
+
+    @staticmethod
+    def __new__(cls, a, b, factor=1):
+        return torch.Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype, device=a.device)
+
+    def __init__(self, a, b, factor=1):
+        self.a, self.b, self.factor = a, b, factor
+
+    def __tensor_flatten__(self):
+        return ["a", "b"], self.factor
+
+    @staticmethod
+    def __tensor_unflatten__(inner, factor, size, stride):
+        return Pair(inner["a"], inner["b"], factor)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        factor = next(x.factor for x in args if isinstance(x, Pair))
+        sides = [[getattr(x, side) if isinstance(x, Pair) else x for x in args] for side in "ab"]
+        first, second = (func(*side, **(kwargs or {})) for side in sides)
+        return Pair(first, second * factor, factor) if isinstance(first, torch.Tensor) else first
+
+
+def parts_of(value):
+    return [value.a, value.b] if isinstance(value, Pair) else [value]
+
+
+def same_pair(actual, expected):
+    assert type(actual) is type(expected) and actual.shape == expected.shape
+    torch.testing.assert_close(parts_of(actual), parts_of(expected))
+
+
+WRAPPED = {
+    "pointwise": lambda x: x.sin() * 2,
+    "composite": lambda x: F.linear(x, torch.ones(5, 4)).relu(),
+    "two": lambda x: (x + x).sum(0),
+    "part": lambda x: x.a * 2,
+    "made": lambda x: Pair(x.a, x.b * 2, 3) + 1,
+    "shape": lambda x: x.reshape(x.shape[1], -1),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "argand"])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapper_is_taken_apart_at_the_border_of_a_graph(name, backend):
+    compiled = argand.compile(WRAPPED[name], fullgraph=True, dynamic=False, backend=backend)
+    for factor in (1, 1, 5):  # what it holds is guarded
+        x = Pair(torch.randn(3, 4), torch.randn(3, 4), factor)
+        same_pair(compiled(x), WRAPPED[name](x))
+
+
+def test_training_through_a_wrapper_is_eagers():
+    weight = Pair(torch.randn(5, 4), torch.randn(5, 4))
+
+    def run(function):
+        x = torch.ones(3, 4, requires_grad=True)
+        out = function(x)
+        return out, out.requires_grad
+
+    function = lambda x: F.linear(x * 2, weight)
+    ours, eagers = run(argand.compile(function)), run(function)
+    same_pair(ours[0], eagers[0])
+    assert ours[1] == eagers[1]
+
+
+def test_other_sizes_of_a_wrapper():
+    function = lambda x: x.sin() + 1
+    compiled = argand.compile(function)
+    for n in (3, 5, 7):
+        x = Pair(torch.randn(n, 4), torch.randn(n, 4))
+        same_pair(compiled(x), function(x))

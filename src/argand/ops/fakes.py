@@ -124,6 +124,9 @@ class FakeMode(TorchDispatchMode):
         self.effects = (
             0  # that must run though nobody reads their results: they draw, check values or write on the side
         )
+        self.wrappers: Callable[..., Any] | None = (
+            None  # what answers inside of a call on tensors with a `__torch_dispatch__`
+        )
         self.unbacked: Make | None = None  # gives sizes to results of ops whose sizes depend on data
 
     @classmethod
@@ -133,6 +136,8 @@ class FakeMode(TorchDispatchMode):
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.wrappers is not None:
+            return self.wrappers(func, types, args, kwargs or _NO_KWARGS)
         self.writes += func._schema.is_mutable
         rule = RULES.get(str(func)) if self.unbacked is not None else None
         if rule is not None and (func._opname != "index" or any(map(_is_mask, args[1]))):

@@ -29,6 +29,7 @@ from argand.capture.rules import (
     overrides,
     torch_functions,
     transforms,
+    wrappers,
 )
 from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
@@ -206,6 +207,8 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_functions.call_method(tracer, function.__name__, (owner, *args), kwargs)
+    if function in _MADE:
+        return _MADE[function](tracer, args, kwargs)
     if function.__name__ == "__new__" and isinstance(owner, type):
         return _new(function, args, kwargs)
     if transforms.knows(function):
@@ -269,7 +272,7 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     rule = CLASS_RULES.get(kind)
     if rule is not None:
         return _ruled(tracer, kind, rule, args, kwargs)
-    if issubclass(kind, torch.Tensor) and (not overrides.is_made(tracer, kind) or kind is torch.nn.Parameter):
+    if issubclass(kind, torch.Tensor) and not (overrides.is_made(tracer, kind) or wrappers.is_made(tracer, kind)):
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
     if lookup(tracer, kind, "__del__") is not MISSING:
         raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which has a finalizer")
@@ -392,6 +395,10 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.nn.attention.flex_attention.create_mask": polyfilled(attention.create_mask),
 }
 
+_MADE: Final[dict[Any, Any]] = {
+    torch.Tensor._make_subclass: overrides.make,
+    torch.Tensor._make_wrapper_subclass: wrappers.make,
+}
 _BY_TYPE: Final[dict[type, Any]] = {
     types.FunctionType: call_function,
     types.MethodType: call_bound,

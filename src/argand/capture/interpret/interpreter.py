@@ -22,7 +22,7 @@ from argand.capture.markers import MISSING
 from argand.capture.objects import attributes
 from argand.capture.objects.generators import Generator
 from argand.capture.objects.tracer import StackFrame, Tracer
-from argand.capture.rules import overrides
+from argand.capture.rules import overrides, wrappers
 from argand.runtime import _native
 from argand.runtime.guards import Closure
 from argand.sizes.plan import SizePlan
@@ -40,6 +40,7 @@ class Interpreter(Tracer):
 
     def __init__(self, options: Options, forced: dict[int, CaptureBreak], plan: SizePlan) -> None:
         super().__init__(options, forced, plan)
+        self.recorder.unwrap = functools.partial(wrappers.call, self)
         self.recorder.dispatch = functools.partial(overrides.dispatch, self)
         self.generators: list[Generator] = []  # that were made inside
         self._shown = events.shown() & show.TRACED  # what the user wants to see while it is traced

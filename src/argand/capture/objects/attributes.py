@@ -364,6 +364,8 @@ def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:
 def _store_tensor(tracer: Tracer, owner: torch.Tensor, name: str, value: Any) -> None:
     if name == "requires_grad":
         tracer.call(torch.Tensor.requires_grad_, (owner, value), {})
+    elif id(owner) in tracer.world.wrappers and id(owner) not in tracer.world.known:
+        real.apply(setattr, owner, name, value)
     elif name == "data" or name == "grad_fn" or not tracer.recorder.knows(owner):
         raise CaptureBreak(Break.B013, None, what=f"an assignment to Tensor.{name}")
     else:

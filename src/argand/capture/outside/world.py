@@ -38,6 +38,7 @@ from argand.capture.outside.kinds import (
     tuple_like,
 )
 from argand.capture.outside.subclasses import is_subclass, like
+from argand.capture.outside.wrappers import read_wrapper
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
 from argand.protocol import Bypass
@@ -103,6 +104,7 @@ class World:
         self.guards: list[Guard] = []
         self.known: dict[int, Known] = {}
         self.shadows: list[Shadow] = []
+        self.wrappers: set[int] = set()  # ids of tensors that hold other tensors
         self.inputs: dict[int, Known] = {}  # id(fake) -> the tensor it stands for
         self._plain: Any = None  # what turns the overrides of subclasses off, once there is one
         self._place = place
@@ -312,7 +314,7 @@ class World:
         with torch._C.DisableTorchFunctionSubclass(), below_levels():
             plain = plain and raw.layout is torch.strided and not raw._is_zerotensor()
             if not plain or raw.device.type != "cpu":
-                return self._opaque(source, raw)
+                return self._opaque(source, raw) if (held := read_wrapper(self, source, raw)) is None else held
             fake = self._fake(source, raw)
         if type(raw) not in PLAIN_TENSORS:
             self.plain_from_here()

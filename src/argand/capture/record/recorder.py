@@ -65,6 +65,7 @@ class Recorder:
         self.modules: dict[str, torch.nn.Module] = {}  # graphs of functions that operators of this graph take
         self._place = place
         self.overrides = Overrides()
+        self.unwrap: Callable[..., Any]  # a call with tensors that hold others (rules.wrappers)
         self.dispatch: Callable[..., Any]  # a call that is an override's (rules.overrides)
         self._alive: list[Any] = []
         self._first_call: torch.fx.Node | None = None
@@ -234,6 +235,8 @@ class Recorder:
     def _call(self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.overrides.apply(args, kwargs):
             return self.dispatch(run, args, kwargs, lambda: self._call(op, target, run, args, kwargs))
+        if self.world.wrappers and any(id(t) in self.world.wrappers for t in tensors_in((args, kwargs))):
+            return self.unwrap(run, args, kwargs)
         args, kwargs = self.number(args), {key: self.number(value) for key, value in kwargs.items()}
         node_args = tuple([self.argument(value) for value in args])
         node_kwargs = {key: self.argument(value) for key, value in kwargs.items()}

@@ -151,8 +151,6 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return None
     if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor) and args:
         return _scaled(tracer, name, args, kwargs)
-    if name == "_make_subclass":
-        return overrides.make(tracer, args, kwargs)
     if name == "_is_torch_function_enabled" and tracer.overrides.off:
         return False
     if name.startswith("_foreach_addc") and any(isinstance(item, torch.Tensor) for item in _factors(args)):

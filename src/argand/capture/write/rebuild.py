@@ -23,7 +23,7 @@ from argand.capture.markers import MISSING
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside import pure
+from argand.capture.outside import pure, wrappers
 from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
 from argand.capture.outside.subclasses import is_subclass, of_class
 from argand.capture.record.pending import Pending
@@ -148,6 +148,8 @@ class Rebuilder:
 
     def _tensor(self, value: torch.Tensor) -> str:
         node = self.tracer.recorder.nodes.get(id(value))
+        if node is None and id(value) in self.tracer.world.wrappers:
+            return self._wrapper(value)
         if node is None:
             raise CannotRebuild("a tensor that is not of the graph")
         check_free(value)
@@ -155,6 +157,15 @@ class Rebuilder:
         if kind is torch.Tensor or not is_subclass(kind) or issubclass(kind, torch.nn.Parameter):
             return self.output(node)
         return self._named(value, f"{self.constant(of_class)}({self.output(node)}, {self.constant(kind)})")
+
+    def _wrapper(self, value: Any) -> str:
+        if not wrappers.is_whole(value):
+            raise CannotRebuild(f"a {type(value).__name__} that holds more than it takes apart")
+        names, context = value.__tensor_flatten__()
+        parts = self._dict_inline({name: getattr(value, name) for name in names})
+        rest = self.items((type(value), context, tuple(value.size()), tuple(value.stride())))
+        make = self.constant(wrappers.rebuilt)
+        return self._named(value, f"(lambda kind, *rest: {make}(kind, {parts}, *rest))({rest})")
 
     def output(self, node: torch.fx.Node) -> str:
         """The variable that holds a result of the graph."""
