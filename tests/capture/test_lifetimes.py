@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import argand
+from argand.capture.outside import pure
 
 
 def plain(x):
@@ -112,3 +113,18 @@ def test_inputs_die_when_the_call_fails(no_collections):
         compiled(x)
     del x
     assert reference() is None
+
+
+def test_what_is_known_of_a_class_does_not_keep_it():
+    def make():
+        class Local:
+            pass
+
+        return Local
+
+    kind = make()
+    assert pure.is_own(kind)
+    gone = weakref.ref(kind)
+    del kind
+    gc.collect()
+    assert gone() is None

@@ -317,3 +317,12 @@ def writes_over_what_is_read(x):
 @stranger(lambda: (rand(4, 1),), lambda: (rand(1, 4).long(),), lambda: (rand(0, 3),))
 def strides_of_single_rows(x):
     return torch.isfinite(x.mT.long()), torch.isinf(x.mT.long()), torch.nan_to_num(x.mT), torch.ones_like(x.mT)
+
+
+@stranger(
+    lambda: (torch.arange(12.0)[::2].requires_grad_(),),
+    lambda: (rand(5, dtype=torch.complex64).conj().imag.detach().requires_grad_(),),
+)
+def data_with_gaps_written(x):
+    x.data.mul_(2)
+    return torch.nan_to_num(x), x.sin()

@@ -30,7 +30,7 @@ from argand.autograd.sizes import ProgramSizes
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted
+from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted, settled
 from argand.runtime import quiet
 from argand.sizes.refusals import NeedFacts, Refusal, Stop, as_refusal
 from argand.support import events
@@ -193,6 +193,8 @@ class _Tools:
 
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph that nobody differentiates."""
+        if not self.compilers.decompositions:
+            return below_autograd(settled(self.compilers.backward(module, _examples(module))), module)
         with torch.no_grad():
             call = self.compile(module, _examples(module))
         return lambda values: call(*values)

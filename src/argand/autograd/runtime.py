@@ -228,6 +228,18 @@ def full_backward(traced: Traced) -> Asked:
     return Asked((1 << len(traced.tangents)) - 1, (1 << len(traced.differentiable)) - 1)
 
 
+def _twin(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides and bits of the original, gaps in memory included: code was made for them."""
+    if tensor.is_conj():
+        return torch._conj(_twin(torch._conj(tensor)))
+    if tensor.is_neg():
+        return torch._neg_view(_twin(torch._neg_view(tensor)))
+    copy = tensor.clone()
+    if copy.stride() == tensor.stride():
+        return copy
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+
+
 def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
@@ -247,7 +259,7 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
             inputs[index].requires_grad_()
         values = list(inputs)
         for index in copied:
-            values[index] = inputs[index].clone()
+            values[index] = _twin(inputs[index])
         for index in unreached:
             values[index] = values[index].detach().requires_grad_()
         return values

@@ -19,12 +19,14 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy
 import torch
 
 from argand.support.errors import Break, CaptureBreak
+
+Answer = TypeVar("Answer")
 
 # -- classes -----------------------------------------------------------------------------------
 
@@ -66,8 +68,18 @@ _OF_PYBIND: Final = "instancemethod"  # what pybind11 puts into its classes; the
 _EVERYWHERE: Final = frozenset({"__dict__", "__weakref__"})
 
 
-def _per_class(function: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return functools.lru_cache(maxsize=4096)(function)
+def _per_class(function: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """Ask once for each class, as long as it lives: one that a program makes at each call is not kept."""
+    known: weakref.WeakKeyDictionary[type, Answer] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def ask(kind: Any) -> Answer:
+        try:
+            return known[kind]
+        except KeyError:
+            return known.setdefault(kind, function(kind))
+
+    return ask
 
 
 def _is_native(kind: type) -> bool:
@@ -83,7 +95,7 @@ def _is_native(kind: type) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=4096)
+@_per_class
 def _natives(kind: Any) -> frozenset[type]:
     """The classes below a class that are written in C."""
     return frozenset(base for base in kind.__mro__ if _is_native(base))
