@@ -55,7 +55,7 @@ def test_the_sources_keep_the_rules():
         "import dis",
         "from opcode import opmap",
         "sys.version_info >= (3, 12)",
-        'name == "LOAD_FAST_AND_CLEAR"',
+        'name == "LOAD_FAST"',
         "x = 1  # since 3.12",
         "#if PY_VERSION_HEX > 0x030C0000",
     ],

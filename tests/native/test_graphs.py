@@ -290,7 +290,7 @@ def test_a_view_of_complex_numbers_may_be_broadcast():
 
 
 def test_a_failure_of_ours_names_the_stage_and_shows_the_graph(monkeypatch):
-    def fail(*args):
+    def fail(*args, **keywords):
         raise KeyError("lost")
 
     monkeypatch.setattr("argand.native.passes.table.make_plan", fail)

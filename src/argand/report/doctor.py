@@ -59,7 +59,7 @@ def examine() -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    python = f"{platform.python_implementation()} {platform.python_version()}"
+    python = f"{platform.python_implementation()} {sys.version.split()[0]}"
     yield Finding("versions", "python", python)
     for name in _PACKAGES:
         yield Finding("versions", name, importlib.metadata.version(name))
