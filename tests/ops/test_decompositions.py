@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import argand
 from argand.ops.decompositions import decompositions
 from argand.ops.fakes import FakeMode
 
@@ -200,6 +201,16 @@ def test_optimizers_decompose_and_stay_equal(kind: str) -> None:
     assert not types.wrong and not any("foreach" in name for name in types.missing)
     for ours, eager in zip(train(Expand()), expected):
         torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.parametrize("other", [torch.uint16, torch.int64, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_xlogy_computes_in_the_common_type(dtype, other):
+    x, y = torch.tensor([0, 1, 2, 3]).to(dtype), torch.tensor([0, 1, 2, 5]).to(other)
+    argand.reset()
+    for left, right in ((x, y), (y, x)):
+        result = argand.compile(lambda a, b: torch.xlogy(a, b), options={"measure": False, "cache": False})(left, right)
+        torch.testing.assert_close(result, torch.xlogy(left, right))
 
 
 if __name__ == "__main__":

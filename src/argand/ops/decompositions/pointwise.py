@@ -317,10 +317,12 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _xlogy(self: Any, other: Any) -> Tensor:
-    dtype = promote(self, other)  # eager rounds a half logarithm before the product
+    dtype = promote(self, other)
+    if dtype.is_complex:
+        return NotImplemented
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
-    self, other = (
-        value if isinstance(value, Tensor) else torch.full((), value, dtype=dtype) for value in (self, other)
+    self, other = (  # as eager: in one type from the start, and a half logarithm is rounded before the product
+        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype) for value in (self, other)
     )
     product = self * torch.log(other)
     return torch.where(torch.isnan(other), other, torch.where(self == 0, 0.0, product))
