@@ -177,6 +177,13 @@ class Builder:
             if op in ("argmax", "argmin"):
                 return self.constant(0, DType.I64, reduced(node.shape, ordered))
             return self.reshape(node, reduced(node.shape, ordered))
+        if (
+            op in ("sum", "prod")
+            and dtype is not None
+            and any(not isinstance(s, SizeInt) and s == 0 for s in node.shape)
+        ):
+            # No loop: what does not change inside it would be loaded before it, and nothing has no memory.
+            return self.constant(int(op == "prod"), dtype, reduced(node.shape, ordered))
         return self.node(op, (node,), reduced(node.shape, ordered), dtype, ordered)
 
     def rebuild(self, node: Node, inputs: tuple[Node, ...]) -> Node:

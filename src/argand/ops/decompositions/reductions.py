@@ -33,12 +33,16 @@ def _stable(self: Tensor, dim: int) -> Tensor:
 
 @one_rounding
 def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    if not self.is_floating_point():  # eager has none of integers, but nothing at all keeps its type
+        return NotImplemented
     powers = torch.exp(_stable(self, dim))
     return powers / powers.sum(dim, keepdim=True)
 
 
 @one_rounding
 def _log_softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    if not self.is_floating_point():
+        return NotImplemented
     shifted = _stable(self, dim)
     return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
 
