@@ -278,3 +278,25 @@ def test_versions_rise_where_a_view_of_an_argument_is_turned_over():
         lambda a: (a.view(-1).unsqueeze_(0), a.mul_(2)),
     ):
         check(function, base)
+
+
+@pytest.mark.parametrize(
+    "program", [lambda x: x.split(2)[-1], lambda x: x.chunk(2)[1] + 0, lambda x: (x.split(2)[1], x[1:3])]
+)
+def test_views_of_elements_that_share_memory_keep_their_own_gradients(program):
+    compiled = argand.compile(program)
+    gradients = []
+    for run in (program, compiled, compiled):
+        x = torch.ones(1, dtype=torch.float64).expand(4).requires_grad_()
+        results = run(x)
+        total = sum((k + 1) * r.sum() for k, r in enumerate(results if isinstance(results, tuple) else [results]))
+        gradients.append(torch.autograd.grad(total, x)[0].tolist())
+    assert gradients[0] == gradients[1] == gradients[2]
+
+
+def test_the_transpose_of_one_number_is_a_transpose_to_autograd():
+    compiled = argand.compile(lambda x: x.t())
+    weights = torch.arange(9.0).view(3, 3)
+    x = torch.ones(1).expand(3, 3).requires_grad_()
+    (compiled(x) * weights).sum().backward()
+    torch.testing.assert_close(x.grad, weights.t())

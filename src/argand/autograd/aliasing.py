@@ -28,6 +28,7 @@ from argand.autograd.geometry import (
 )
 from argand.autograd.outputs import Untraceable
 from argand.ops.layout import extent
+from argand.ops.overlap import may_overlap
 
 # No value of a graph has a conjugate or negative bit: kernels read memory as it is.
 _PHYSICAL: Final = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
@@ -63,13 +64,14 @@ def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[Step]:
 class StorageView:
     """One geometry in a memory."""
 
-    __slots__ = ("fake", "memory", "node", "origin", "parent", "step", "version")
+    __slots__ = ("ambiguous", "fake", "memory", "node", "origin", "parent", "step", "version")
 
     def __init__(
         self, memory: AliasedStorage, fake: torch.Tensor, parent: StorageView | None, step: Step | None
     ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
         self.origin = (parent, step, 0)  # the view as the program made it, and when
+        self.ambiguous = False  # whether the program made views of other elements that lie in the same place
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
 
@@ -80,6 +82,13 @@ class StorageView:
         """
         parent, step, version = self.origin
         return (parent, step) if version == self.memory.version else (self.parent, self.step)
+
+
+    def is_made_by(self, parent: StorageView, step: Step) -> bool:
+        """Whether a view of the same place is one of the same elements; False where that is not sure."""
+        if parent is self:
+            return step.func in (aten.alias.default, aten.detach.default)
+        return parent is self.parent and step == self.step
 
 
 @final
@@ -128,7 +137,10 @@ class Aliasing:
         geometry = geometry_of(fake)
         if geometry not in regions:
             regions[geometry] = StorageView(parent.memory, fake.detach(), parent, step)
-        return regions[geometry]
+        region = regions[geometry]
+        if not region.ambiguous and not region.is_made_by(parent, step):
+            region.ambiguous = may_overlap(region.memory.root.fake)
+        return region
 
     def _strided(self, memory: AliasedStorage, fake: torch.Tensor) -> StorageView:
         """A region known by its strides and offset alone, as a view of the root."""

@@ -15,6 +15,8 @@ from argand.autograd.recorder import AtenRecorder
 
 def path_between(recorder: AtenRecorder, base: torch.Tensor, view: torch.Tensor) -> tuple[Step, ...]:
     """View steps from one tensor to another on the same storage."""
+    if view.requires_grad and recorder.region_of(view).ambiguous:
+        raise Untraceable("a view of a tensor whose elements share memory: its place does not tell its history")
     if geometry_of(base) == geometry_of(view):
         return ()
     if base.is_contiguous() and base.numel() == view.numel() and base.dtype == view.dtype:
@@ -24,6 +26,8 @@ def path_between(recorder: AtenRecorder, base: torch.Tensor, view: torch.Tensor)
     start, region = recorder.region_of(base), recorder.region_of(view)
     steps: list[Step] = []
     while region is not start:
+        if view.requires_grad and region.ambiguous:
+            raise Untraceable("a view of a view whose place does not tell its history")
         parent, step = region.made_by()
         if parent is None or step is None:
             undone = tuple(reversed(bit_steps(base)))  # each of them is its own inverse

@@ -15,15 +15,21 @@ import torch
 _FEW: Final = 2048  # elements that are compared one by one
 
 
-def shares_places(tensor: torch.Tensor) -> bool:
-    """Whether several elements may lie at one place; a dimension that is expanded is not meant, eager refuses those."""
+def may_overlap(tensor: torch.Tensor) -> bool:
+    """Whether several elements may lie at one place."""
     dims = sorted((step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
     reach = 0
     for step, size in dims:
         if step <= reach:
-            return bool(tensor.numel()) and dims[0][0] != 0
+            return bool(tensor.numel())
         reach += step * (size - 1)
     return False
+
+
+def shares_places(tensor: torch.Tensor) -> bool:
+    """The same; a dimension that is expanded is not meant, eager refuses those."""
+    expanded = any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return not expanded and may_overlap(tensor)
 
 
 def reads_what_it_writes(target: torch.Tensor, value: Any) -> bool:
