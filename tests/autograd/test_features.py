@@ -816,3 +816,27 @@ def test_graphs_print_as_runnable_python():
     assert "sin" in joint and "cos" in backward
     torch.testing.assert_close(scope["forward"](None, x)[0], (x.sin() * torch.inf).clamp(max=2.0))
     assert {"autograd.trace", "autograd.partition"} <= heard.seconds().keys()
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_zeros_are_gradients_where_other_results_give_more(create_graph):
+    def program(x):
+        wave = torch.sin(x)
+        return torch.round(wave), wave, x.detach() * 2
+
+    compiled = argand.compile(program)
+    for run in (program, compiled, compiled):
+        x = torch.rand(4).requires_grad_()
+        (gradient,) = torch.autograd.grad(run(x)[0].sum(), x, allow_unused=True, create_graph=create_graph)
+        assert gradient is not None and gradient.tolist() == [0.0] * 4
+
+
+def test_a_rounded_argument_gets_no_gradient_from_a_result_made_without_it():
+    def program(x, y):
+        return torch.round(x), torch.sin(y)
+
+    compiled = argand.compile(program)
+    for run in (program, compiled, compiled):
+        x, y = (torch.rand(4).requires_grad_() for _ in range(2))
+        gradients = torch.autograd.grad(run(x, y)[1].sum(), (x, y), allow_unused=True)
+        assert [g is None for g in gradients] == [True, False]

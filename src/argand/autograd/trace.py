@@ -21,6 +21,7 @@ from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
 from argand.autograd.programs import Program
+from argand.autograd.reach import reached_from
 from argand.autograd.recorder import AtenRecorder
 from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
 from argand.autograd.sizes import ProgramSizes
@@ -205,6 +206,7 @@ def _trace(
         tangents = [k for bit, k in enumerate(every) if only >> bit & 1]
         differentiable = leaf_indices(leaves) if tangents else []
         wanted = [leaves[index] for index in differentiable]
+        reached = reached_from([results[k] for k in tangents], wanted)
         gradients, tangent_fakes = record_backward(recorder, results, tangents, wanted, accumulate)
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
@@ -218,7 +220,7 @@ def _trace(
         differentiable=differentiable,
         tangents=tangents,
         tangent_fakes=tangent_fakes,
-        gradient_needs=_needs(recorder.graph, gradients),
+        gradient_needs=_needs(recorder.graph, gradients, reached),
         gradient_reads=_read_by(recorder.graph, gradients),
         copied_inputs=_copied(recorder.graph, effects, gradients),
         flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],
@@ -238,8 +240,8 @@ def _was_written(recorder: AtenRecorder, value: torch.Tensor) -> bool:
     return region is not None and region.memory.version > 0
 
 
-def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:
-    """Which tangents each gradient depends on, as bits."""
+def _needs(graph: Graph, gradients: Sequence[Any], reached: Sequence[int]) -> list[int]:
+    """Which tangents each gradient depends on or, as the zeros of a sign function, comes from; as bits."""
     bits: dict[Node, int] = {}
     count = 0
     for node in graph.nodes if gradients else ():
@@ -251,8 +253,10 @@ def _needs(graph: Graph, gradients: Sequence[Any]) -> list[int]:
             for source in node.all_input_nodes:
                 mask |= bits[source]
             bits[node] = mask
-    # a gradient that depends on no tangent (the zeros of a sign function) is always there
-    return [(bits[node] or -1) if isinstance(node, Node) else 0 for node in gradients]
+    return [
+        (bits[node] | mask or -1) if isinstance(node, Node) else 0
+        for node, mask in zip(gradients, reached if gradients else (), strict=True)
+    ]
 
 
 def _read_by(graph: Graph, gradients: Sequence[Any]) -> list[int]:
