@@ -83,7 +83,6 @@ class StorageView:
         parent, step, version = self.origin
         return (parent, step) if version == self.memory.version else (self.parent, self.step)
 
-
     def is_made_by(self, parent: StorageView, step: Step) -> bool:
         """Whether a view of the same place is one of the same elements; False where that is not sure."""
         if parent is self:
