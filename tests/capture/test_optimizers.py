@@ -184,3 +184,13 @@ def test_zero_grad_before_a_step_leaves_no_state():
 
     nothing()
     assert not optimizer.state and all(p.grad is None for p in model.parameters())
+
+
+def test_a_step_is_one_graph_after_torch_compile_ran_too():
+    """torch.compile puts functions of optimizers behind its `disable`: for itself."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([parameter], lr=0.5)
+    argand.compile(optimizer.step, fullgraph=True, backend="eager")()
+    assert parameter.tolist() == [0.5, 0.5]

@@ -356,8 +356,10 @@ def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
-    wrapper: Any = torch.nn.Module.__init__
-    return tracer.call(wrapper.__closure__[0].cell_contents, args, kwargs)
+    init: Any = torch.nn.Module.__init__
+    while init.__qualname__.endswith("patched_init") and init.__closure__:
+        init = init.__closure__[0].cell_contents
+    return tracer.call(init, args, kwargs)
 
 
 def _break_graph(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:

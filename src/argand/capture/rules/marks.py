@@ -27,8 +27,8 @@ def _mark(function: Any, mark: tuple[str, str]) -> Any:
 def mark_of(function: Any) -> tuple[str, str] | None:
     """(kind, reason) a user left on a function, for us or for torch.compile."""
     if type(function) is types.FunctionType and is_for_dynamo(function.__code__):
-        if not is_ours_to_leave(function):
-            return None
+        if not is_ours_to_leave(function):  # torch's own, which TorchDynamo cannot read
+            return ("compiled", "") if hasattr(function, "_torchdynamo_orig_callable") else None
         if getattr(function, "_torchdynamo_disable", False):
             return ("disable", "torch.compiler.disable")
         return ("compiled", "") if hasattr(function, "_torchdynamo_orig_callable") else ("disable", "torch.compile")
