@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import argand
 from argand.native.compile import compile_graph
 from tests.native.tracing import aten_graph
 
@@ -153,3 +154,17 @@ def test_doubles_are_rounded_to_float_before_half():
     compiled = compile_graph(aten_graph(rounded, x), [x])
     for got, wanted in zip(compiled([x]), rounded(x), strict=True):
         assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_stored_maximum_is_equal_to_the_element_computed_again(dtype):
+    def program(x):
+        return torch.max(torch.tan(torch.cumsum(x, 0)).view(-1))
+
+    torch.manual_seed(0)
+    compiled = argand.compile(program)
+    for _ in range(3):
+        x = torch.randn(2, 3, 4).to(dtype).requires_grad_()
+        (gradient,) = torch.autograd.grad(compiled(x), x)
+        (expected,) = torch.autograd.grad(program(x), x)
+        torch.testing.assert_close(gradient, expected, rtol=0.02, atol=0.02)

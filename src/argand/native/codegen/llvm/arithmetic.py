@@ -39,7 +39,7 @@ def compute(text: Text, op: str, arguments: list[str], operand: DType, result: D
     if op in ("max", "min"):
         return extreme(text, op, arguments[0], arguments[1], operand, lanes)
     if op in _FLOAT_TEST:
-        return _compare(text, op, arguments, operand, kind)
+        return _compare(text, op, arguments, operand, lanes)
     if operand.is_float:
         return _float(text, op, arguments, operand, kind, lanes)
     return _integer(text, op, arguments, operand, kind, lanes)
@@ -76,8 +76,12 @@ def _integer(text: Text, op: str, arguments: list[str], operand: DType, kind: st
     raise KeyError(f"{op} on {operand.value}")
 
 
-def _compare(text: Text, op: str, arguments: list[str], operand: DType, kind: str) -> str:
+def _compare(text: Text, op: str, arguments: list[str], operand: DType, lanes: int) -> str:
     left, right = arguments
+    kind = vector(operand.row.compute, lanes)
+    if operand.is_half and op in ("eq", "ne") and left != right:
+        # a maximum that was stored is equal to the element it was, when that is computed again
+        left, right = (round_half(text, value, operand, lanes) for value in arguments)
     if operand.is_float:
         return text.value(f"fcmp {_FLOAT_TEST[op]} {kind} {left}, {right}")
     sign = "" if op in ("eq", "ne") else "s" if operand.is_signed else "u"
