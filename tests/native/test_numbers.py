@@ -168,3 +168,16 @@ def test_a_stored_maximum_is_equal_to_the_element_computed_again(dtype):
         (gradient,) = torch.autograd.grad(compiled(x), x)
         (expected,) = torch.autograd.grad(program(x), x)
         torch.testing.assert_close(gradient, expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("length", [1, 3, 19])
+@pytest.mark.parametrize("target", [torch.int64, torch.int32])
+def test_numbers_that_no_integer_has_are_the_machines_after_the_way_back(target, length):
+    values = torch.tensor([math.nan, 1e30, -1e30, 2.5] * length)[: 4 * length - 1]
+
+    def function(x):
+        return x.to(target).to(x.dtype) + 0.5, x.to(target) <= x.new_zeros(())
+
+    graph = aten_graph(function, values)
+    for part, wanted in zip(compile_graph(graph, [values])([values]), function(values)):
+        torch.testing.assert_close(part, wanted, rtol=0, atol=0)

@@ -147,7 +147,9 @@ def _integer_to_integer(text: Text, value: str, source: DType, target: DType, ol
 def _float_to_integer(text: Text, value: str, old: str, target: DType, lanes: int) -> str:
     # Narrow integers go through i32 as in C++ on this machine: what does not fit wraps around.
     wide = "i64" if target is DType.I64 else "i32"
-    found = text.value(f"fptosi {old} {value} to {vector(wide, lanes)}")
+    converted = text.value(f"fptosi {old} {value} to {vector(wide, lanes)}")
+    # LLVM has no number for what does not fit, and drops the way back to float; frozen, it is the machine's.
+    found = text.value(f"freeze {vector(wide, lanes)} {converted}")
     if target.row.compute in ("i64", "i32"):
         return found
     new = vector(target.row.compute, lanes)
