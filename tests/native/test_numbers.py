@@ -181,3 +181,15 @@ def test_numbers_that_no_integer_has_are_the_machines_after_the_way_back(target,
     graph = aten_graph(function, values)
     for part, wanted in zip(compile_graph(graph, [values])([values]), function(values)):
         torch.testing.assert_close(part, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_limits_leave_negative_zeros(dtype):
+    values = torch.tensor([-0.0, 0.0, -1.0, 2.0, math.nan] * 5, dtype=dtype)
+
+    def function(x):
+        return x.relu(), x.clamp_min(0), x.clamp(0, 1), x.clamp_max(0), torch.nn.functional.relu6(x)
+
+    for part, wanted in zip(compile_graph(aten_graph(function, values), [values])([values]), function(values)):
+        torch.testing.assert_close(part, wanted, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(part.signbit() & ~part.isnan(), wanted.signbit() & ~wanted.isnan())

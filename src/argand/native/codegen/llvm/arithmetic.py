@@ -102,9 +102,11 @@ def extreme(text: Text, op: str, left: str, right: str, operand: DType, lanes: i
     if right == splat(operand.row.compute, lanes, numbers.nan):
         return right
     # True for an unordered pair too: a NaN on the left is chosen by the first test.
-    test = text.value(f"fcmp {'ugt' if op == 'max' else 'ult'} {kind} {left}, {right}")
+    limit = right.startswith(("0x", "splat"))  # beside a limit, as in eager, -0.0 stays what it is
+    order = {"max": "uge", "min": "ule"} if limit else {"max": "ugt", "min": "ult"}
+    test = text.value(f"fcmp {order[op]} {kind} {left}, {right}")
     chosen = text.value(f"select {mask} {test}, {kind} {left}, {kind} {right}")
-    if right.startswith(("0x", "splat")):
+    if limit:
         return chosen
     broken = text.value(f"fcmp uno {kind} {right}, {right}")
     return text.value(f"select {mask} {broken}, {kind} {right}, {kind} {chosen}")
