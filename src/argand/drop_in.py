@@ -19,7 +19,7 @@ from argand import pipeline
 from argand.backends.registry import BackendSpec, list_backends, set_default_backend
 from argand.capture.rules.marks import allow_in_graph, assume_constant_result, disable
 from argand.runtime.cache import ArgandWarning, reset
-from argand.runtime.stance import STANCES, set_stance
+from argand.runtime.stance import set_stance
 from argand.support.locks import make_lock
 from argand.support.options import Options
 
@@ -85,7 +85,7 @@ def _set_stance(
         _warn_once("force_backend has no effect: give backend= to compile")
     if stance == "aot_eager_then_compile":
         stance = "eager_then_compile"
-    return set_stance(stance if stance in STANCES else str(stance))
+    return set_stance(stance)
 
 
 def _nothing() -> None:
@@ -129,7 +129,7 @@ def install() -> tuple[str, ...]:
     """Put Argand behind ``torch.compile`` in this process; a second call changes nothing.
 
     Returns the names that lead to Argand now. Programs that start with ``python -m argand
-    script.py`` or ``ARGAND_INSTALL=1 python -m argand ...`` need no call.
+    script.py`` need no call.
     """
     places = _places()
     with _installed.lock:
