@@ -10,7 +10,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops ext docs wheel libraries clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops gpu ext docs browser wheel libraries clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -71,6 +71,14 @@ $(ZOO): | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps torchvision timm transformers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[zoo]" --no-build-isolation
 	touch $(ZOO)
+# Loop nests as Triton kernels, by its interpreter beside LLVM's, and compiled for GPUs; needs no GPU. ARGS="--tasks op,zoo".
+GPU := $(VENV)/.triton-ready
+$(GPU): | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[triton]" --no-build-isolation
+	touch $(GPU)
+gpu: $(GPU)
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
+	$(BIN)/python -m benchmarks.gpu.targets --tasks main
 language: $(STAMP)
 	$(BIN)/python -m benchmarks.language --rival $(ARGS)
 
@@ -87,6 +95,10 @@ docs: $(DOCS)
 	$(BIN)/python -m tools.breaks --write
 	$(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m tools.check_site build/site
+
+# Reports in a real browser (Debian's chromium): drawing, links, search, no errors; ARGS="--pictures docs/images" takes pictures.
+browser: $(STAMP)
+	$(BIN)/python -m tests.report.browser $(ARGS)
 
 # Wheels for old and new systems, for each interpreter named (PYTHONS="python3.11 python3.12"), in build/wheels.
 PYTHONS ?= $(PYTHON)

@@ -18,6 +18,7 @@ from argand.autograd.aot import compile_program
 from argand.autograd.graphs import flat_outputs
 from argand.autograd.partition import bytes_of, default_partition, min_cut_partition
 from argand.backends.argand_backend import make_compilers
+from argand.protocol import context_of
 from argand.support.options import Options
 from benchmarks.child import interleave
 from benchmarks.figures import ratio
@@ -36,7 +37,7 @@ class Watched:
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         compilers = dataclasses.replace(make_compilers(Options()), partition=self.partition)
-        return compile_program(graph, inputs, compilers).call  # sizes are fixed: no refusals
+        return compile_program(graph, inputs, context_of(graph), compilers).call  # sizes are fixed: no refusals
 
     def partition(self, joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         """Cut, and look at the two graphs."""

@@ -190,12 +190,19 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     value = tensor.detach()
     if value.layout is not torch.strided:
         value = value.to_dense()
-    value = value.resolve_conj().resolve_neg()
+    value = _resolved(value.resolve_conj())
     if value.dtype in TOLERANCES:
         return value.to(torch.complex128 if value.dtype.is_complex else torch.float64)
     if value.dtype.is_floating_point:  # the eight-bit ones compare through float32
         return value.float()
     return value if value.dtype is torch.bool else value.to(torch.int64)
+
+
+def _resolved(value: torch.Tensor) -> torch.Tensor:
+    try:
+        return value.resolve_neg()
+    except NotImplementedError:  # a bit on a type that has no negation: compared for itself
+        return torch._neg_view(value)
 
 
 def _scale(values: torch.Tensor) -> float:

@@ -254,15 +254,4 @@ def program(x):
 inputs = (torch.ones(16),)
 """,
     ),
-    "B016": Example(
-        """
-def program(x, mode):
-    y = x + 1
-    if mode not in ("sum", "mean"):
-        raise ValueError(mode)
-    return y
-
-inputs = (torch.ones(3), "median")
-"""
-    ),
 }

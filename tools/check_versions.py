@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "argand"
-ALLOWED = ("bytecode/", "runtime/cpython.h", "runtime/versions.h")
+ALLOWED = ("bytecode/", "runtime/cpython.h", "runtime/versions.c", "runtime/versions.h")
 VERSION = re.compile(
     r"(?<![\d.])3\.1\d(?![\d])(?!\.\d*e)|version_info|hexversion|python_version|PY_VERSION_HEX|PY_(MAJOR|MINOR)_VERSION"
 )

@@ -9,6 +9,7 @@ import argparse
 import ast
 import collections
 import pathlib
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -152,13 +153,26 @@ def own_exceptions(modules: Mapping[str, Module]) -> list[str]:
     )
 
 
+def _named_kinds(module: Module) -> Iterator[str]:
+    """The classes and type aliases that a module defines: public names that begin like a class's."""
+    for node in module.tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if re.match(r"[A-Z][a-z]", name):
+                    yield name
+            case _:
+                pass
+
+
 def doubled_classes(modules: Mapping[str, Module]) -> dict[str, list[str]]:
-    """Public class names that more than one module defines."""
+    """Public names of classes and type aliases that more than one module defines."""
     places = collections.defaultdict(list)
     for module in modules.values():
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(module.name)
+        for name in _named_kinds(module):
+            if not name.startswith("_"):
+                places[name].append(module.name)
     return {name: where for name, where in sorted(places.items()) if len(where) > 1}
 
 
@@ -181,7 +195,7 @@ def measure(modules: Mapping[str, Module]) -> dict[str, str]:
     rows["late imports"] = str(len(late_imports(modules)))
     rows["attribute probes"] = str(len(probes(modules)))
     rows["exceptions as control flow"] = str(len(own_exceptions(modules)))
-    rows["class names with two meanings"] = str(len(doubled_classes(modules)))
+    rows["names of classes and types with two meanings"] = str(len(doubled_classes(modules)))
     rows["files"] = str(len(modules))
     rows["most files in one folder"] = "{1} ({0})".format(*max(folders.items(), key=lambda row: row[1]))
     rows["file length, p50 / p95 / largest"] = percentiles(m.lines for m in modules.values() if not m.is_package)
@@ -206,7 +220,7 @@ def main() -> None:
             ("late imports", late_imports(modules)),
             ("probes", probes(modules)),
             ("exceptions", own_exceptions(modules)),
-            ("doubled classes", [f"{n}: {', '.join(w)}" for n, w in doubled_classes(modules).items()]),
+            ("names with two meanings", [f"{n}: {', '.join(w)}" for n, w in doubled_classes(modules).items()]),
             ("files per folder", [f"{n} {count}" for n, count in files_per_folder(modules).items()]),
         ):
             print(f"\n{name}\n" + "\n".join(f"  {line}" for line in listed))

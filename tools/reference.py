@@ -137,7 +137,7 @@ def environment() -> str:
         variable, _, what = comment.partition(": ")
         parts.append(f"| `{variable}` | {what} |")
     parts.append(f"\n## Events\n\n{_module_doc(events)}")
-    for kind in (events.StageStart, events.StageEnd, events.Count, events.Artifact):
+    for kind in (events.StageStart, events.StageEnd, events.Count, events.Artifact, events.Record):
         fields = ", ".join(kind._fields)
         parts.append(f"- `{kind.__name__}({fields})`: {(kind.__doc__ or '').replace('``', '`')}")
     return "\n".join(parts) + "\n"

@@ -15,10 +15,20 @@ import torch
 KEPT: list[torch.library.Library] = []  # a library is forgotten with its object
 
 
+def _loads(folder: Path) -> bool:
+    """Whether torchvision's own operators can be had."""
+    try:
+        for library in folder.glob("_C*.so"):
+            torch.ops.load_library(str(library))
+    except OSError:
+        return False
+    return True
+
+
 def declare() -> None:
     """Declare the operators that torchvision describes, once."""
     found = importlib.util.find_spec("torchvision")
-    if KEPT or found is None or found.origin is None:
+    if KEPT or found is None or found.origin is None or _loads(Path(found.origin).parent):
         return
     text = (Path(found.origin).parent / "_meta_registrations.py").read_text()
     names = {name for pair in re.findall(r'register_meta\("(\w+)"|torchvision::(\w+)', text) for name in pair if name}

@@ -12,28 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Built = tuple[nn.Module, tuple[Any, ...]]
+from benchmarks.libraries import torchvision_names
 
-# Operators of torchvision's C++ library. Some builds of it cannot be loaded beside a torch without CUDA, and its
-# Python part only wants to know that they exist.
-_TORCHVISION_OPERATORS = (
-    *("nms", "qnms", "roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward", "qroi_align"),
-    *("ps_roi_align", "_ps_roi_align_backward", "ps_roi_pool", "_ps_roi_pool_backward"),
-    *("deform_conv2d", "_deform_conv2d_backward"),
-)
-_KEPT: list[Any] = []  # libraries of operators live as long as this object
+Built = tuple[nn.Module, tuple[Any, ...]]
 
 
 def torchvision_models() -> Any:
     """``torchvision.models``, also where its C++ library cannot be loaded."""
-    try:
-        import torchvision
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        _KEPT.append(library)
-        for name in _TORCHVISION_OPERATORS:
-            library.define(f"{name}(Tensor x) -> Tensor")
-        import torchvision
+    import torchvision
+
     return torchvision.models
 
 
@@ -223,6 +210,7 @@ GROUPS = {"table": tuple(TABLE), "more": tuple(MORE), "all": tuple(MODELS)}
 
 def build(name: str) -> Built:
     """A model and its inputs, equal in every process."""
+    torchvision_names.declare()  # timm and transformers import it too, where it is installed
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     return model.eval(), inputs

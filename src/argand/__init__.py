@@ -30,11 +30,12 @@ _WHERE: Final = {
     "customops.by_name": """impl impl_abstract impl_autocast impl_backward impl_c impl_factory impl_fake
         impl_save_for_backward impl_vmap register_autocast register_autograd register_fake register_kernel
         register_vmap""",
+    "report": "report",
     "report.compare": "compare",
     "report.explained": "ExplainWithBackend",
     "report.opcheck": "opcheck",
     "support.errors": """ArgandError BackendCompilerFailed CaptureError InternalError InvalidBackend
-        RecompileLimitExceeded UnsupportedPython UserError""",
+        RecompileLimitExceeded ResultsDiffer UnsupportedPython UserError""",
     "support.logs": "set_logs",
 }
 _PLACE: Final = {name: module for module, names in _WHERE.items() for name in names.split()}
@@ -60,7 +61,15 @@ def __getattr__(name: str) -> Any:
         if collects:
             gc.enable()
     globals()[name] = value
+    if name in ("compile", "compile_in_place", "install"):
+        _start_report()
     return value
+
+
+def _start_report() -> None:
+    """Obey ARGAND_REPORT; here, because reports are above all that compiles."""
+    if importlib.import_module("argand.support.options").read_environment().report:
+        importlib.import_module("argand.report.session").start_from_environment()
 
 
 def _unsupported(name: str, error: Exception) -> Any:

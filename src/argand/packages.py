@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from argand.backends.argand_backend import compile_graph, restore
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
-from argand.protocol import Backend, CompiledGraph, OpenSizes
+from argand.protocol import Backend, CompiledGraph, GraphContext, OpenSizes
 from argand.runtime.disk.format import Damaged, decode, encode
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, read_about
@@ -72,7 +72,7 @@ def package(
     """
     arguments = (tuple(example_inputs), dict(sorted((kwargs or {}).items())))
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        (gm, sizes, key_on_disk, inputs, outputs), result = _capture(model, arguments, scratch)
+        (gm, table, sizes, key_on_disk, inputs, outputs), result = _capture(model, arguments, scratch)
         bundle = save_cache_artifacts(directory=Path(scratch))
     leaves = pytree.tree_leaves(arguments)
     shown = [node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder"]
@@ -81,7 +81,7 @@ def package(
     produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
 
     def place(value: Any) -> Any:
-        if type(value) is torch.Size and gm.meta.get("sizes") is not None:
+        if type(value) is torch.Size and table is not None:
             raise UserError("this model cannot be packaged with open sizes: a result is a shape (make it a tuple)")
         if not isinstance(value, torch.Tensor | _Told):
             return value
@@ -92,14 +92,13 @@ def package(
     shape = _replace(result, place)
     _check_apart(leaves)
     fakes = {id(value): fake for value, fake in zip(inputs, shown, strict=True)}
-    table = gm.meta.get("sizes")
     wanted = _replace(arguments, lambda x: _wanted(x, fakes.get(id(x)), table) if isinstance(x, torch.Tensor) else x)
     _check_told(leaves, pytree.tree_leaves(wanted, is_leaf=_is_spec), table)
     writer = Writer(_RECORDS)
     writer.limit = 1 << 62
     try:
         data = writer.write((key_on_disk, wanted, sources, shape, {} if safetensors else weights, sizes))
-        program = json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
+        program = json.dumps(write_graph(gm, GraphWriter(), table, values=False)).encode()
     except Unstorable as reason:
         raise UserError(f"this model cannot be packaged: {reason}") from None
     if safetensors:
@@ -171,7 +170,7 @@ class _Loaded:
             graph_sizes = GraphSizes(table)
         gm = read_graph(json.loads(self._program), b"", graph_sizes, values=False)
         run: Any = gm.forward
-        compiled = compile_graph(gm, inputs, make_options())
+        compiled = compile_graph(gm, inputs, GraphContext(graph_sizes), make_options())
         if isinstance(compiled, CompiledGraph):
             run, facts = compiled.takes_inputs, list(compiled.facts)
         else:  # too late to capture anew: torch runs the graph
@@ -210,22 +209,22 @@ def _sources(
 
 
 def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: str) -> tuple[Any, Any]:
-    """((graph, its open sizes, key of its compiled form, its inputs, its outputs), the model's result) of one run."""
+    """((graph, its open sizes, these as data, key of its compiled form, its inputs, its outputs), the model's result) of one run."""
     from argand.pipeline import compile  # noqa: PLC0415  # loading a package needs no capture
 
     seen: list[Any] = []
 
-    def record(gm: Any, inputs: Sequence[Any]) -> CompiledGraph | Refusal:
-        table = gm.meta.get("sizes")
+    def record(gm: Any, inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+        table = context.sizes
         state = None if table is None else table.state()
-        compiled = compile_graph(gm, inputs, make_options(None, {"cache_dir": directory}))
+        compiled = compile_graph(gm, inputs, context, make_options(None, {"cache_dir": directory}))
         if not isinstance(compiled, CompiledGraph):
             return compiled
         key, facts = compiled.key, [(fact.operator, fact.left, fact.right) for fact in compiled.facts]
 
         def run(*values: Any) -> Any:
             results = [x if isinstance(x, torch.Tensor) else _Told(x) for x in gm(*values)]
-            seen[:] = [gm, state and (state, facts), key if isinstance(key, str) else "", list(values), results]
+            seen[:] = [gm, table, state and (state, facts), key if isinstance(key, str) else "", list(values), results]
             return results
 
         return CompiledGraph(run, facts=compiled.facts)

@@ -27,23 +27,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import torch
 
 from argand.backends.bind import bind_backend, bind_own, is_bound_to_own
-from argand.backends.registry import BackendSpec, get_default_backend
-from argand.protocol import Backend, OpenSizes
+from argand.backends.registry import BackendSpec, get_default_backend, is_in_tree
+from argand.protocol import Backend, Described, OpenSizes
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
-from argand.runtime.cache import CodeCache, Compiled
+from argand.runtime.cache import CodeCache, Compiled, shared_region
 from argand.runtime.disk.stage import run_stage
 from argand.runtime.varied import open_places
 from argand.sizes.history import SizeHistories
 from argand.support import events, logs
 from argand.support.errors import OptionError
-from argand.support.options import MODES, Options, make_options, read_environment
+from argand.support.options import COMPARING, MODES, Options, make_options, read_environment
+from argand.support.switches import is_off
 
 if TYPE_CHECKING:
     from argand.capture.explain import Explanation
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=Callable[..., Any])
 
 # Options of capture and cache. The rest are the backend's: another one has its own names for them.
-_OURS: Final = frozenset({"recompile_limit", "strict"})
+_OURS: Final = frozenset({"recompile_limit", "strict", "verify", "off", "background", "compile_seconds"})
 
 
 class _Keywords(TypedDict, total=False):
@@ -126,14 +128,20 @@ def compile(
         return functools.partial(compile, **keywords, disable=disable)
     if disable or read_environment().disable:
         return model
-    return callables.compiled(model, _make_region(_choose(**keywords)))
+    chosen = _choose(**keywords)
+    return (
+        model if is_off(chosen.options, "capture") else callables.compiled(model, _region_for(model, chosen, keywords))
+    )
 
 
 def compile_in_place(module: torch.nn.Module, **keywords: Any) -> torch.nn.Module:
     """Make the calls of ``module`` itself compiled; keywords as for ``compile``. Returns it."""
     if keywords.pop("disable", False) or read_environment().disable:
         return module
-    return callables.compile_module_in_place(module, _make_region(_choose(**keywords)))
+    chosen = _choose(**keywords)
+    if is_off(chosen.options, "capture"):
+        return module
+    return callables.compile_module_in_place(module, _make_region(chosen))
 
 
 def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explanation]:
@@ -203,11 +211,31 @@ def _check_peer_arguments(isolate_recompiles: object, shapes_spec: object) -> No
         raise OptionError("shapes_spec is an object of torch.compile's own and not supported", hint=hint)
 
 
+def _region_for(model: Any, chosen: _Choice, keywords: Mapping[str, Any]) -> Region:
+    """The region of a function or module; a backend of the user's compiles a function once for equal options."""
+    spec = get_default_backend() if keywords["backend"] is None else keywords["backend"]
+    users = chosen.backend.identity is not None and not isinstance(spec, Backend | Described) and not is_in_tree(spec)
+    if not users or type(model) is not types.FunctionType or keywords["isolate_recompiles"]:
+        return _make_region(chosen)
+    return shared_region(model, chosen, lambda: _make_region(chosen))
+
+
 def _make_region(chosen: _Choice) -> Region:
     backend, options = chosen
     logs.start_from_environment()
     if options.debug_dir:
         logs.write_to(options.debug_dir)
+    if options.verify in COMPARING:
+        from argand.backends.verified import verified  # noqa: PLC0415  # rarely needed
+
+        backend = dataclasses.replace(backend, compile=verified(backend.compile, options), restore=None)
+    else:
+        events.artifact("differences", lambda: "nothing is compared without options={'verify': 'report'}")
+    if options.verify not in COMPARING and (options.background or options.compile_seconds):
+        from argand.background import in_background, within  # noqa: PLC0415  # rarely needed
+
+        aside = in_background if options.background else within
+        backend = dataclasses.replace(backend, compile=aside(backend.compile, options))
     histories = SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
     compile_frame = functools.partial(_compile_frame, backend, options, histories)
     return CodeCache(compile_frame, options, backend.reset, histories).make_region()

@@ -1,9 +1,11 @@
 """protocol: what a backend gets and gives.
 
-A backend gets a torch-level graph (``torch.fx.GraphModule``) with example inputs, and gives a ``CompiledGraph``.
-Compilers of aten graphs, below ahead-of-time autograd, have the same signature. Plain functions that return a
-callable, torch's convention, are welcome at the public border: ``adapt`` and ``adapted`` turn what they return
-into a ``CompiledGraph`` there, once, and nothing behind the border asks a function for attributes.
+A backend gets a torch-level graph (``torch.fx.GraphModule``) with example inputs and what else is known of it
+(``GraphContext``: its open sizes above all), and gives a ``CompiledGraph``. Compilers of aten graphs, below
+ahead-of-time autograd, have the same signature. Plain functions ``(graph, inputs) -> callable``, torch's convention,
+are welcome at the public border: ``adapted`` turns one into a ``Compiler``. Such a function may hand its graph on to a
+compiler of ours, and cannot pass on a context that it knows nothing of: there, and only there, the context lies on the
+graph, where our public functions find it (``context_of``).
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from argand.sizes.refusals import Refusal, Stop, as_refusal
+from argand.sizes.refusals import Refusal, Stop, or_refusal
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from argand.sizes.facts import Fact
+    from argand.sizes.view import GraphSizes
 
 Boxed: TypeAlias = Callable[[list[Any]], Sequence[Any]]
 
@@ -50,6 +53,10 @@ class CompiledGraph:
     facts: tuple[Fact, ...] = field(default=(), kw_only=True)
     # whether a call draws random numbers: another compiler of the same graph would draw others
     draws: bool = field(default=False, kw_only=True)
+    # it writes parts of its inputs in place, but a call that raised may begin anew, in eager: nothing sees what is left
+    repeatable: bool = field(default=False, kw_only=True)
+    # an object that compiled frames with this graph die with, where it may have to be compiled anew
+    stays: object = field(default=None, kw_only=True)
 
     @property
     def takes_list(self) -> Boxed:
@@ -74,24 +81,56 @@ class CompiledGraph:
         return lambda *inputs: call(list(inputs))
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class GraphContext:
+    """What a stage hands to the next one besides a graph and its inputs."""
+
+    sizes: GraphSizes | None = None  # how to read the integers of its fakes; None: all sizes are fixed
+    strict: bool = False  # of torch-level graphs: what cannot be compiled is an error, eager must not take over
+    # of aten graphs: the input that the result at this place is written to after the call, -1 for none
+    writes: tuple[int, ...] = ()
+
+
+PLAIN: Final = GraphContext()
+
 # A refusal, in place of code: sizes that are open in the graph cannot all stay open.
-Compiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], CompiledGraph | Refusal]"
+Compiler: TypeAlias = "Callable[[GraphModule, Sequence[Any], GraphContext], CompiledGraph | Refusal]"
 PlainCompiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]"  # torch's convention
+
+
+_CONTEXT: Final = "argand_context"  # in ``GraphModule.meta``
+
+
+def context_of(gm: GraphModule) -> GraphContext:
+    """What is known of a graph that comes by way of a plain function."""
+    found = gm.meta.get(_CONTEXT, PLAIN)
+    assert isinstance(found, GraphContext)
+    return found
+
+
+def with_context(gm: GraphModule, context: GraphContext) -> GraphModule:
+    """The graph, for a plain function."""
+    if context == PLAIN:
+        gm.meta.pop(_CONTEXT, None)
+    else:
+        gm.meta[_CONTEXT] = context
+    return gm
 
 
 def adapt(compiled: Callable[..., Any]) -> CompiledGraph:
     """What a plain function returned; torch marks those that take one list with ``_boxed_call``."""
+    if not callable(compiled):
+        raise TypeError(f"it returned {type(compiled).__name__}, which is not callable")
     return CompiledGraph(compiled, boxed=bool(getattr(compiled, "_boxed_call", False)))
 
 
 def adapted(compiler: PlainCompiler) -> Compiler:
     """A plain function ``(gm, example_inputs) -> callable`` as a compiler of graphs."""
 
-    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
-        try:
-            return adapt(compiler(gm, example_inputs))
-        except Stop as stopped:  # of ours, called by the function
-            return as_refusal(stopped)
+    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+        # a compiler of ours, called by the function, may refuse
+        return or_refusal(lambda: adapt(compiler(with_context(gm, context), example_inputs)))
 
     return compile_graph
 

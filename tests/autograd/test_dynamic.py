@@ -8,7 +8,7 @@ import argand as argand_api
 from argand.autograd.aot import compile_with_autograd
 from argand.backends.argand_backend import argand, compile_graph
 from argand.ops.fakes import fake_of
-from argand.protocol import CompiledGraph
+from argand.protocol import CompiledGraph, GraphContext, with_context
 from argand.sizes.refusals import FixSizes, Stop
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
@@ -20,7 +20,7 @@ def open_graph(function, names, specs, reals, requires=()):
     table = SizeTable([16, 32, 64])
     symbols = {name: table.symbol(name, reals[name]) for name in names}
     gm = torch.fx.symbolic_trace(function)
-    gm.meta["sizes"] = GraphSizes(table)
+    sizes = GraphSizes(table)
     nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for node, value in zip(nodes, symbols.values()):
         node.meta["example_value"] = value
@@ -35,7 +35,7 @@ def open_graph(function, names, specs, reals, requires=()):
         real.requires_grad_(k in requires)
         node.meta["example_value"] = fake
         tensors.append(real)
-    return gm, [*reals.values(), *tensors]
+    return gm, [*reals.values(), *tensors], GraphContext(sizes)
 
 
 def make(spec, values, seed=0):
@@ -49,8 +49,8 @@ def make(spec, values, seed=0):
 
 def check(function, names, specs, sizes, requires=(), backend=argand, tolerance=1e-4):
     names = names.split()
-    gm, example = open_graph(function, names, specs, dict(zip(names, sizes[0])), requires)
-    compiled = backend(gm, example)
+    gm, example, context = open_graph(function, names, specs, dict(zip(names, sizes[0])), requires)
+    compiled = backend(with_context(gm, context), example)
     for given in sizes:
         values = dict(zip(names, given, strict=True))
         results = []
@@ -178,8 +178,8 @@ def test_some_tangents_and_second_order():
     def two(n, x, w):
         return (torch.tanh(x @ w).sum(0), (x * x).view(n * 16))
 
-    gm, example = open_graph(two, ["n"], ["n,16", "16,4"], {"n": 5}, (0, 1))
-    compiled = argand(gm, example)
+    gm, example, context = open_graph(two, ["n"], ["n,16", "16,4"], {"n": 5}, (0, 1))
+    compiled = argand(with_context(gm, context), example)
     for n in (5, 2, 3, 17):
         grads = []
         for run in (two, compiled):
@@ -207,19 +207,19 @@ def test_sizes_that_shrink_to_the_same_numbers_are_told_apart():
 
 
 def test_facts_come_back_and_the_graphs_sizes_stay_as_they_were():
-    gm, example = open_graph(lambda n, x: x[:5] * n, ["a"], ["a,7"], {"a": 8})
-    made = compile_graph(gm, example, make_options())
+    gm, example, context = open_graph(lambda n, x: x[:5] * n, ["a"], ["a,7"], {"a": 8})
+    made = compile_graph(gm, example, context, make_options())
     assert isinstance(made, CompiledGraph) and made.facts
     assert all(fact.holds(dict.fromkeys(fact.symbols, 9)) for fact in made.facts)
     assert not all(fact.holds(dict.fromkeys(fact.symbols, 3)) for fact in made.facts)
-    assert gm.meta["sizes"].relied == ()
+    assert context.sizes.relied == ()
     with pytest.raises(Stop, match="a call needs"):  # a callable could not tell of them
-        compile_with_autograd(gm, example, fw_compiler=lambda gm, _: gm.forward)
+        compile_with_autograd(gm, example, context, fw_compiler=lambda gm, _: gm.forward)
 
 
 def test_a_refusal_comes_back_in_place_of_code():
-    gm, example = open_graph(lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8})
-    refused = compile_graph(gm, example, make_options())
+    gm, example, context = open_graph(lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8})
+    refused = compile_graph(gm, example, context, make_options())
     assert isinstance(refused, FixSizes) and refused.symbols, refused
 
 

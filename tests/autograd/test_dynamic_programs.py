@@ -188,8 +188,8 @@ def run(seed, counts=None):
     function = program.function()
     requires = (0, 1) if seed % 3 == 0 else ()
     first = {"a": rng.randint(2, 9), "b": rng.randint(2, 9)}
-    gm, example = open_graph(function, ["a", "b"], program.specs, first, requires)
-    made = compile_graph(gm, example, make_options(None, {"verify": True, "strict": True}))
+    gm, example, context = open_graph(function, ["a", "b"], program.specs, first, requires)
+    made = compile_graph(gm, example, context, make_options(None, {"verify": True, "strict": True}))
     if not isinstance(made, CompiledGraph):
         if counts is not None:
             counts[str(made)] += 1

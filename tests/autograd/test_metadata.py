@@ -300,3 +300,15 @@ def test_the_transpose_of_one_number_is_a_transpose_to_autograd():
     x = torch.ones(1).expand(3, 3).requires_grad_()
     (compiled(x) * weights).sum().backward()
     torch.testing.assert_close(x.grad, weights.t())
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_a_leaf_made_inside_gets_its_gradient_from_what_depends_on_it(tracked):
+    def f(x):
+        leaf = x.detach().clone().requires_grad_()
+        return leaf, (leaf**3).sum(), x * 2
+
+    leaf, loss, _ = argand.compile(f)(torch.ones(3, requires_grad=tracked))
+    assert leaf.is_leaf
+    loss.backward()
+    torch.testing.assert_close(leaf.grad, torch.full((3,), 3.0))

@@ -7,7 +7,7 @@ import torch
 
 import argand
 from argand.backends.bind import bind_backend
-from argand.protocol import Backend, Bypass, CompiledGraph, Described, OpenSizes, adapt, adapted
+from argand.protocol import PLAIN, Backend, Bypass, CompiledGraph, Described, OpenSizes, adapt, adapted, context_of
 from argand.support.errors import OptionError
 
 
@@ -31,7 +31,8 @@ def test_a_boxed_function_is_known_by_the_mark_of_torch():
 
 
 def test_what_a_plain_function_returns_has_no_key():
-    assert isinstance(adapted(lambda gm, inputs: add_and_double)(None, []).key, Bypass)
+    graph = torch.fx.symbolic_trace(add_and_double)
+    assert isinstance(adapted(lambda gm, inputs: add_and_double)(graph, [], PLAIN).key, Bypass)
 
 
 @pytest.mark.parametrize("boxed", [False, True])
@@ -50,7 +51,7 @@ def test_a_described_backend_observes_frames():
         def describe(self):
             return Backend(
                 name="mine",
-                compile=lambda gm, inputs: CompiledGraph(gm.forward),
+                compile=lambda gm, inputs, context: CompiledGraph(gm.forward),
                 open_sizes=OpenSizes.ALWAYS,
                 observe=lambda: contextlib.nullcontext(frames.append),
             )
@@ -70,7 +71,7 @@ def test_names_do_not_make_a_backend_ours():
 
     argand_named.__name__ = "argand"
     bound = bind_backend(argand_named, options={"mine": 1})
-    assert bound.restore is None and bound.open_sizes is OpenSizes.ASKED
+    assert bound.restore is None and bound.open_sizes is OpenSizes.ALWAYS
     f = argand.compile(lambda a: a + 1, backend=argand_named, options={"mine": 1})
     assert f(torch.ones(2)).tolist() == [2, 2]
 
@@ -92,3 +93,23 @@ def test_results_that_are_nested_tuples_keep_their_shape():
     x = torch.ones(2)
     (one, two), nothing = argand.compile_fx(gm, [x])(x)
     assert (one.tolist(), two.tolist(), nothing) == ([2, 2], [3, 3], ())
+
+
+def test_open_sizes_are_an_argument_and_a_plain_function_hands_them_on_without_knowing():
+    told, found = [], []
+
+    def typed(gm, inputs, context):
+        told.append(context.sizes)
+        assert not gm.meta  # nothing travels on the graph
+        return CompiledGraph(gm.forward)
+
+    def plain(gm, inputs):
+        found.append(context_of(gm).sizes)
+        return argand.compile_fx(gm, inputs)
+
+    for backend in (Backend(name="typed", compile=typed, open_sizes=OpenSizes.ALWAYS), plain):
+        f = argand.compile(lambda a: a.sin() + a.shape[0], backend=backend, dynamic=True)
+        for size in (3, 4, 5):
+            torch.testing.assert_close(f(torch.ones(size)), torch.ones(size).sin() + size)
+    for (sizes,) in (told, found):  # one graph for all three
+        assert len(sizes.samples) == 1 and sizes.relied == ()

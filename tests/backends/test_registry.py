@@ -3,11 +3,15 @@
 import importlib.metadata
 
 import pytest
+import torch
 
 from argand.backends import registry
 from argand.backends.bind import bind_backend
 from argand.backends.compose import FirstThatTakes
+from argand.protocol import PLAIN
 from argand.support.errors import BackendCompilerFailed, InvalidBackend, OptionError
+
+GRAPH = torch.fx.symbolic_trace(torch.nn.ReLU())
 
 
 @pytest.fixture
@@ -158,12 +162,12 @@ def test_options_reach_the_backend_and_the_dict_is_not_mutated():
 
     given = {"a": 1}
     bound = bind_backend(recording, options=given)
-    bound.compile(None, [])
+    bound.compile(GRAPH, [], PLAIN)
     seen["options"]["a"] = 2
     assert given == {"a": 1}
-    bound.compile(None, [])
+    bound.compile(GRAPH, [], PLAIN)
     assert seen["options"] == {"a": 1}
-    bind_backend(recording, mode="fast").compile(None, [])
+    bind_backend(recording, mode="fast").compile(GRAPH, [], PLAIN)
     assert seen["mode"] == "fast"
 
 
@@ -184,11 +188,11 @@ def test_errors_are_wrapped():
         raise ValueError("inner words")
 
     with pytest.raises(BackendCompilerFailed, match="'failing' raised:\nValueError: inner words"):
-        bind_backend(failing).compile(None, [])
+        bind_backend(failing).compile(GRAPH, [], PLAIN)
     with pytest.raises(BackendCompilerFailed, match="NoneType, which is not callable"):
-        bind_backend(lambda gm, inputs: None).compile(None, [])
+        bind_backend(lambda gm, inputs: None).compile(GRAPH, [], PLAIN)
     with pytest.raises(BackendCompilerFailed, match="TypeError"):
-        bind_backend(backend, mode="x").compile(None, [])
+        bind_backend(backend, mode="x").compile(GRAPH, [], PLAIN)
 
 
 def test_list_of_backends_takes_the_first_that_works():
@@ -196,12 +200,12 @@ def test_list_of_backends_takes_the_first_that_works():
         raise RuntimeError("not my graph")
 
     chosen = FirstThatTakes(("nonexistent", declines, backend))
-    assert chosen.compile(len, []).call is len
+    assert chosen.compile(GRAPH, [], PLAIN).call is GRAPH
     (choice,) = chosen.choices
     assert choice.taken_by == "backend"
     assert [name for name, _ in choice.declined] == ["nonexistent", "declines"]
     assert "not my graph" in str(choice)
     with pytest.raises(InvalidBackend, match="every backend"):
-        FirstThatTakes((declines,)).compile(len, [])
+        FirstThatTakes((declines,)).compile(GRAPH, [], PLAIN)
     with pytest.raises(InvalidBackend, match="empty"):
         FirstThatTakes(())

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 import argand
 from argand.backends import trial
 from argand.backends.argand_backend import compile_graph
-from argand.protocol import CompiledGraph
+from argand.protocol import PLAIN, CompiledGraph
 from argand.support import events
 from argand.support.options import Options
 
@@ -144,7 +144,7 @@ def test_what_draws_is_known_of_the_program():
         ),
     ):
         for given in (torch.ones(3, 3), torch.ones(3, 3, requires_grad=True)):
-            compiled = compile_graph(traced(function), [given], Options(cache=False))
+            compiled = compile_graph(traced(function), [given], PLAIN, Options(cache=False))
             assert compiled.draws == random
 
 

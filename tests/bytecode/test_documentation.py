@@ -22,4 +22,4 @@ def test_listings_are_real():
     assert live_locals(code, 13) == ("y", "x")
     resume = make_resume(code, 13, stack=(True, True), bound=("y", "x"))
     assert str(decode(resume)) == after
-    assert resume.co_name in TEXT
+    assert f"a function `{resume.co_name}(" in TEXT

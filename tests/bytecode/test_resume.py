@@ -281,8 +281,7 @@ def test_what_a_resume_function_looks_like():
     at = next(i.index for i in decode(code).instructions if i.op == "call") + 1
     stack = stack_before(code)[at]
     made = make_resume(code, at, stack=(True,) * len(stack), bound=("n", "log", "total"))
-    line = decode(code).instructions[at].line
-    assert made.co_name == f"resume_in_loops_at_{line}"
+    assert made.co_name == code.co_name  # tracebacks show it
     assert made.co_qualname == code.co_qualname
     assert made.co_filename == code.co_filename
     assert made.co_argcount == len(stack) + 3

@@ -368,3 +368,38 @@ def test_the_rest_is_captured():
     with events.collect() as heard:
         argand.compile(f, backend="eager")(torch.ones(1))
     assert heard.total("capture.graphs") == 2 and heard.total("capture.breaks") == 1
+
+
+def test_what_hears_a_message_at_once_is_asked_before_the_frame_goes_on():
+    heard = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            heard.append(record.getMessage())
+
+    logger = logging.Logger("argand.tests.heard")
+
+    def f(x):
+        y = x + 1
+        logger.warning("rows: %s", x.shape[0])
+        return y * len(heard)
+
+    compiled = argand.compile(f)
+    torch.testing.assert_close(compiled(torch.ones(3)), (torch.ones(3) + 1) * 0)
+    logger.addHandler(Keep())
+    torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3) + 1)
+    torch.testing.assert_close(compiled(torch.ones(3)), (torch.ones(3) + 1) * 2)
+    assert heard == ["rows: 3"] * 2
+
+
+def test_what_shows_a_warning_is_asked_before_the_frame_goes_on(monkeypatch):
+    shown = []
+    monkeypatch.setattr(warnings, "showwarning", lambda *args: shown.append(str(args[0])))
+
+    def f(x):
+        warnings.warn("careful", stacklevel=1)
+        return x * len(shown)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        torch.testing.assert_close(argand.compile(f)(torch.ones(3)), torch.ones(3))

@@ -4,7 +4,7 @@
         return x + 1
     f(ones(3))
 
-`ones(...)` makes a tensor, `leaf(...)` one that requires a gradient.
+`ones(...)` makes a tensor, `leaf(...)` one that requires a gradient; `np` is numpy.
 """
 
 import ast
@@ -15,6 +15,7 @@ import linecache
 import re
 import warnings
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -41,7 +42,7 @@ def split(body):
 def heard_of(case, backend, backward):
     """What the compiler says while the calls run; errors of the program are its own business."""
     source, calls = split(case.body)
-    scope = {"torch": torch, "F": F, "argand": argand, "leaf": leaf, "ones": torch.ones}
+    scope = {"torch": torch, "F": F, "argand": argand, "leaf": leaf, "ones": torch.ones, "np": np}
     linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
     exec(compile(source, FILE, "exec"), scope)
     dynamic = {"open": True, "fixed": False}.get(case.options.get("sizes", ""))

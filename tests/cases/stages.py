@@ -4,13 +4,16 @@ import torch
 import torch.nn.functional as F
 
 from argand.native.codegen.target import Target
+from argand.native.codegen.triton.source import Refused
 from argand.native.ir.loops_text import parse_kernel, print_kernel
 from argand.native.ir.tensor_text import parse_graph, print_graph
 from argand.native.ir.verify_loops import verify_kernel
 from argand.native.ir.verify_tensor import verify_graph
 from argand.native.lower.importer import import_graph
 from argand.native.passes import levels
-from argand.native.passes.table import PASSES, Setting, run_pass
+from argand.native.passes.table import PASSES, Setting, run_pass, run_passes
+from argand.native.target import GPUS
+from argand.support.errors import InternalError
 from argand.support.options import Options
 from tests.cases import python
 from tests.cases.aten import parse_aten, print_aten, split_inputs
@@ -26,11 +29,11 @@ def setting_of(case):
     fusion = case.options.get("fusion", "on") == "on"
     most = int(case.options.get("max_fusion", 64))
     target = TARGETS[case.options.get("target", "portable")]
-    return Setting(Options(verify=True, cache=False, fusion=fusion, max_fusion=most), target)
+    return Setting(Options(verify="forms", cache=False, fusion=fusion, max_fusion=most), target)
 
 
-def decompose(case):
-    """Torch functions as aten ops, composite ones taken apart."""
+def traced(case):
+    """The aten graph of a case's program, composite ops taken apart, and its inputs by name."""
     inputs, lines = split_inputs(case.body)
     scope = {"torch": torch, "F": F}
     source = "\n".join([f"def f({', '.join(inputs)}):", *(f"    {line}" for line in lines)])
@@ -41,6 +44,25 @@ def decompose(case):
 
     module = aten_graph(flat, *inputs.values())
     module.graph.eliminate_dead_code()
+    return module, inputs
+
+
+def triton(case):
+    """Torch functions as Triton source for cuda:90."""
+    module, inputs = traced(case)
+    options = Options(verify=True, cache=False)
+    graph = import_graph(module, list(inputs.values()), options, packs=False)
+    try:
+        text = run_passes(graph, Setting(options, GPUS["cuda:90"])).module.text
+    except InternalError as error:
+        assert isinstance(error.__cause__, Refused)
+        return f"refused: {error.__cause__}"
+    return text.strip()
+
+
+def decompose(case):
+    """Torch functions as aten ops, composite ones taken apart."""
+    module, inputs = traced(case)
     for name, node in zip(inputs, module.graph.find_nodes(op="placeholder"), strict=True):
         node._rename(name)
     return print_aten(module.graph)
@@ -100,6 +122,7 @@ STAGES = {
     "storage": up_to(levels.STORAGE),
     "loops": up_to(levels.LOOPS),
     "llvm": up_to(levels.MODULE),
+    "triton": triton,
     "plan": up_to(levels.PLAN),
     "verify": verify,
     "capture": python.capture,

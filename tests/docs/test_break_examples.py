@@ -20,11 +20,8 @@ def load(source, folder, name):
 
 
 def reasons(module):
-    """The ids that a run with graph breaks meets; an error of the program itself has its own."""
-    try:
-        explained = argand.explain(module.program)(*module.inputs)
-    except ValueError:
-        return {"B016"}
+    """The ids that a run with graph breaks meets."""
+    explained = argand.explain(module.program)(*module.inputs)
     found = {broken.row.name for broken in explained.breaks}
     return found | {text[:4] for text in explained.left_to_python}
 

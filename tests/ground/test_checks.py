@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_imports, check_sizes, check_versions, replay
+from tools import check_imports, check_sizes, check_versions, house, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -145,3 +145,14 @@ def test_replay_tells_a_change_of_one_stage(tmp_path, capsys):
     assert replay.normalized("<f at 0x7f6c7a2fba70> Const(93931100666192,) 0x3FF0000000000000") == (
         "<f at ...> Const(...,) 0x3FF0000000000000\n"
     )
+
+
+def test_one_name_one_meaning(tmp_path):
+    assert house.doubled_classes(house.modules_of(ROOT)) == {}
+    for room, text in (("ops", "class Shape: ..."), ("sizes", "Shape = tuple[int, ...]"), ("native", "SHAPE: int = 1")):
+        path = tmp_path / "src" / "argand" / room / "planted.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert house.doubled_classes(house.modules_of(tmp_path)) == {
+        "Shape": ["argand.ops.planted", "argand.sizes.planted"]
+    }

@@ -23,7 +23,8 @@ def test_regions_kernels_and_products_are_seen():
     compiled(x).sum().backward()
     names = names_of(lambda: compiled(x).sum().backward())
     assert any(name.startswith("argand: Sequential.forward (") and "container.py:" in name for name in names)
-    assert "argand::addmm" in names and "argand::mm" in names
+    for product in ("addmm", "mm"):
+        assert any(name.startswith(f"argand::{product} (linear.py:") for name in names)
     assert any(name.startswith("argand::kernel") and "erf" in name for name in names)
 
 
@@ -32,7 +33,7 @@ def test_products_of_batches_and_torchs_own_operators_are_seen():
     a = torch.eye(3).expand(2, 3, 3).contiguous()
     compiled(a, a)
     names = names_of(lambda: compiled(a, a))
-    assert "argand::bmm" in names
+    assert any(name.startswith("argand::bmm (test_profiler.py:") for name in names)
     assert any("inv" in name and name.startswith("aten::") for name in names)
     assert any("sin" in name and name.startswith("argand::kernel") for name in names)
 

@@ -13,7 +13,7 @@ from argand.native.schedule.nest import LoopNest, build_nests
 from argand.support.options import Options
 from tests.native.tracing import aten_graph, check
 
-CHECKED = Options(checked_kernels=True, verify=False, cache=False)
+CHECKED = Options(checked_kernels=True, verify="", cache=False)
 
 
 def moved(block, kind, by):

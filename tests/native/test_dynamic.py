@@ -6,6 +6,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import argand
 from argand.native.compile import compile_graph
+from argand.protocol import GraphContext
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
 from argand.support import events
@@ -33,12 +34,11 @@ def compile_open(function, specs, table, symbols):
     primes = {name: int(value) for name, value in symbols.items()}
     inputs = [sample(spec, primes) for spec in specs]
     gm = make_fx(function, tracing_mode="real")(*inputs)
-    gm.meta["sizes"] = GraphSizes(table)
     for node in gm.graph.nodes:
         if node.op == "call_function":
             node.args = table.expressed(node.args)
             node.kwargs = {k: table.expressed(v) for k, v in node.kwargs.items()}
-    return compile_graph(gm, inputs, Options(verify=True))
+    return compile_graph(gm, inputs, Options(verify="forms"), GraphContext(GraphSizes(table)))
 
 
 def flat(value):

@@ -14,7 +14,7 @@ from argand.support.errors import InternalError
 from argand.support.options import Options
 from tests.native.tracing import run
 
-VERIFIED = Setting(Options(verify=True), host_target())
+VERIFIED = Setting(Options(verify="forms"), host_target())
 
 
 def test_passes_follow_their_reasons():
@@ -32,14 +32,14 @@ def test_the_verifier_names_the_guilty_pass_and_marks_the_line():
     with pytest.raises(InternalError, match="after pass 'widen': T5 %1 exp: ") as caught:
         run_pass(bad, graph, VERIFIED)
     assert "\n> %1 = exp(%0) : f32[9]\n" in caught.value.dump
-    assert run_pass(bad, graph, Setting(Options(verify=False), host_target())) is wrong
+    assert run_pass(bad, graph, Setting(Options(verify=""), host_target())) is wrong
 
 
 def test_a_pass_that_fails_shows_what_it_was_given():
     graph = parse_graph("graph(f32[8])\n%0 = input[0]() : f32[8]\n%1 = exp(%0) : f32[8]\nreturn %1")
     bad = Pass("fail", PASSES[0].takes, PASSES[0].gives, lambda value, setting: {}["lost"])
     with pytest.raises(InternalError, match="stage 'native.fail': KeyError: 'lost'") as caught:
-        run_pass(bad, graph, Setting(Options(verify=False), host_target()))
+        run_pass(bad, graph, Setting(Options(verify=""), host_target()))
     assert "%1 = exp(%0)" in caught.value.dump
 
 
@@ -50,7 +50,7 @@ def program(x, w, i):
 
 def test_text_round_trip():
     with events.collect() as heard:
-        run(program, torch.randn(8, 5), torch.randn(5, 3), torch.tensor([1, 3, 9]), options=Options(verify=True))
+        run(program, torch.randn(8, 5), torch.randn(5, 3), torch.tensor([1, 3, 9]), options=Options(verify="forms"))
     graphs = heard.texts("ir")
     assert len(graphs) == 5
     for text in graphs:

@@ -14,7 +14,7 @@ from argand.support import events
 from argand.support.options import Options
 from tests.native.tracing import aten_graph, check, run
 
-OPTIONS = Options(cache=False, verify=True)
+OPTIONS = Options(cache=False, verify="forms")
 AVX2 = Target("haswell", "+avx,+avx2,+f16c,+fma,+sse4.2", 32)
 HALF = 5e-3  # two roundings of a half result
 

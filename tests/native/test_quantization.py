@@ -13,7 +13,7 @@ from argand.support import events
 from argand.support.options import Options
 from tests.native.tracing import aten_graph, check
 
-OPTIONS = Options(cache=False, verify=True)
+OPTIONS = Options(cache=False, verify="forms")
 needs_fma = pytest.mark.skipif("+fma" not in host_target().features.split(","), reason="products are torch's here")
 
 

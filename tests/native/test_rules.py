@@ -14,6 +14,7 @@ from argand.native.ir.tensor_text import parse_graph
 from argand.native.ir.verify_tensor import verify_graph
 from argand.native.passes import levels
 from argand.native.passes.table import PASSES, Setting, run_pass
+from argand.native.schedule.demand import find_demand
 from argand.native.verify_module import verify_module
 from argand.native.verify_plan import verify_plan
 from argand.runtime import launch
@@ -59,7 +60,7 @@ def forms(text):
     value, found = parse_graph(text), {}
     for row in PASSES:
         if row.gives is not levels.TENSOR:
-            value = run_pass(row, value, Setting(Options(verify=True), PORTABLE))
+            value = run_pass(row, value, Setting(Options(verify="forms"), PORTABLE))
             found[row.gives.name] = value
     return found
 
@@ -158,6 +159,18 @@ def promised():
     return verify_graph(replace(graph, outputs=(other,)))
 
 
+def effects_in_any_order():
+    text = (
+        "graph(f32[8])\n%0 = input[0]() : f32[8]\n%1 = extern[aten.dot.default](%0, %0) : torch[]\n%2 = exp(%0) : f32[8]\n"
+        "%3 = extern[aten.dot.default](%2, %2) : torch[]\n%4 = item[0](%1) : f32[]\n%5 = item[0](%3) : f32[]\nreturn %4, %5"
+    )
+    graph = parse_graph(text)
+    calls = tuple(node for node in graph.nodes if node.op == "extern")
+    found = find_demand(replace(graph, effects=calls))
+    assert levels.DEMAND.verify(found) is None
+    return levels.DEMAND.verify(replace(found, after={}))
+
+
 def freed_too_early():
     found = forms(EXP)["plan"].plan
     return verify_plan(replace(found, steps=(launch.Free((0,)), *found.steps)))
@@ -182,6 +195,7 @@ BREAKS = {
         },
     ),
     "D5": lambda: demand(WRITE, outputs=forms(WRITE)["demand"].outputs[::-1]),
+    "D6": effects_in_any_order,
     "F1": lambda: fusion(EXP, group_of={}),
     "F2": lambda: regrouped(EXP, shifted),
     "F3": lambda: regrouped(SUM, lambda group: replace(group, outer=None)),

@@ -1,15 +1,18 @@
 """One row per op: each column is complete, and what other rooms know of ops is about ops that exist."""
 
+import operator
+
 import pytest
 import torch
 
-from argand.autograd.functional import is_composite
+from argand.autograd.functional import Action, is_composite, recipe_of
+from argand.autograd.geometry import UNDONE
 from argand.native.lower.table import KEPT
 from argand.native.lower.table import TABLE as LOWERINGS
 from argand.ops import facts
 from argand.ops.decompositions import decompositions
-from argand.ops.rows import TABLE, draws, row_of
-from argand.ops.table import Draws, Kind, Raises
+from argand.ops.rows import FUNCTIONS, TABLE, draws, row_of
+from argand.ops.table import Blas, Draws, Kind, Raises
 from argand.sizes.formulas import FORMULAS
 
 ATEN = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")]
@@ -88,3 +91,32 @@ def test_what_raises_on_integers_has_one_result():
     for row in TABLE.values():
         if row.raises is Raises.ON_INTEGERS:
             assert len(op_of(row.name)._schema.returns) == 1, row.name
+
+
+def test_products_that_go_to_blas_are_matrix_products_with_the_operands_that_the_column_says():
+    operands = {Blas.PLAIN: 2, Blas.BIASED: 3}
+    found = {row.name: row for row in TABLE.values() if row.blas is not Blas.NONE}
+    assert set(found) == {"mm", "bmm", "addmm", "baddbmm"}
+    for row in found.values():
+        tensors = [a for a in op_of(row.name)._schema.arguments if str(a.type) == "Tensor"]
+        assert row.kind is Kind.MATMUL and len(tensors) == operands[row.blas], row.name
+
+
+def test_a_write_comes_back_through_every_view_of_dense_memory_but_for_those_named_here():
+    """The others are views of sparse and nested tensors, and of forward mode."""
+    views = {name for name in ATEN if op_of(name).is_view and recipe_of(op_of(name)).action is Action.VIEW}
+    missing = {name.removeprefix("aten::") for name in views if op_of(name) not in UNDONE}
+    of_others = {name for name in missing if any(word in name for word in ("indices", "values", "nested", "sparse"))}
+    assert missing - of_others == {
+        *("split.Tensor", "split_with_sizes", "unbind.int"),  # taken apart into other views
+        *("unfold", "slice_inverse", "lift_fresh"),  # a write through these runs in eager
+        *("_fw_primal", "_make_dual", "_test_autograd_multiple_dispatch_view"),
+    }
+    assert not [func for func in UNDONE if is_composite(func)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_row_of_a_function_is_about_one_of_torch(name):
+    found = [hasattr(home, name) for home in (torch, torch.Tensor, torch._VF, operator)]
+    assert any(found), name
+    assert FUNCTIONS[name] != type(FUNCTIONS[name])(name=name)

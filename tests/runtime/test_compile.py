@@ -330,7 +330,7 @@ def test_recompile_limit_warns_once_and_names_the_change(backend):
     def f(x, n):
         return x * n
 
-    compiled = argand.compile(f, backend=backend, options={"recompile_limit": 3})
+    compiled = argand.compile(f, backend=backend, dynamic=False, options={"recompile_limit": 3})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(2, 9):

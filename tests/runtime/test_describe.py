@@ -191,3 +191,7 @@ def test_telling_what_changed_runs_no_code_of_the_user():
     program(x, [2.0])
     assert program(x, Rows()).tolist() == [3.0, 3.0]
     assert asked == [0]
+
+
+def test_the_globals_of_a_module_are_told_by_its_name():
+    assert str(Const(vars(torch.utils._pytree))) == "globals of torch.utils._pytree"

@@ -58,6 +58,39 @@ def test_nested_frames_are_seen_and_the_hook_goes_away():
     assert len(seen) == 3
 
 
+def test_functions_of_observers_are_nobodys_program():
+    """A library may have an audit hook or a tracer in Python; CPython calls it in the midst of everything."""
+    region, seen = recorder()
+    events = []
+
+    def observer(*event):
+        events.append(helper(len(events)))
+        return observer
+
+    def f(x):
+        before = sys.gettrace()
+        sys.settrace(observer)
+        try:
+            return caller(x)
+        finally:
+            sys.settrace(before)
+
+    assert _native.Switch(f, region)(3) == 8
+    assert events
+    assert names(seen) == ["f", "caller", "helper"]
+
+    audited = []
+
+    def auditor(event, args):
+        if event == "argand.test" and not audited:
+            audited.append(helper(1))
+
+    sys.addaudithook(auditor)  # there is no way to take it away again
+    assert _native.Switch(lambda: sys.audit("argand.test"), region)() is None
+    assert audited == [2]
+    assert names(seen)[3:] == ["<lambda>"]
+
+
 def test_a_view_shows_the_frame_before_it_starts():
     region, seen = recorder()
     free = [1]

@@ -593,6 +593,59 @@ def test_a_change_behind_the_version_shortcut_is_seen(name):
     assert isinstance(program.check(view), int)
 
 
+class Scaled:
+    def __init__(self):
+        self.scale, self.other = 2.0, 1
+
+
+def _attribute(plain, value):
+    for _ in range(100):  # the interpreter has a fast instruction for it by now
+        plain.scale = value
+
+
+PLAIN_CHANGES = {
+    "attribute": lambda plain: setattr(plain, "scale", 3.0),
+    "attribute, in a loop": lambda plain: _attribute(plain, 3.0),
+    "attribute deleted": lambda plain: delattr(plain, "scale"),
+    "object.__setattr__": lambda plain: object.__setattr__(plain, "scale", 3.0),
+    "item of the dict": lambda plain: plain.__dict__.__setitem__("scale", 3.0),
+    "item deleted": lambda plain: plain.__dict__.pop("scale"),
+    "update": lambda plain: plain.__dict__.update(scale=3.0),
+    "or": lambda plain: plain.__dict__.__ior__({"scale": 3.0}),
+    "cleared": lambda plain: plain.__dict__.clear(),
+    "popitem": lambda plain: (plain.__dict__.popitem(), plain.__dict__.popitem()),
+    "new name": lambda plain: setattr(plain, "fresh", 3.0),
+    "setdefault": lambda plain: plain.__dict__.setdefault("fresh", 3.0),
+    "many names": lambda plain: [setattr(plain, f"n{i}", i) for i in range(40)] + [setattr(plain, "scale", 3.0)],
+    "whole dict replaced": lambda plain: setattr(plain, "__dict__", {"scale": 4.0, "other": 1}),
+    "whole dict deleted": lambda plain: delattr(plain, "__dict__"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN_CHANGES)
+def test_a_change_of_a_plain_object_is_seen(name):
+    """Values that lie in the object itself are written in more ways than those of a dict."""
+    for _ in range(100):
+        _attribute(Scaled(), 2.0)
+
+    def f(plain):
+        return plain.scale
+
+    me = Local("plain")
+    rows = [Guard(K.TYPE_IS, me, Scaled), Guard(K.EQUALS, DictAttr(me, "scale"), 2.0)]
+    rows += [Guard(K.MISSING, DictAttr(me, "fresh"))]
+    run, plain = HandMade(f, rows), Scaled()
+    run(plain)
+    for _ in range(3):
+        assert run(plain) == ("hit",)
+    program, view = run.entries[0].program, run.misses[0]
+    plain.other = 5
+    assert program.check(view) == ()
+    PLAIN_CHANGES[name](plain)
+    assert isinstance(program.check(view), int)
+    assert isinstance(program.check(view), int)
+
+
 def test_class_attribute_is_replaced():
     net, x = Net(), torch.ones(3)
     run = HandMade(Net.forward, net_rows(net))

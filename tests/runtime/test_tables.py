@@ -177,3 +177,28 @@ def test_malformed_facts_are_refused(rows):
         _native.Tables(*rows)
     with pytest.raises(ValueError, match="tables"):
         compile_guards([Guard(GuardKind.TABLES, None, torch)], [], helper.__code__)
+
+
+def test_a_class_whose_order_is_being_made():
+    """It has no bases yet: `mro` may call compiled code with it."""
+    heard = []
+
+    class Meta(type):
+        def mro(cls):
+            tables = _native.Tables((), ((cls, False, (("name", 0, None),)),), (), ())
+            heard.append((cls.__mro__, tables.changed(), tables))
+            return type.mro(cls)
+
+    class Kind(metaclass=Meta):
+        pass
+
+    ((order, before, tables),) = heard
+    assert not order
+    assert before is None
+    assert "other bases" in tables.changed()
+    assert Kind.__mro__
+
+
+def test_a_class_of_c_code_itself():
+    tables = _native.Tables((), ((int, True, (("bit_length", 1, int.__dict__["bit_length"]),)),), (), ())
+    assert tables.changed() is None

@@ -132,10 +132,17 @@ def test_every_name_has_something_to_tell(name, tmp_path, lines, capsys):
     logs.set_logs(name)
     argand.reset()
     options = {"cache_dir": str(tmp_path)} if name == "cache" else {"cache": False}
+    options |= {"verify": "report"} if name == "differences" else {}
     compiled = argand.compile(shows_everything, options=options)
     for size in (3, 4):
         compiled(torch.ones(size, requires_grad=True), []).sum().backward()
     assert any(name in line for line in lines)
+
+
+def test_differences_say_why_there_are_none(lines):
+    logs.set_logs("differences")
+    argand.compile(torch.sin, options={"cache": False})
+    assert any("verify" in line for line in lines)
 
 
 def test_a_trace_shows_the_lines_of_the_user(lines, capsys):

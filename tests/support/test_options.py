@@ -22,7 +22,7 @@ def environment(monkeypatch):
 
 def test_defaults():
     assert make_options() == Options()
-    assert len(dataclasses.fields(Options)) <= 20
+    assert len(dataclasses.fields(Options)) <= 21
 
 
 def test_options_are_hashable_and_frozen():
@@ -81,7 +81,7 @@ def test_given_mapping_is_not_changed():
 def test_environment_sets_defaults_that_arguments_override(environment):
     environment("ARGAND_OPTIONS", "verify=1, max_fusion=9,memory_budget=0.5,dynamic=none")
     made = make_options()
-    assert (made.verify, made.max_fusion, made.memory_budget) == (True, 9, 0.5)
+    assert (made.verify, made.max_fusion, made.memory_budget) == ("forms", 9, 0.5)
     assert made.dynamic is None
     assert make_options(given={"max_fusion": 3}).max_fusion == 3
     assert make_options(fullgraph=True).fullgraph

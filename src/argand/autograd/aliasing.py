@@ -17,7 +17,7 @@ from torch.fx import Node
 
 from argand.autograd.geometry import (
     Geometry,
-    Step,
+    ViewStep,
     aten,
     bare,
     can_undo,
@@ -28,7 +28,7 @@ from argand.autograd.geometry import (
 )
 from argand.autograd.outputs import Untraceable
 from argand.ops.layout import extent
-from argand.ops.overlap import may_overlap
+from argand.ops.overlap import is_within, may_overlap
 
 # No value of a graph has a conjugate or negative bit: kernels read memory as it is.
 _PHYSICAL: Final = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
@@ -41,7 +41,7 @@ def _same(value: Node) -> Node:
 _CONTIGUOUS: Final = {"memory_format": torch.contiguous_format}
 
 
-def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[Step]:
+def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[ViewStep]:
     """Steps from the root of a memory to a view known by its strides and offset alone.
 
     Offsets in graphs count from the start of a value. An absolute one, as `as_strided` takes it, would tell where
@@ -54,10 +54,10 @@ def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[Step]:
     end = shift + extent(size, stride)
     if shift < 0 or end > extent(whole.shape, whole.stride()):
         raise Untraceable("a view of memory beyond the tensor it is made of")
-    func, last = aten.as_strided.default, Step(aten.as_strided.default, (size, stride), {})
+    func, last = aten.as_strided.default, ViewStep(aten.as_strided.default, (size, stride), {})
     if not shift:
         return [last]
-    return [Step(func, ([end], [1]), {}), Step(aten.slice.Tensor, (0, shift, end), {}), last]
+    return [ViewStep(func, ([end], [1]), {}), ViewStep(aten.slice.Tensor, (0, shift, end), {}), last]
 
 
 @final
@@ -67,7 +67,7 @@ class StorageView:
     __slots__ = ("ambiguous", "fake", "memory", "node", "origin", "parent", "step", "version")
 
     def __init__(
-        self, memory: AliasedStorage, fake: torch.Tensor, parent: StorageView | None, step: Step | None
+        self, memory: AliasedStorage, fake: torch.Tensor, parent: StorageView | None, step: ViewStep | None
     ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
         self.origin = (parent, step, 0)  # the view as the program made it, and when
@@ -75,7 +75,7 @@ class StorageView:
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
 
-    def made_by(self) -> tuple[StorageView | None, Step | None]:
+    def made_by(self) -> tuple[StorageView | None, ViewStep | None]:
         """How to replay the view on real tensors, with the history eager gives it.
 
         After a write to the memory eager derives the history of old views anew, from the base.
@@ -83,7 +83,7 @@ class StorageView:
         parent, step, version = self.origin
         return (parent, step) if version == self.memory.version else (self.parent, self.step)
 
-    def is_made_by(self, parent: StorageView, step: Step) -> bool:
+    def is_made_by(self, parent: StorageView, step: ViewStep) -> bool:
         """Whether a view of the same place is one of the same elements; False where that is not sure."""
         if parent is self:
             return step.func in (aten.alias.default, aten.detach.default)
@@ -130,7 +130,7 @@ class Aliasing:
             region = self._strided(memory, tensor)
         return region
 
-    def view(self, parent: StorageView, step: Step, fake: torch.Tensor) -> StorageView:
+    def view(self, parent: StorageView, step: ViewStep, fake: torch.Tensor) -> StorageView:
         """Register the result of a view op; nothing is recorded before somebody reads it."""
         regions = parent.memory.regions
         geometry = geometry_of(fake)
@@ -145,7 +145,7 @@ class Aliasing:
         """A region known by its strides and offset alone, as a view of the root."""
         region = memory.root
         if region.fake.is_complex() and fake.dtype == region.fake.dtype.to_real():
-            region = self.view(region, Step(aten.view_as_real.default, (), {}), torch.view_as_real(region.fake))
+            region = self.view(region, ViewStep(aten.view_as_real.default, (), {}), torch.view_as_real(region.fake))
         for step in _strided_steps(region.fake, fake):
             region = self.view(region, step, step.replay(region.fake))
         return region
@@ -157,6 +157,8 @@ class Aliasing:
             return node
         assert region.parent is not None and region.step is not None
         step, like = region.step, bare(region.fake)
+        if step.func is aten.as_strided.default and region.memory.version:
+            self._check_gaps(region)
         base = self.read(region.parent)
         physical = _PHYSICAL.get(step.func)
         if physical is None:
@@ -165,6 +167,12 @@ class Aliasing:
             node = self.fit(self.emit(physical, (base,)), like)
         region.node, region.version = node, region.memory.version
         return node
+
+    def _check_gaps(self, region: StorageView) -> None:
+        """A value that was written has its elements, not what lies between them in the caller's memory."""
+        whole = region.memory.root.fake
+        if dense_order(tuple(whole.shape), whole.stride()) is None and not is_within(whole, region.fake):
+            raise Untraceable("a view of memory between the elements of a tensor that was written")
 
     def write(self, region: StorageView, value: Node) -> None:
         """Give a region a new value (of any strides and dtype; shapes must broadcast)."""

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 
 from argand.autograd.bodies import below_autograd
-from argand.autograd.compilers import CompiledProgram, Compilers, Recorded
+from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.linked import link
@@ -30,9 +30,9 @@ from argand.autograd.sizes import ProgramSizes
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import Boxed, Bypass, CompiledGraph, PlainCompiler, adapted, settled
+from argand.protocol import PLAIN, Boxed, Bypass, CompiledGraph, GraphContext, PlainCompiler, adapted, settled
 from argand.runtime import quiet
-from argand.sizes.refusals import NeedFacts, Refusal, Stop, as_refusal
+from argand.sizes.refusals import NeedFacts, Refusal, Stop, or_refusal
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.locks import Turns
@@ -42,6 +42,7 @@ from argand.support.options import Options
 def compile_with_autograd(
     gm: GraphModule,
     example_inputs: Sequence[Any],
+    context: GraphContext = PLAIN,
     *,
     fw_compiler: PlainCompiler,
     bw_compiler: PlainCompiler | None = None,
@@ -61,7 +62,7 @@ def compile_with_autograd(
         keep_mutations=keep_inference_input_mutations,
         options=options or Options(),
     )
-    compiled = _settled(compile_program(gm, example_inputs, compilers))
+    compiled = _settled(compile_program(gm, example_inputs, context, compilers))
     if compiled.facts:  # a callable cannot tell of them: they have to be known before
         raise Stop(NeedFacts(compiled.facts))
     return compiled.call
@@ -74,14 +75,16 @@ def _settled(compiled: CompiledProgram | Refusal) -> CompiledProgram:
     raise Stop(compiled)
 
 
-def compile_program(gm: GraphModule, example_inputs: Sequence[Any], compilers: Compilers) -> CompiledProgram | Refusal:
+def compile_program(
+    gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext, compilers: Compilers
+) -> CompiledProgram | Refusal:
     """The same, with everything the caller wants in one object."""
-    if "sizes" in gm.meta and gm.meta["sizes"].unbacked:
+    if context.sizes is not None and context.sizes.unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
         return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
     flat = _Flat(run_graph(gm))
-    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm))
-    traced = _try_trace(flat.program, example_inputs, compilers, strict=gm.meta.get("fullgraph", False))
+    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
+    traced = _try_trace(flat.program, example_inputs, compilers, strict=context.strict)
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
     if not isinstance(traced, Traced):
@@ -105,10 +108,8 @@ def _try_trace(
     A refusal where sizes cannot stay open: what stopped the trace from inside of torch is a value from here on.
     """
     try:
-        with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify):
-            return trace(program, inputs, compilers.decompositions, only, compilers.sizes)
-    except Stop as stopped:
-        return as_refusal(stopped)
+        with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify == "forms"):
+            return or_refusal(lambda: trace(program, inputs, compilers.decompositions, only, compilers.sizes))
     except Exception as reason:
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
             return compilers.sizes.refusal(f"{type(reason).__name__}: {reason}")
@@ -148,20 +149,28 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
-    joint = make_module(traced.graph, traced.constants, "Joint", compilers.sizes)
+    joint = make_module(traced.graph, traced.constants, "Joint")
+    context = _context(compilers)
     events.artifact("aot_joint_graph", lambda: readable(joint))
     with events.stage("autograd.partition"):
         forward, backward = _partition(joint, traced, compilers)
     traced.graph = Graph()  # the fakes of the joint graph are not needed again
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")
-    compiled = compilers.forward(forward, traced.inputs)
+    compiled = compilers.forward(forward, traced.inputs, context)
     if not isinstance(compiled, CompiledGraph):
         return compiled
     switch = LinkSwitch(_linking(program, compilers))
-    late, again = _halves(program, traced, backward, compilers)
+    late, again = _halves(program, traced, backward, context, compilers)
     switch.run = run_training(traced, below_autograd(compiled, forward), late, switch.noticing(again))
-    return CompiledProgram(switch, _origin(compiled, traced, backward), traced.random)
+    if compilers.options.background or compilers.options.compile_seconds:  # now, not when somebody waits for it
+        late(full_backward(traced), ())
+    return CompiledProgram(switch, _origin(compiled, traced, backward, context), traced.random)
+
+
+def _context(compilers: Compilers) -> GraphContext:
+    """What is known of the aten graphs of a program, as soon as it is traced."""
+    return PLAIN if compilers.sizes is None else GraphContext(compilers.sizes.frozen())
 
 
 @final
@@ -194,7 +203,7 @@ class _Tools:
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph that nobody differentiates."""
         if not self.compilers.decompositions:
-            return below_autograd(settled(self.compilers.backward(module, _examples(module))), module)
+            return below_autograd(settled(self.compilers.backward(module, _examples(module), PLAIN)), module)
         with torch.no_grad():
             call = self.compile(module, _examples(module))
         return lambda values: call(*values)
@@ -208,25 +217,31 @@ def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]]
     return make
 
 
-def _origin(forward: CompiledGraph, traced: Traced, backward: GraphModule | None) -> Recorded | Bypass:
+def _origin(
+    forward: CompiledGraph, traced: Traced, backward: GraphModule | None, context: GraphContext
+) -> Recorded | Bypass:
     """What the disk cache needs to keep a program."""
     if isinstance(forward.key, Bypass):
         return forward.key
     if traced.absolute or traced.bits:
         return Bypass("offsets in storages of the caller")
-    return Recorded(traced, forward.key, backward)
+    return Recorded(traced, forward.key, backward, context)
 
 
-def late_halves(gm: GraphModule, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any, Any]:
+def late_halves(
+    gm: GraphModule, traced: Traced, backward: GraphModule, context: GraphContext, compilers: Compilers
+) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
-    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm))
+    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
     program = _Flat(run_graph(gm)).program
-    return *_halves(program, traced, backward, compilers), _linking(program, compilers)
+    return *_halves(program, traced, backward, context, compilers), _linking(program, compilers)
 
 
-def _halves(program: Program, traced: Traced, backward: GraphModule, compilers: Compilers) -> tuple[Any, Any]:
+def _halves(
+    program: Program, traced: Traced, backward: GraphModule, context: GraphContext, compilers: Compilers
+) -> tuple[Any, Any]:
     return (
-        _compile_later(program, traced, backward, compilers),
+        _compile_later(program, traced, backward, context, compilers),
         _differentiate_later(program, traced, dataclasses.replace(compilers, sizes=None)),
     )
 
@@ -235,19 +250,19 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
     in_graph = compilers.keep_mutations and bool(traced.effects.mutations) and not traced.bits
     if in_graph:
         keep_writes(traced)
-    module = make_module(traced.graph, traced.constants, "Inference", compilers.sizes)
+    module = make_module(traced.graph, traced.constants, "Inference")
+    context = _context(compilers)
     if not in_graph:
         odd = traced.bits  # what is written to them is not what comes to lie in their memory
-        module.meta["writes"] = tuple(
-            -1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations
-        )
+        writes = (-1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations)
+        context = dataclasses.replace(context, writes=tuple(writes))
     events.artifact("aot_graphs", lambda: readable(module), "inference")
-    compiled = compilers.inference(module, traced.inputs)
+    compiled = compilers.inference(module, traced.inputs, context)
     if not isinstance(compiled, CompiledGraph):
         return compiled
     run = run_inference(traced, below_autograd(compiled, module), written_in_graph=in_graph)
-    origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None)
-    return CompiledProgram(run, origin, traced.random)
+    origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None, context)
+    return CompiledProgram(run, origin, traced.random, repeatable=can_repeat(traced, compiled))
 
 
 def keep_writes(traced: Traced) -> None:
@@ -274,7 +289,7 @@ def _partition(joint: GraphModule, traced: Traced, compilers: Compilers) -> tupl
 
 
 def _compile_later(
-    program: Program, traced: Traced, module: GraphModule, compilers: Compilers
+    program: Program, traced: Traced, module: GraphModule, context: GraphContext, compilers: Compilers
 ) -> Callable[[Asked, Sequence[Any]], Boxed | None]:
     """The backward for what is asked, compiled when it first runs.
 
@@ -294,7 +309,9 @@ def _compile_later(
                     chosen = module if full else _part(program, traced, module, compilers, asked.tangents, primals)
                     if chosen is not None and asked.gradients != every.gradients:
                         chosen = _only(chosen, asked.gradients)
-                    known[asked] = chosen and _compile_backward(chosen, compilers)
+                    # a trace of its own has learnt more of sizes inside of it
+                    known_sizes = context if full else _context(compilers)
+                    known[asked] = chosen and _compile_backward(chosen, known_sizes, compilers)
         return known[asked]
 
     return get
@@ -306,13 +323,11 @@ def _only(backward: GraphModule, gradients: int) -> GraphModule:
     outputs = [value if gradients >> bit & 1 else None for bit, value in enumerate(flat_outputs(backward.graph))]
     graph = extract(nodes, [node for node in nodes if node.op == "placeholder"], outputs, forward=False)
     constants = {str(node.target): getattr(backward, str(node.target)) for node in nodes if node.op == "get_attr"}
-    made = make_module(graph, constants, "PartialBackward")
-    made.meta.update(backward.meta)
-    return made
+    return make_module(graph, constants, "PartialBackward")
 
 
-def _compile_backward(module: GraphModule, compilers: Compilers) -> Boxed:
-    compiled = compilers.backward(module, _examples(module))
+def _compile_backward(module: GraphModule, context: GraphContext, compilers: Compilers) -> Boxed:
+    compiled = compilers.backward(module, _examples(module), context)
     if not isinstance(compiled, CompiledGraph):  # too late to compile anew: torch runs the graph
         compiled = CompiledGraph(torch.fx.Interpreter(module).run)
     return below_autograd(compiled, module)
@@ -347,7 +362,7 @@ def _part(
         graph = extract(backward, [*saved, *tangents], gradients, forward=False)
     except InternalError:  # it needs something the full backward does without
         return None
-    return make_module(graph, part.constants, "PartialBackward", compilers.sizes)
+    return make_module(graph, part.constants, "PartialBackward")
 
 
 def _differentiate_later(

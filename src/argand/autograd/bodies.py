@@ -1,6 +1,6 @@
 """autograd.bodies: branches of operators that take graphs, as aten graphs of their own.
 
-In: a program (a branch as captured, or the gradient of one) and fakes of what it is called with. Out: ``Body``: an aten
+In: a program (a branch as captured, or the gradient of one) and fakes of what it is called with. Out: ``BranchGraph``: an aten
 graph, functional, whose results lie dense in memory of their own; or ``Halves``: its forward and backward with what is
 kept in between. The recorder of the graph around it is set aside while the branch is traced by one of its own.
 """
@@ -32,7 +32,7 @@ Program = Callable[[AtenRecorder, list[Any]], Sequence[Any]]
 
 
 @final
-class Body(NamedTuple):
+class BranchGraph(NamedTuple):
     """A branch as an aten graph; it takes tensors, and then all open sizes of the program around it."""
 
     module: GraphModule
@@ -114,15 +114,17 @@ def _dense_results(recorder: AtenRecorder, results: Sequence[torch.Tensor]) -> l
     return nodes
 
 
-def trace_body(outer: AtenRecorder, program: Program, inputs: Sequence[torch.Tensor], *, single: bool = False) -> Body:
+def trace_body(
+    outer: AtenRecorder, program: Program, inputs: Sequence[torch.Tensor], *, single: bool = False
+) -> BranchGraph:
     """A branch as it is, without gradients; ``single``: it gives a tensor, no tuple."""
     with aside(), torch.no_grad():
         recorder, fakes = _start(outer, inputs, ())
         with recorder, NoPeeking():
             results = list(program(recorder, fakes))
         nodes = _dense_results(recorder, results)
-        module = _finish(outer, recorder, nodes[0] if single else tuple(nodes), "Body")
-        return Body(module, [node.meta["val"] for node in nodes])
+        module = _finish(outer, recorder, nodes[0] if single else tuple(nodes), "BranchGraph")
+        return BranchGraph(module, [node.meta["val"] for node in nodes])
 
 
 def halve(
@@ -172,7 +174,7 @@ def _read_saved(forward: GraphModule, names: list[str], inputs: int, count: int)
 def emit_call(
     outer: AtenRecorder,
     target: Any,
-    bodies: Sequence[Body],
+    bodies: Sequence[BranchGraph],
     arrange: Callable[..., Any],
     results: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:

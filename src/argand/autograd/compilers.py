@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from torch.fx import GraphModule
 
 from argand.autograd.outputs import Traced
-from argand.protocol import Bypass, Compiler
+from argand.protocol import Bypass, CompiledGraph, Compiler, GraphContext
 from argand.support.options import Options
 
 if TYPE_CHECKING:  # restored programs without open sizes load none of these
@@ -40,6 +40,7 @@ class Recorded:
     traced: Traced
     forward: str
     backward: GraphModule | None
+    context: GraphContext  # of the backward graph
 
 
 class CompiledProgram(NamedTuple):
@@ -49,3 +50,9 @@ class CompiledProgram(NamedTuple):
     origin: str | Recorded | Bypass
     draws: bool = False  # random numbers, at each call
     facts: tuple[Fact, ...] = ()  # relied upon, besides what was known of the graph's open sizes
+    repeatable: bool = False  # as of a ``CompiledGraph``
+
+
+def can_repeat(traced: Traced, compiled: CompiledGraph) -> bool:
+    """Whether a call of an inference program that raised may begin anew, though it wrote to its inputs."""
+    return compiled.repeatable and not any(mutation.differentiable for mutation in traced.effects.mutations)

@@ -19,7 +19,7 @@ from argand.autograd.recorder import AtenRecorder
 from argand.autograd.recording import run_engine
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
 
-Run = Callable[[Any], Program]
+RunBody = Callable[[Any], Program]
 
 
 def _is_float(value: Any) -> bool:
@@ -72,7 +72,7 @@ def gradient_of(program: Program, count: int, wanted: Sequence[int], tangents: S
 
 
 def _cond(
-    recorder: AtenRecorder, run: Run, pred: Any, true: Any, false: Any, operands: Sequence[Any]
+    recorder: AtenRecorder, run: RunBody, pred: Any, true: Any, false: Any, operands: Sequence[Any]
 ) -> tuple[Any, ...]:
     if not isinstance(pred, torch.Tensor):
         return tuple(run(true if pred else false)(recorder, list(operands)))
@@ -86,7 +86,11 @@ def _cond(
 
 
 def apply_cond(
-    recorder: AtenRecorder, run: Run, pred: torch.Tensor, programs: Sequence[Program], tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder,
+    run: RunBody,
+    pred: torch.Tensor,
+    programs: Sequence[Program],
+    tensors: Sequence[torch.Tensor],
 ) -> tuple[Any, ...]:
     """One of two programs."""
     if _needs_gradient(tensors):
@@ -113,7 +117,7 @@ class _Cond(torch.autograd.Function):
     def forward(
         ctx: Any,
         recorder: AtenRecorder,
-        run: Run,
+        run: RunBody,
         programs: Sequence[Program],
         pred: torch.Tensor,
         *tensors: torch.Tensor,
@@ -176,7 +180,7 @@ def _padded(forward: Program, count: int, kept: Sequence[Sequence[torch.Tensor]]
 
 
 def _backward_of(
-    half: Halves, place: tuple[int, int], wanted: Sequence[int], tangents: Sequence[int], before: int, run: Run
+    half: Halves, place: tuple[int, int], wanted: Sequence[int], tangents: Sequence[int], before: int, run: RunBody
 ) -> Program:
     """The backward of a branch as a program of (inputs, kept of both, tangents)."""
     backward = run(half.backward)
@@ -216,7 +220,7 @@ class Lengths:
 
 
 def _scan(
-    recorder: AtenRecorder, run: Run, combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any] = ()
+    recorder: AtenRecorder, run: RunBody, combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     program, tensors = _only_tensors(run(combine), [*init, *xs, *more])
     lengths = Lengths(len(init), len(xs), len(tensors) - len(init) - len(xs))
@@ -224,13 +228,13 @@ def _scan(
 
 
 def _map(
-    recorder: AtenRecorder, run: Run, function: Any, xs: Sequence[Any], more: Sequence[Any] = ()
+    recorder: AtenRecorder, run: RunBody, function: Any, xs: Sequence[Any], more: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     return _scan(recorder, run, function, (), xs, more)
 
 
 def apply_scan(
-    recorder: AtenRecorder, run: Run, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
+    recorder: AtenRecorder, run: RunBody, program: Program, lengths: Lengths, tensors: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
     """A program over and over: (carries, slices, others) -> (carries, rows)."""
     if _needs_gradient(tensors):
@@ -262,7 +266,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, recorder: AtenRecorder, run: Run, program: Program, lengths: Lengths, *tensors: torch.Tensor
+        ctx: Any, recorder: AtenRecorder, run: RunBody, program: Program, lengths: Lengths, *tensors: torch.Tensor
     ) -> Any:
         """Record the loop."""
         init, _, _ = lengths.split(tensors)
@@ -312,7 +316,7 @@ def _flipped(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def _gradient_once(
     recorder: AtenRecorder,
-    run: Run,
+    run: RunBody,
     lengths: Lengths,
     half: Halves,
     wanted: Sequence[int],
@@ -363,7 +367,7 @@ def _find_round(saved: Any, inputs: Mapping[int, Any], stack: Sequence[Any]) -> 
 
 def _gradient_again(
     recorder: AtenRecorder,
-    run: Run,
+    run: RunBody,
     program: Program,
     lengths: Lengths,
     wanted: Sequence[int],
@@ -407,7 +411,7 @@ def _gradient_again(
 
 
 def _while_loop(
-    recorder: AtenRecorder, run: Run, test: Any, body: Any, carried: Sequence[Any], more: Sequence[Any] = ()
+    recorder: AtenRecorder, run: RunBody, test: Any, body: Any, carried: Sequence[Any], more: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
     programs: list[Program] = []
     tensors: list[torch.Tensor] = []

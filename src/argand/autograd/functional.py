@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch._ops import OpOverload
 
-from argand.autograd.geometry import KNOWN_VIEWS
 from argand.ops.fakes import functional_twins
-from argand.ops.rows import draws, row_of
+from argand.ops.rows import OF_TORCH, draws, row_of
 from argand.ops.table import Raises, written_arguments
 
 
@@ -85,7 +84,6 @@ def _clone(value: Any) -> Any:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-_OF_TORCH: Final = frozenset({"aten", "prim", "prims"})
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -99,8 +97,7 @@ def recipe_of(func: Any) -> Recipe:
         return Recipe(Action.RESHAPE)
     if func.is_view and func.namespace == "aten":
         # composites such as `to` are views only at times
-        composite = func not in KNOWN_VIEWS and is_composite(func)
-        return Recipe(Action.COMPOSITE if composite else Action.VIEW)
+        return Recipe(Action.COMPOSITE if is_composite(func) else Action.VIEW)
     if is_effect(func):
         return Recipe(Action.EFFECT)
     if not schema.is_mutable and not any("Tensor" in str(result.type) for result in schema.returns):
@@ -138,7 +135,7 @@ def is_effect(func: Any) -> bool:
     """Whether an op gives nothing back and writes to no argument: it checks values, or it is a user's."""
     if not isinstance(func, OpOverload) or func._schema.returns or func._schema.is_mutable:
         return False
-    return func.namespace not in _OF_TORCH or row_of(func).raises is not Raises.NEVER
+    return func.namespace not in OF_TORCH or row_of(func).raises is not Raises.NEVER
 
 
 def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

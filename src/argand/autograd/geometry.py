@@ -1,6 +1,6 @@
 """autograd.geometry: where a tensor lies in its storage, and the inverse of every view.
 
-In: view ops as the recorder meets them. Out: ``Step`` rows: one single-output view op with its
+In: view ops as the recorder meets them. Out: ``ViewStep`` rows: one single-output view op with its
 constant arguments, which can be replayed on a graph node, on a real tensor, or inverted
 (``undo_step``: the parent after its view was given a new value).
 """
@@ -17,7 +17,7 @@ aten: Final = torch.ops.aten
 Geometry = tuple[Any, ...]
 
 
-class Step(NamedTuple):
+class ViewStep(NamedTuple):
     """One view op of one result; ``tail`` are the arguments after the tensor."""
 
     func: Any
@@ -51,11 +51,11 @@ def bare(tensor: torch.Tensor) -> torch.Tensor:
         return torch._neg_view(tensor) if negative else tensor
 
 
-def bit_steps(tensor: torch.Tensor) -> list[Step]:
+def bit_steps(tensor: torch.Tensor) -> list[ViewStep]:
     """From the memory as it is to the tensor."""
     conjugate, negative = bits_of(tensor)
-    steps = [Step(aten._conj.default, (), {})] if conjugate else []
-    return [*steps, Step(aten._neg_view.default, (), {})] if negative else steps
+    steps = [ViewStep(aten._conj.default, (), {})] if conjugate else []
+    return [*steps, ViewStep(aten._neg_view.default, (), {})] if negative else steps
 
 
 def same_layout(shape: tuple[int, ...], one: tuple[int, ...], two: tuple[int, ...]) -> bool:
@@ -76,13 +76,13 @@ def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | 
     return order
 
 
-def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> list[Step]:
+def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> list[ViewStep]:
     """One step per result of a view op; multi-result views become slices and selects."""
     tail = args[1:]
     if func in _SPLITS:
         return _SPLITS[func](args[0], *tail, **kwargs)
     assert count == 1, f"view op {func} with {count} results has no row"
-    return [Step(func, tail, kwargs)]
+    return [ViewStep(func, tail, kwargs)]
 
 
 def shifted_view(tensor: torch.Tensor, size: list[int], stride: list[int], shift: int) -> torch.Tensor:
@@ -98,22 +98,22 @@ def retyped_view(
     return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start // dtype.itemsize, size, stride)
 
 
-def can_undo(step: Step, view: torch.Tensor, parent: torch.Tensor) -> bool:
+def can_undo(step: ViewStep, view: torch.Tensor, parent: torch.Tensor) -> bool:
     """Whether a write through this view has an inverse op."""
     if step.func is aten.expand.default:
         return view.numel() == parent.numel()  # else elements of the view share memory
     return step.func in _UNDO
 
 
-def _slices(tensor: torch.Tensor, sizes: list[int], dim: int = 0) -> list[Step]:
+def _slices(tensor: torch.Tensor, sizes: list[int], dim: int = 0) -> list[ViewStep]:
     steps, start = [], 0
     for size in sizes:
-        steps.append(Step(aten.slice.Tensor, (dim, start, start + size), {}))
+        steps.append(ViewStep(aten.slice.Tensor, (dim, start, start + size), {}))
         start += size
     return steps
 
 
-def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[Step]:
+def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[ViewStep]:
     total = tensor.shape[dim]
     if size == 0:
         return _slices(tensor, [0], dim)
@@ -121,22 +121,22 @@ def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[Step]:
     return _slices(tensor, sizes, dim)
 
 
-_SPLITS: Final[dict[Any, Callable[..., list[Step]]]] = {
+_SPLITS: Final[dict[Any, Callable[..., list[ViewStep]]]] = {
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _slices,
-    aten.unbind.int: lambda x, dim=0: [Step(aten.select.int, (dim, index), {}) for index in range(x.shape[dim])],
+    aten.unbind.int: lambda x, dim=0: [ViewStep(aten.select.int, (dim, index), {}) for index in range(x.shape[dim])],
 }
 
 # What undo needs: emit(func, args, kwargs) -> node; parent() -> node of the parent's current value.
 Emit = Callable[..., Any]
 
 
-def undo_step(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]) -> Any:
+def undo_step(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]) -> Any:
     """Node of the parent after its view got the value ``child``; ``old`` is a fake of the parent."""
     return _UNDO[step.func](step, child, old, emit, parent)
 
 
-def _by_view(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+def _by_view(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
     shape = list(old.shape)
     try:
         return emit(aten.view.default, (child, shape))
@@ -149,14 +149,14 @@ def _by_scatter(func: Any) -> Callable[..., Any]:
     return lambda step, child, old, emit, parent: emit(func, (parent(), child, *step.tail), step.kwargs)
 
 
-def _by_permute(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+def _by_permute(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
     rank = old.dim()
     order = [dim % rank for dim in step.tail[0]]
     inverse = [order.index(dim) for dim in range(rank)]
     return emit(aten.permute.default, (child, inverse))
 
 
-def _by_same(step: Step, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
+def _by_same(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
     return emit(step.func, (child, *step.tail), step.kwargs)
 
 
@@ -182,4 +182,4 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     aten.view.dtype: lambda step, child, old, emit, parent: emit(aten.view.dtype, (child, old.dtype)),
 }
 
-KNOWN_VIEWS: Final = frozenset((*_UNDO, *_SPLITS))
+UNDONE: Final = frozenset(_UNDO)  # views through which a write comes back

@@ -16,21 +16,10 @@ from argand.runtime.lifetimes import LazyGraph
 from argand.support.errors import InternalError
 
 
-def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str, sizes: Any = None) -> GraphModule:
+def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str) -> GraphModule:
     """A GraphModule that generates its Python code only when somebody calls or prints it."""
     root = {node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"}
-    module = LazyGraph(root, graph, name)
-    if sizes is not None:
-        _tell_sizes(module, sizes.frozen())
-    return module
-
-
-def _tell_sizes(module: GraphModule, sizes: Any) -> None:
-    """A graph and all graphs inside of it have the same sizes."""
-    module.meta["sizes"] = sizes
-    for _, inner in module.named_children():
-        if isinstance(inner, GraphModule):
-            _tell_sizes(inner, sizes)
+    return LazyGraph(root, graph, name)
 
 
 def remove_dead(graph: Graph) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, final
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
 from argand.autograd.programs import Program, run_graph
 from argand.autograd.runtime import MOST_BACKWARDS, Asked, Places, full_backward
-from argand.ops.fakes import fake_of
+from argand.ops.fakes import FakeMode, fake_of
 from argand.protocol import Boxed
 from argand.runtime import _native, quiet
 from argand.support.locks import Turns
@@ -72,7 +74,30 @@ def _can_be_differentiated(whole: Traced) -> bool:
     ops = [(node.target, node.meta.get("val")) for node in _behind(whole) if node.op == "call_function"]
     written = [value for op, value in ops if op in _SCATTERS and isinstance(value, torch.Tensor)]
     copies = any(op is torch.ops.aten.copy.default for op, _ in ops)
-    return not copies and not any(value.is_complex() for value in written)
+    return not copies and not any(value.is_complex() for value in written) and _have_derivatives(_behind(whole))
+
+
+def _have_derivatives(nodes: Sequence[Node]) -> bool:
+    """Whether torch can differentiate the ops; it takes others where it is asked for a history (``logit``)."""
+    firsts = {node.target: node for node in reversed(nodes) if isinstance(node.target, OpOverload)}
+    with torch.enable_grad(), FakeMode():
+        return not any(_ends_history(node) for node in firsts.values())
+
+
+def _ends_history(node: Node) -> bool:
+    given = pytree.tree_map(_leaf_like, (node.args, node.kwargs))
+    results = node.target(*given[0], **given[1])
+    histories = [
+        t.grad_fn for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor) and t.grad_fn is not None
+    ]
+    return any(history.name() == "torch::autograd::NotImplemented" for history in histories)
+
+
+def _leaf_like(value: Any) -> Any:
+    fake = value.meta.get("val") if isinstance(value, Node) else None
+    if not isinstance(fake, torch.Tensor):
+        return value
+    return fake.detach().requires_grad_(fake.is_floating_point() or fake.is_complex())
 
 
 def _is_plain(traced: Traced) -> bool:

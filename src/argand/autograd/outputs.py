@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from torch.fx import Graph
 
-from argand.autograd.geometry import Step, bare
+from argand.autograd.geometry import ViewStep, bare
 from argand.ops.layout import extent
 
 
@@ -23,7 +23,7 @@ class Untraceable(Exception):
     """This program cannot be traced soundly: it runs as it was captured, by eager."""
 
 
-Source = Literal["constant", "same", "input", "fresh"]
+OutputSource = Literal["constant", "same", "input", "fresh"]
 # "plain": a view in grad mode; "no_grad": a view autograd does not follow; "detach": no view to
 # autograd; "detached": a view of a tensor that is none
 How = Literal["self", "plain", "no_grad", "detach", "detached"]
@@ -34,11 +34,11 @@ How = Literal["self", "plain", "no_grad", "detach", "detached"]
 class OutputRow:
     """One output of the program."""
 
-    source: Source
+    source: OutputSource
     index: int = 0  # the input, the fresh tensor, or the earlier output that is the same object
     how: How = "self"
     value: Any = None  # "constant": the Python value; views: the fake
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewStep, ...] = ()
 
 
 @final
@@ -122,7 +122,7 @@ def read_effects(
     before: Sequence[InputBefore | None],
     outputs: Sequence[Any],
     written: Callable[[torch.Tensor], bool],
-    path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
+    path: Callable[[torch.Tensor, torch.Tensor], tuple[ViewStep, ...]],
 ) -> Effects:
     """Effects of a run; ``path(base, view)`` are the view steps between two fakes."""
     effects = Effects()
@@ -149,7 +149,7 @@ def read_effects(
             slots[id(value)] = slot
             storage = _storage(value)
             if storage in owners:
-                source: Source = "input"
+                source: OutputSource = "input"
                 index = owners[storage]
                 base = inputs[index]
             else:
@@ -193,14 +193,16 @@ def _find_base(group: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _row(
-    source: Source,
+    source: OutputSource,
     index: int,
     base: torch.Tensor,
     value: torch.Tensor,
-    path: Callable[[torch.Tensor, torch.Tensor], tuple[Step, ...]],
+    path: Callable[[torch.Tensor, torch.Tensor], tuple[ViewStep, ...]],
 ) -> OutputRow:
     if value.retains_grad:
         raise Untraceable("retain_grad() on a result, inside the graph")
+    if value.requires_grad and value.is_leaf and value._base is None and source == "fresh":
+        raise Untraceable("a result is a leaf made inside: backward() fills its grad, whatever else depends on it")
     if value is base:
         return OutputRow(source, index)
     how: How

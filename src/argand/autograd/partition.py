@@ -246,7 +246,4 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
     backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]
     forward = extract(forward_nodes, primals, [*outputs[:count], *saved], forward=True)
     backward = extract(backward_nodes, [*saved, *tangents], outputs[count:], forward=False)
-    halves = (make_module(forward, constants, "Forward"), make_module(backward, constants, "Backward"))
-    for half in halves:
-        half.meta.update(joint.meta)
-    return halves
+    return make_module(forward, constants, "Forward"), make_module(backward, constants, "Backward")

@@ -19,12 +19,12 @@ import torch
 from torch.fx import GraphModule
 from typing_extensions import override
 
-from argand.autograd.compilers import CompiledProgram, Compilers, Recorded
-from argand.autograd.geometry import Step, retyped_view, shifted_view
+from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
+from argand.autograd.geometry import ViewStep, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, OutputRow, Traced
 from argand.autograd.runtime import Asked, LinkSwitch, full_backward, run_inference, run_training
 from argand.native.graph_cache import GraphCompiler, GraphText
-from argand.protocol import Boxed, Bypass, CompiledGraph
+from argand.protocol import Boxed, Bypass, CompiledGraph, GraphContext
 from argand.runtime import quiet
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
@@ -40,8 +40,9 @@ from argand.support.options import Options
 
 if TYPE_CHECKING:
     from argand.sizes.refusals import Refusal
+    from argand.sizes.view import GraphSizes
 
-_RECORDS: Final = (Effects, OutputRow, Mutation, Step, shifted_view, retyped_view)
+_RECORDS: Final = (Effects, OutputRow, Mutation, ViewStep, shifted_view, retyped_view)
 _PLAIN_FIELDS: Final = (
     "effects",
     "results",
@@ -72,13 +73,14 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
         self,
         gm: GraphModule,
         inputs: Sequence[Any],
+        context: GraphContext,
         options: Options,
         compilers: Callable[[], Compilers],
         joint_pass: str | Bypass,
     ) -> None:
         self.gm, self.inputs, self.options = gm, inputs, options
         self.compilers, self.joint_pass = compilers, joint_pass
-        self.sizes = gm.meta.get("sizes")
+        self.context = context
         self.program = b""
         self.parts: dict[str, str] = {}
 
@@ -86,10 +88,10 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
     def key(self) -> str | Bypass:
         if isinstance(self.joint_pass, Bypass):
             raise Unstorable(self.joint_pass.reason)
-        self.program = _program(self.gm)
+        self.program = _program(self.gm, self.sizes)
         self.parts = {
             "program": hexdigest(self.program),
-            "inputs": json.dumps(_inputs(self.gm, self.inputs)),
+            "inputs": json.dumps(_inputs(self.gm, self.inputs, self.sizes)),
             **({} if self.sizes is None else {"sizes": _signature(self.sizes)}),
             "state": json.dumps(_state()),
             "options": options_part(self.options),
@@ -97,6 +99,11 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
             **environment(),
         }
         return self._key
+
+    @property
+    def sizes(self) -> GraphSizes | None:
+        """The open sizes of the graph."""
+        return self.context.sizes
 
     @property
     def _key(self) -> str:
@@ -110,7 +117,7 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
     def build(self) -> CompiledProgram | Refusal:
         from argand.autograd.aot import compile_program  # noqa: PLC0415  # only on a miss
 
-        return compile_program(self.gm, list(self.inputs), self.compilers())
+        return compile_program(self.gm, list(self.inputs), self.context, self.compilers())
 
     @override
     def encode(self, value: CompiledProgram | Refusal) -> Mapping[str, Sections] | Bypass:
@@ -122,7 +129,7 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
         backward = None
         if origin.backward is not None:
             examples = [n.meta["val"] for n in origin.backward.graph.nodes if n.op == "placeholder"]
-            text = GraphCompiler(self.options).text(origin.backward, examples)
+            text = GraphCompiler(self.options).text(origin.backward, examples, origin.context)
             if isinstance(text, Bypass):
                 return text
             backward = text
@@ -142,11 +149,11 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
         return {key: sections, self._key: {"about": sections["about"], "facts": facts, "key": key.encode()}}
 
 
-def _program(gm: GraphModule) -> bytes:
+def _program(gm: GraphModule, sizes: GraphSizes | None) -> bytes:
     # the tensor of a get_attr is the caller's, who may change it: a copy of it would be wrong
     if any(node.op == "get_attr" for node in gm.graph.nodes):
         raise Unstorable("a tensor of the caller inside of the graph")
-    return json.dumps(write_graph(gm, GraphWriter(), values=False)).encode()
+    return json.dumps(write_graph(gm, GraphWriter(), sizes, values=False)).encode()
 
 
 def _signature(table: Any) -> str:
@@ -167,14 +174,14 @@ def _named(shown: Any, value: Any, table: Any) -> Any:
     return data
 
 
-def _inputs(gm: GraphModule, inputs: Sequence[Any]) -> list[Any]:
+def _inputs(gm: GraphModule, inputs: Sequence[Any], sizes: GraphSizes | None) -> list[Any]:
     """Everything a trace reads of its inputs."""
     objects: dict[int, int] = {}
     storages: dict[int, int] = {}
     rows: list[Any] = []
     nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
     for index, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
-        row = [_named(node.meta.get("example_value"), value, gm.meta.get("sizes"))]
+        row = [_named(node.meta.get("example_value"), value, sizes)]
         if isinstance(value, torch.Tensor):
             same = objects.setdefault(id(value), index)
             first = storages.setdefault(value.untyped_storage()._cdata, index)
@@ -225,7 +232,7 @@ def restore(key: str, options: Options, compilers: Callable[[], Compilers]) -> C
         return None
     decode = functools.partial(_decode, key, options, compilers, None)
     found = look_up(store, ProgramStage.kind, key, decode)
-    return found and CompiledGraph(found.call, key=key)
+    return found and CompiledGraph(found.call, key=key, repeatable=found.repeatable)
 
 
 def _decode(
@@ -240,14 +247,15 @@ def _decode(
         found = restore(sections["key"].decode(), options, compilers)
         if found is None or isinstance(found.key, Bypass):
             return None
-        return CompiledProgram(found.call, found.key, found.draws, tuple(facts))
+        return CompiledProgram(found.call, found.key, found.draws, tuple(facts), found.repeatable)
     traced, keys = guarded(lambda: _read(sections))
     compiler = GraphCompiler(options)
     forward = compiler.load(keys[0])
     if forward is None:
         return None
     if not traced.training:
-        return CompiledProgram(run_inference(traced, forward.takes_list, written_in_graph=False), key, traced.random)
+        run = run_inference(traced, forward.takes_list, written_in_graph=False)
+        return CompiledProgram(run, key, traced.random, repeatable=can_repeat(traced, forward))
     late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
     switch = LinkSwitch(late.link)
     switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
@@ -343,4 +351,4 @@ class _Late:
         program = read_graph(json.loads(self.sections["program"]), b"", sizes, values=False)
         rows, tensors = json.loads(self.sections["backward"]), self.sections["backward.tensors"]
         module = read_graph(rows, tensors, sizes, values=True)
-        return late_halves(program, self.traced, module, self.compilers())
+        return late_halves(program, self.traced, module, GraphContext(sizes), self.compilers())

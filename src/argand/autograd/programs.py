@@ -7,18 +7,17 @@ Operators that take graphs are run by ``control_flow``.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from argand.autograd import control_flow
+from argand.autograd.bodies import Program as Program
 from argand.autograd.recorder import AtenRecorder
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
-
-Program = Callable[[AtenRecorder, list[Any]], Sequence[Any]]
 
 
 def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any) -> Any:

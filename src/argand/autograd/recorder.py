@@ -16,10 +16,10 @@ import torch
 from torch.fx import Graph, Node
 from typing_extensions import override
 
-from argand.autograd import functional
+from argand.autograd import functional, zero_tensors
 from argand.autograd.aliasing import Aliasing, StorageView
 from argand.autograd.functional import Action, Copied, Recipe
-from argand.autograd.geometry import Step, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
+from argand.autograd.geometry import ViewStep, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.fakes import FakeMode, infer
@@ -54,6 +54,7 @@ class AtenRecorder(FakeMode):
         self.backward = False  # in it, grad mode is on only where checkpoint runs the forward again
         self.lines: Callable[[], str | None] | None = None  # the user's line of a backward op
         self.draws = 0
+        self.zeros: set[int] = set()
         self.last_placeholder: Node | None = None
         self.line_book: Any = None
         self.checkpoint: int | None = None  # the checkpoint region the program is in
@@ -65,6 +66,10 @@ class AtenRecorder(FakeMode):
         kwargs = kwargs or _NO_KWARGS
         self._notice_cut()
         self.learn(func, args, kwargs)
+        if self.zeros:
+            result = zero_tensors.product(self, func, args, kwargs)
+            if result is not NotImplemented:
+                return result
         decomposition = self.decompositions.get(func)
         if decomposition is not None and func not in self.open:
             result = self._decomposed(func, decomposition, args, kwargs)
@@ -162,7 +167,7 @@ class AtenRecorder(FakeMode):
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
             self.absolute |= parent.memory.source == "input" and (len(args) > 3 or "storage_offset" in kwargs)
             if geometry_of(result) not in parent.memory.regions:
-                made = (parent, Step(func, args[1:], kwargs), parent.memory.version)
+                made = (parent, ViewStep(func, args[1:], kwargs), parent.memory.version)
                 self.region_of(result).origin = made
             return result
         results = result if isinstance(result, list | tuple) else (result,)
@@ -224,6 +229,8 @@ class AtenRecorder(FakeMode):
             if outs and target.shape != value.shape:
                 raise Untraceable("out= with a tensor of another shape")
             self._check_writable(target, value)
+            # `logical_or_` and the like leave a history as it is: the graph does not tell of it
+            self.cut |= target.requires_grad and not (value.is_floating_point() or value.is_complex())
             node = self.aliasing.read(self.region_of(value))
             self.aliasing.write(self.region_of(target), node)
 
@@ -245,7 +252,7 @@ class AtenRecorder(FakeMode):
         result = func(*args, **kwargs)
         twin = _RESHAPES.get(func)
         if twin is not None:
-            self.aliasing.view(parent, Step(twin, args[1:], kwargs), target)
+            self.aliasing.view(parent, ViewStep(twin, args[1:], kwargs), target)
         else:
             self.region_of(target)
         return result
@@ -459,10 +466,7 @@ _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     **dict.fromkeys((aten.zero_.default, aten.fill_.Scalar), _fill),
     # torch.tensor(...): data known now; the graph may write to a copy of it
     aten.lift_fresh.default: lambda recorder, _, args, __: recorder.record(aten.clone.default, args, _NO_KWARGS),
-    # a tensor without memory, which no kernel can read
-    aten._efficientzerotensor.default: lambda recorder, _, args, kwargs: recorder.record(
-        aten.zeros.default, args, kwargs
-    ),
+    aten._efficientzerotensor.default: zero_tensors.make,
     aten.native_batch_norm.default: _batch_norm,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
-from argand.autograd.geometry import Step, same_layout
+from argand.autograd.geometry import ViewStep, same_layout
 from argand.autograd.outputs import Mutation, OutputRow, Traced
 from argand.protocol import Boxed
 from argand.runtime import _native, quiet
@@ -35,6 +35,7 @@ Backward = Callable[[Asked, Sequence[Any]], Boxed | None]
 Differentiable = Callable[[Sequence[Any], Sequence[Any], Asked], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
+_alias: Final = torch.ops.aten.alias.default  # `view_as` would tidy the strides of dimensions of size one
 _set_version: Final = torch._C._autograd._unsafe_set_version_counter
 
 
@@ -93,16 +94,26 @@ def _grad_mode(enabled: bool) -> Iterator[None]:
 # -- after the graph -------------------------------------------------------------------------
 
 
+def _versions(mutations: Sequence[Mutation], inputs: Sequence[Any]) -> list[int]:
+    """The version of each input that is changed; -1 where it has none."""
+    targets = [inputs[mutation.index] for mutation in mutations]
+    return [-1 if target.is_inference() else target._version for target in targets]
+
+
 def _write_back(
-    mutations: Sequence[Mutation], inputs: Sequence[Any], values: Sequence[torch.Tensor], odd: Container[int]
+    mutations: Sequence[Mutation],
+    inputs: Sequence[Any],
+    values: Sequence[torch.Tensor],
+    odd: Container[int],
+    before: Sequence[int],
 ) -> None:
     """Give inputs their new values and the versions eager would have left; ``odd`` ones have bits."""
     targets, news, counted, versions = [], [], [], []
-    for mutation, value in zip(mutations, values, strict=False):
+    for mutation, value, version in zip(mutations, values, before, strict=False):
         target = inputs[mutation.index]
-        if not target.is_inference():
+        if version >= 0:
             counted.append(target)
-            versions.append(target._version + mutation.bump)
+            versions.append(version + mutation.bump)
         if mutation.differentiable:
             target.copy_(value)
         elif mutation.index in odd:
@@ -118,7 +129,7 @@ def _write_back(
         _set_version(tuple(counted), tuple(versions))
 
 
-def _replay(steps: tuple[Step, ...], base: torch.Tensor) -> torch.Tensor:
+def _replay(steps: tuple[ViewStep, ...], base: torch.Tensor) -> torch.Tensor:
     for step in steps:
         base = step.replay(base)
     return base
@@ -129,18 +140,18 @@ def _rebuild(row: OutputRow, base: torch.Tensor) -> torch.Tensor:
     if row.how == "self":
         return base
     if row.how == "plain":
-        return _replay(row.steps, base) if row.steps else base.view_as(base)
+        return _replay(row.steps, base) if row.steps else _alias(base)
     with _grad_mode(False):
         if row.how == "detach":
             return _replay(row.steps, base).detach()
         if row.how == "detached":
             base = base.detach()
         view = _replay(row.steps, base)
-        return view if view._is_view() else view.view_as(view)
+        return view if view._is_view() else _alias(view)
 
 
 @final
-class Epilogue:
+class OutputAssembly:
     """What happens between the results of the graph and the outputs of the program."""
 
     def __init__(self, traced: Traced, *, written_in_graph: bool) -> None:
@@ -156,13 +167,16 @@ class Epilogue:
             and all(row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(self.rows))
         )
 
-    def __call__(self, inputs: Sequence[Any], results: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of the program."""
+    def __call__(
+        self, inputs: Sequence[Any], results: Sequence[Any], versions: Sequence[int] | None = None
+    ) -> tuple[Any, ...]:
+        """The outputs of the program. ``versions`` of changed inputs: before the graph, which may write to them."""
         skip = 0
         if not self.written_in_graph:
             skip = len(self.mutations)
             if skip:
-                _write_back(self.mutations, inputs, results, self.bits)
+                before = _versions(self.mutations, inputs) if versions is None else versions
+                _write_back(self.mutations, inputs, results, self.bits, before)
         for index, bump in self.bumps:
             if not inputs[index].is_inference():
                 _set_version((inputs[index],), (inputs[index]._version + bump,))
@@ -196,18 +210,19 @@ def _dressed(traced: Traced, call: Boxed) -> Boxed:
 
 def run_inference(traced: Traced, compiled: Boxed, *, written_in_graph: bool) -> Callable[..., Any]:
     """The callable of a program without backward."""
-    epilogue = Epilogue(traced, written_in_graph=written_in_graph)
+    epilogue = OutputAssembly(traced, written_in_graph=written_in_graph)
     mutations = traced.effects.mutations if written_in_graph else []
     tracked = traced.grad_mode and traced.tracked
     compiled = _dressed(traced, compiled)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
+        versions = _versions(epilogue.mutations, inputs) if epilogue.mutations else None
         if tracked:
             with _grad_mode(False):
                 results = compiled(list(inputs))
         else:
             results = compiled(list(inputs))
-        return tuple(results) if epilogue.trivial else epilogue(inputs, results)
+        return tuple(results) if epilogue.trivial else epilogue(inputs, results, versions)
 
     def run_writing(*inputs: Any) -> tuple[Any, ...]:
         counted = [(m, inputs[m.index]) for m in mutations if not inputs[m.index].is_inference()]
@@ -243,7 +258,7 @@ def _twin(tensor: torch.Tensor) -> torch.Tensor:
 def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
-    epilogue = Epilogue(traced, written_in_graph=False)
+    epilogue = OutputAssembly(traced, written_in_graph=False)
     copied = traced.copied_inputs
     flipped = traced.flipped_inputs
     grad_mode = traced.grad_mode

@@ -89,9 +89,8 @@ class ProgramSizes:
         return self.table.twin()
 
     @staticmethod
-    def of(module: GraphModule) -> ProgramSizes | None:
+    def of(module: GraphModule, sizes: GraphSizes | None) -> ProgramSizes | None:
         """The open sizes of a captured graph."""
-        sizes = module.meta.get("sizes")
         shown = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"]
         return None if sizes is None else ProgramSizes(shown, sizes)
 
@@ -122,7 +121,7 @@ class ProgramSizes:
         return inputs
 
     def refusal(self, reason: str, symbols: frozenset[Symbol] | None = None) -> FixSizes:
-        """These sizes (all, when it cannot be told which) must be fixed."""
+        """These sizes (all, when nobody knows which) must be fixed."""
         events.count("autograd.specialise", detail=reason)
         return FixSizes(frozenset(symbols or {*self.table.samples, *self.float_symbols}), reason)
 
@@ -191,14 +190,14 @@ class ProgramSizes:
 
     def _values(self, one: Any, two: Any) -> None:
         if isinstance(one, torch.Tensor):
-            self._told(one.shape, two.shape)
+            self._same_sizes(one.shape, two.shape)
             self.table.learn_strides(one.shape)
-            self._told(one.stride(), two.stride())
+            self._same_sizes(one.stride(), two.stride())
         elif isinstance(one, tuple | list):
             for item, twin in zip(one, two, strict=True):
                 self._values(item, twin)
 
-    def _told(self, one: Sequence[int], two: Sequence[int]) -> None:
+    def _same_sizes(self, one: Sequence[int], two: Sequence[int]) -> None:
         """Sizes of a value are no arguments that could be written anew: later stages ask the table what they are.
 
         It takes small numbers for constants, though two traces say that they are none.

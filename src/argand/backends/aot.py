@@ -15,7 +15,7 @@ import torch
 
 from argand.autograd.aot import compile_with_autograd
 from argand.backends.foreign import checked
-from argand.protocol import CompiledGraph
+from argand.protocol import CompiledGraph, GraphContext
 from argand.support.options import Options
 
 
@@ -44,10 +44,11 @@ def aot_autograd(
 ) -> Callable[..., Any]:
     """A backend that differentiates a graph, then hands aten graphs to the given compilers."""
 
-    def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+    def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph:
         run = compile_with_autograd(
             gm,
             list(example_inputs),
+            context,
             fw_compiler=fw_compiler,
             bw_compiler=bw_compiler,
             inference_compiler=inference_compiler,

@@ -18,10 +18,11 @@ from argand.autograd.program_cache import ProgramStage, forget
 from argand.autograd.program_cache import restore as restore_program
 from argand.backends.trial import can_try, never_slower
 from argand.native.graph_cache import GraphCompiler
-from argand.protocol import Bypass, CompiledGraph, Compiler, PlainCompiler, adapted
+from argand.protocol import Bypass, CompiledGraph, Compiler, GraphContext, PlainCompiler, adapted
 from argand.runtime.disk.stage import run_stage
 from argand.sizes.refusals import Refusal
 from argand.support.options import Options, make_options
+from argand.support.switches import is_off
 
 GraphPass: TypeAlias = Callable[[GraphModule], GraphModule]
 
@@ -98,16 +99,20 @@ def compile_fx(
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], options: Options, custom: Custom = OURS
+    gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options, custom: Custom = OURS
 ) -> CompiledGraph | Refusal:
     """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
+    if is_off(options, "autograd"):
+        return CompiledGraph(gm.forward)
     make = functools.partial(make_compilers, options, custom)
-    program, key = run_stage(ProgramStage(gm, example_inputs, options, make, _joint_pass(custom)), options)
+    program, key = run_stage(ProgramStage(gm, example_inputs, context, options, make, _joint_pass(custom)), options)
     if not isinstance(program, CompiledProgram):
         return program
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
-    compiled = CompiledGraph(program.call, key=key, draws=program.draws, facts=program.facts)
+    compiled = CompiledGraph(
+        program.call, key=key, draws=program.draws, facts=program.facts, repeatable=program.repeatable
+    )
     if custom.is_empty and not has_branches(gm) and can_try(compiled, example_inputs, options):
         return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
     return compiled
@@ -135,15 +140,20 @@ def restore(key: str, options: Options) -> CompiledGraph | None:
 def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     """What autograd has to do with the graphs."""
     # all of the compiler: a program from the disk cache does without
-    from argand.autograd.partition import min_cut_partition  # noqa: PLC0415
+    from argand.autograd.partition import default_partition, min_cut_partition  # noqa: PLC0415
     from argand.native.lower.table import KEPT  # noqa: PLC0415
     from argand.ops.decompositions import decompositions as own_decompositions  # noqa: PLC0415
 
     compiler: Compiler = adapted(custom.compiler) if custom.compiler else GraphCompiler(options)
+    if is_off(options, "native"):
+        compiler = _run_by_torch
     if custom.after is not None:
         compiler = _after_pass(compiler, custom.after)
-    cut = functools.partial(min_cut_partition, memory_budget=options.memory_budget)
-    own = {op: rule for op, rule in own_decompositions().items() if str(op) not in KEPT}
+    cut: Callable[..., Any] = functools.partial(min_cut_partition, memory_budget=options.memory_budget)
+    if is_off(options, "partition"):
+        cut = default_partition
+    rules = own_decompositions().items()
+    own = {op: r for op, r in rules if str(op) not in KEPT and not is_off(options, "decomposition", str(op))}
     return Compilers(
         forward=compiler,
         backward=compiler,
@@ -155,9 +165,13 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     )
 
 
+def _run_by_torch(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph:
+    return CompiledGraph(gm.forward)
+
+
 def _before_cut(cut: Callable[..., Any], joint_pass: GraphPass) -> Callable[..., Any]:
     return lambda joint, inputs, **keywords: cut(joint_pass(joint), inputs, **keywords)
 
 
 def _after_pass(compiler: Compiler, graph_pass: GraphPass) -> Compiler:
-    return lambda gm, inputs: compiler(graph_pass(gm), inputs)
+    return lambda gm, inputs, context: compiler(graph_pass(gm), inputs, context)

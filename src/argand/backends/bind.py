@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from argand.backends.compose import FirstThatTakes
-from argand.backends.registry import BackendSpec, CompilerFunction, lookup_backend, name_of, open_sizes_of
+from argand.backends.registry import BackendSpec, CompilerFunction, is_in_tree, lookup_backend, name_of, open_sizes_of
 from argand.backends.resolve import is_own, own_compiler, own_restore, plain_compiler
-from argand.protocol import Backend, CompiledGraph, Compiler, Described, OpenSizes
+from argand.protocol import Backend, CompiledGraph, Compiler, Described, GraphContext, OpenSizes
 from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
@@ -53,11 +53,27 @@ def bind_backend(backend: BackendSpec, mode: str | None = None, options: Mapping
     name = name_of(backend)
     return Backend(
         name=name,
-        compile=_guarded(name, plain_compiler(function, mode, given)),
+        compile=_guarded(name, _tried(backend, name, plain_compiler(function, mode, given))),
         identity=(id(function), mode, _freeze(given)),
         open_sizes=open_sizes_of(backend),
         reset=_reset_of(function),
     )
+
+
+def _tried(backend: BackendSpec, name: str, compile_graph: Compiler) -> Compiler:
+    """The same; the code of a stranger for open sizes proves itself at the first sizes that differ."""
+    if is_in_tree(backend):
+        return compile_graph
+
+    def compile_tried(gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+        found = compile_graph(gm, example_inputs, context)
+        if context.sizes is None or not isinstance(found, CompiledGraph):
+            return found
+        from argand.backends.other_sizes import tried  # noqa: PLC0415  # only where sizes are open
+
+        return tried(name, gm.forward, found, example_inputs)
+
+    return compile_tried
 
 
 def bind_own(options: Options) -> Backend:
@@ -87,10 +103,10 @@ def _bind_several(several: FirstThatTakes, mode: str | None, options: Mapping[st
 def _guarded(name: str, compile_graph: Compiler) -> Compiler:
     """The same; what it raises comes out as ``BackendCompilerFailed``, which names the backend."""
 
-    def compile_guarded(gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+    def compile_guarded(gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
         with events.stage("backend", name):
             try:
-                return compile_graph(gm, example_inputs)
+                return compile_graph(gm, example_inputs, context)
             except (BackendCompilerFailed, CaptureBreak):
                 raise
             except Exception as error:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from argand.backends.registry import CompilerFunction, name_of
 from argand.backends.resolve import compiler_of
-from argand.protocol import CompiledGraph
+from argand.protocol import CompiledGraph, GraphContext
 from argand.sizes.refusals import Refusal
 from argand.support import events
 from argand.support.errors import InvalidBackend
@@ -43,12 +43,12 @@ class FirstThatTakes:
         self.choices: list[Choice] = []
         self.__name__ = " | ".join(name_of(backend) for backend in backends)
 
-    def compile(self, gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+    def compile(self, gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
         """Compile with the first backend that does not raise; one that wants other sizes does not decline."""
         declined: list[tuple[str, str]] = []
         for backend in self.backends:
             try:
-                compiled = compiler_of(backend)(gm, example_inputs)
+                compiled = compiler_of(backend)(gm, example_inputs, context)
             except Exception as error:  # declining is what exceptions mean here
                 declined.append((name_of(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
                 continue

@@ -9,6 +9,7 @@ where that is not sound, or after too many times.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -18,7 +19,7 @@ from torch.fx import GraphModule
 from argand.backends.opening import CapturedOpening, InputPlace, Opening, plain_copy, sizes_in
 from argand.backends.writes import may_write, reads_offsets
 from argand.ops.fakes import FakeMode, fake_of
-from argand.protocol import CompiledGraph, Compiler, settled
+from argand.protocol import CompiledGraph, Compiler, context_of, settled
 from argand.runtime import quiet, state
 from argand.runtime._native import FrameView
 from argand.runtime.guard_programs import compile_guards
@@ -26,7 +27,7 @@ from argand.runtime.guards import Guard, GuardKind, Item, Local, SizeOf, Source,
 from argand.sizes.expressions import Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.plan import SizePlan
-from argand.sizes.refusals import Stop, as_refusal
+from argand.sizes.refusals import Refusal, or_refusal
 from argand.support import events
 from argand.support.errors import ArgandError
 from argand.support.locks import Turns
@@ -109,6 +110,7 @@ class CheckedGraph:
 
     def __init__(self, gm: GraphModule, compiler: Compiler, examples: Sequence[Any]) -> None:
         self.gm, self._compiler = gm, compiler
+        self._context = context_of(gm)  # a graph of our own captures, by way of a backend of the user's, has one
         self._writes, self._reads_offsets = may_write(gm), reads_offsets(gm)
         self._variants: tuple[Variant, ...] = ()  # replaced as a whole: other threads read it
         self._seen: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}  # sizes of earlier calls, by kind of inputs
@@ -171,14 +173,15 @@ class CheckedGraph:
 
     def _by_capture(self, inputs: tuple[Any, ...]) -> Variant | None:
         """Sizes that our own capture has left open, which a backend of the user's hands on to us."""
-        if self._variants or "sizes" not in self.gm.meta:
+        if self._variants or self._context.sizes is None:
             return None
-        compiled = settled(self._compiler(self.gm, list(inputs)))  # our capture tries other sizes
-        return self._variant(inputs, compiled, CapturedOpening(self.gm))
+        compiled = settled(self._compiler(self.gm, list(inputs), self._context))  # our capture tries other sizes
+        return self._variant(inputs, compiled, CapturedOpening(self.gm, self._context.sizes))
 
     def _exact(self, inputs: tuple[Any, ...]) -> Variant:
-        graph = plain_copy(self.gm) if "sizes" in self.gm.meta else self.gm
-        return self._variant(inputs, settled(self._compiler(graph, list(inputs))), None)
+        graph = self.gm if self._context.sizes is None else plain_copy(self.gm)
+        context = dataclasses.replace(self._context, sizes=None)
+        return self._variant(inputs, settled(self._compiler(graph, list(inputs), context)), None)
 
     def _open(self, inputs: tuple[Any, ...]) -> Variant | None:
         """Code with the sizes left open that are not what they were in an earlier call."""
@@ -193,19 +196,29 @@ class CheckedGraph:
             return None
         plan = SizePlan(None)
         for _ in range(_MANY):
+            made = or_refusal(lambda: self._try_open(plan, inputs, groups))
+            if isinstance(made, Variant):
+                return made
+            if made is None:
+                break
+            events.count("foreign.retry", detail=str(made))
             try:
-                opening = Opening(plan, inputs, groups)
-                if not opening.symbols:
-                    break
-                compiled = settled(self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals]))
-                return self._variant(inputs, compiled, opening)
-            except Stop as stopped:
-                try:
-                    plan.learn(as_refusal(stopped))
-                except ArgandError:
-                    break
+                plan.learn(made)
+            except ArgandError:
+                break
         self._closed.add(kind)
         return None
+
+    def _try_open(
+        self, plan: SizePlan, inputs: tuple[Any, ...], groups: Mapping[InputPlace, tuple[int, ...]]
+    ) -> Variant | Refusal | None:
+        """One attempt at it; None when no size is left open."""
+        opening = Opening(plan, inputs, groups)
+        if not opening.symbols:
+            return None
+        context = dataclasses.replace(self._context, sizes=opening.sizes)
+        compiled = self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals], context)
+        return self._variant(inputs, compiled, opening) if isinstance(compiled, CompiledGraph) else compiled
 
     def _variant(
         self, inputs: tuple[Any, ...], compiled: CompiledGraph, opening: Opening | CapturedOpening | None

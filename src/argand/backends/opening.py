@@ -82,7 +82,7 @@ class Opening:
         return tuple(dict.fromkeys((*self.plan.facts, *self.table.facts)))
 
     def graph(self, gm: GraphModule) -> GraphModule:
-        """The graph with sizes left open."""
+        """The graph with sizes left open, which ``sizes`` tells."""
         graph, last = Graph(), None
         for place, node in enumerate(_copy_into(graph, gm)):
             node.meta["example_value"] = self.shown[place]
@@ -91,15 +91,19 @@ class Opening:
             with graph.inserting_after(last):
                 last = graph.placeholder(f"open_size_{number}")
             last.meta["example_value"] = self.table.size(expr)
-        module = LazyGraph(gm, graph, "Opened")
-        module.meta.update(gm.meta)
-        module.meta["sizes"] = GraphSizes(self.table)
-        return module
+        return LazyGraph(gm, graph, "Opened")
+
+    @property
+    def sizes(self) -> GraphSizes:
+        """The open sizes of the graph."""
+        return GraphSizes(self.table)
 
     def _size(self, place: InputPlace, real: int) -> int:
         """What a place is in the fakes."""
         plan = self.plan
-        row = plans.Place(f"inputs[{place.number}]{'' if place.dim is None else f'.shape[{place.dim}]'}", place, real)
+        row = plans.SizePlace(
+            f"inputs[{place.number}]{'' if place.dim is None else f'.shape[{place.dim}]'}", place, real
+        )
         symbol, given = plan.symbol(row), plan.given.get(row.name)
         if row.name in plan.pinned:
             return real
@@ -139,11 +143,11 @@ class Opening:
 class CapturedOpening:
     """The same of a graph that comes with a table: one of our own captures, handed on by the user's backend."""
 
-    def __init__(self, gm: GraphModule) -> None:
-        table, self.places = gm.meta["sizes"], dict[InputPlace, Expr]()
+    def __init__(self, gm: GraphModule, table: GraphSizes) -> None:
+        self.places = dict[InputPlace, Expr]()
         nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
         for number, shown in enumerate(node.meta["example_value"] for node in nodes):
-            found = {InputPlace(number): shown} if isinstance(shown, SizeInt) else {}
+            found: dict[InputPlace, int] = {InputPlace(number): shown} if isinstance(shown, SizeInt) else {}
             if isinstance(shown, torch.Tensor):
                 found = {InputPlace(number, dim): table.express(size) for dim, size in enumerate(shown.shape)}
             self.places |= {place: size.expr for place, size in found.items() if isinstance(size, SizeInt)}

@@ -14,7 +14,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
-from argand.protocol import Backend, Described, OpenSizes
+from argand.protocol import Backend, Described, OpenSizes, context_of
 from argand.support.errors import InvalidBackend, guess
 from argand.support.locks import make_lock
 
@@ -59,7 +59,7 @@ class _Registered(NamedTuple):
 
     load: Callable[[], CompilerFunction]
     tags: tuple[str, ...]
-    open_sizes: OpenSizes = OpenSizes.ASKED
+    open_sizes: OpenSizes = OpenSizes.ALWAYS
 
 
 def _import_function(module: str, name: str) -> CompilerFunction:
@@ -83,10 +83,10 @@ _default: Final[list[str | CompilerFunction]] = ["argand"]
 def _fixed(name: str, function: CompilerFunction) -> CompilerFunction:
     @functools.wraps(function)
     def compile_fixed(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
-        table = gm.meta.get("sizes")
-        if table is not None:
+        sizes = context_of(gm).sizes
+        if sizes is not None:
             refusals = importlib.import_module("argand.sizes.refusals")  # torch is loaded by now
-            raise refusals.fixing(table.samples, f"backend {name!r} compiles for fixed sizes")
+            raise refusals.fixing(sizes.samples, f"backend {name!r} compiles for fixed sizes")
         return function(gm, example_inputs, **keywords)
 
     return compile_fixed
@@ -121,19 +121,30 @@ def name_of(backend: str | CompilerFunction) -> str:
 
 @overload
 def register_backend(
-    compiler_fn: CompilerFunction, *, name: str | None = None, tags: Sequence[str] = ()
+    compiler_fn: CompilerFunction, *, name: str | None = None, tags: Sequence[str] = (), open_sizes: str = "always"
 ) -> CompilerFunction: ...
 @overload
 def register_backend(
-    compiler_fn: None = None, *, name: str | None = None, tags: Sequence[str] = ()
+    compiler_fn: None = None, *, name: str | None = None, tags: Sequence[str] = (), open_sizes: str = "always"
 ) -> Callable[[CompilerFunction], CompilerFunction]: ...
 def register_backend(
-    compiler_fn: CompilerFunction | None = None, *, name: str | None = None, tags: Sequence[str] = ()
+    compiler_fn: CompilerFunction | None = None,
+    *,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    open_sizes: str = "always",
 ) -> CompilerFunction | Callable[[CompilerFunction], CompilerFunction]:
-    """Register a backend, as a decorator with or without arguments or as a call."""
+    """Register a backend, as a decorator with or without arguments or as a call.
+
+    ``open_sizes`` says which graphs it is given whose sizes are known at run time only: "always" (where sizes varied),
+    "asked" (where the user wants it) or "never" (it builds code for the sizes of its example inputs).
+    """
+    if open_sizes not in [choice.value for choice in OpenSizes]:
+        raise InvalidBackend(f"open_sizes must be 'always', 'asked' or 'never', got {open_sizes!r}")
     if compiler_fn is None:
         return cast(
-            "Callable[[CompilerFunction], CompilerFunction]", functools.partial(register_backend, name=name, tags=tags)
+            "Callable[[CompilerFunction], CompilerFunction]",
+            functools.partial(register_backend, name=name, tags=tags, open_sizes=open_sizes),
         )
     if not callable(compiler_fn):
         raise InvalidBackend(
@@ -144,7 +155,7 @@ def register_backend(
     with _lock:
         if key in _registry:
             raise InvalidBackend(f"a backend named {key!r} is registered already", hint="choose another name=")
-        _registry[key] = _Registered(_constant(compiler_fn), tuple(tags))
+        _registry[key] = _Registered(_constant(compiler_fn), tuple(tags), OpenSizes(open_sizes))
     return compiler_fn
 
 
@@ -185,15 +196,26 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
     return _load_entry_point(point)
 
 
+def is_in_tree(backend: BackendSpec) -> bool:
+    """Whether a backend is one of this package."""
+    module = _in_tree_names().get(backend) if isinstance(backend, str) else getattr(backend, "__module__", "")
+    return str(module or "").startswith("argand.")
+
+
+@functools.cache
+def _in_tree_names() -> Mapping[str, str]:
+    return {name: f"argand.backends.{rows.module}" for rows in _IN_TREE for name in rows.names}
+
+
 def open_sizes_of(backend: BackendSpec) -> OpenSizes:
     """Which graphs with open sizes a backend is given; functions of this package are known by their place, too."""
     if isinstance(backend, str):
         with _lock:
             row = _registry.get(backend)
-        return row.open_sizes if row is not None else OpenSizes.ASKED
+        return row.open_sizes if row is not None else OpenSizes.ALWAYS
     place = getattr(backend, "__module__", ""), getattr(backend, "__name__", "")
     here = (rows for rows in _IN_TREE if (f"argand.backends.{rows.module}", place[1]) == place)
-    return next((rows.open_sizes for rows in here if place[1] in rows.names), OpenSizes.ASKED)
+    return next((rows.open_sizes for rows in here if place[1] in rows.names), OpenSizes.ALWAYS)
 
 
 def _unknown(name: str) -> InvalidBackend:

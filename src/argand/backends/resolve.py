@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from argand.backends.registry import CompilerFunction, lookup_backend
-from argand.protocol import CompiledGraph, Compiler, adapt
-from argand.sizes.refusals import Refusal, Stop, as_refusal
+from argand.protocol import CompiledGraph, Compiler, adapted
 from argand.support.options import Options, make_options
 
 
@@ -40,21 +39,15 @@ def own_restore(options: Options) -> Callable[[str], CompiledGraph | None]:
 def plain_compiler(function: CompilerFunction, mode: str | None, options: Mapping[str, object]) -> Compiler:
     """A function ``(gm, example_inputs, **keywords) -> callable``; keywords only where there is something to say."""
 
-    def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+    def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         keywords: dict[str, object] = {}
         if mode not in (None, "default"):
             keywords["mode"] = mode
         if options:
             keywords["options"] = dict(options)
-        try:
-            compiled = function(gm, example_inputs, **keywords)
-        except Stop as stopped:  # of ours, called by the function
-            return as_refusal(stopped)
-        if not callable(compiled):
-            raise TypeError(f"it returned {type(compiled).__name__}, which is not callable")
-        return adapt(compiled)
+        return function(gm, example_inputs, **keywords)
 
-    return compile_graph
+    return adapted(compile_graph)
 
 
 def compiler_of(backend: str | CompilerFunction) -> Compiler:

@@ -10,6 +10,7 @@ under a checkpoint, what is differentiated twice, and what is too short for the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -35,7 +36,7 @@ def can_try(compiled: CompiledGraph, example_inputs: Sequence[Any], options: Opt
         return False
     if options.memory_budget < 1 and _trains(example_inputs):
         return False
-    return not compiled.draws
+    return not compiled.draws and not compiled.repeatable  # eager's turn could not begin anew
 
 
 def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[], None]) -> CompiledGraph:
@@ -43,7 +44,7 @@ def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[
 
     Compiled code that lost is to ``forget``: what is restored from disk is not tried again.
     """
-    trial = _Trial(graph.forward, compiled.takes_inputs, forget)
+    trial = _Trial(graph.forward, compiled.takes_inputs, forget, functools.partial(_first_line, graph))
 
     def run(*inputs: Any) -> Any:
         return trial.chosen(*inputs) if trial.chosen else trial.turn(inputs)
@@ -54,7 +55,14 @@ def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[
 class _Trial:
     """Two callables taking turns until one is chosen."""
 
-    def __init__(self, eager: Callable[..., Any], compiled: Callable[..., Any], forget: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        eager: Callable[..., Any],
+        compiled: Callable[..., Any],
+        forget: Callable[[], None],
+        origin: Callable[[], str] = str,
+    ) -> None:
+        self._origin = origin
         self.chosen: Callable[..., Any] | None = None
         self._eager, self._compiled, self._forget = eager, compiled, forget
         self._turns = 0
@@ -73,6 +81,7 @@ class _Trial:
             return self._compiled(*inputs)
         turn, self._turns = self._turns, self._turns + 1
         eager = turn >= 2 and turn % 2 == 0  # compiled twice, then in turns; the first of each warms up
+        events.count("native.turn", detail="eager" if eager else "compiled")
         begin = time.perf_counter()
         result = (self._eager if eager else self._compiled)(*inputs)
         forward = time.perf_counter() - begin
@@ -87,7 +96,7 @@ class _Trial:
 
         if _trains(inputs):
             self._waited = 0
-            _time_backward(inputs, result, finish)
+            time_backward(inputs, result, finish)
         else:
             finish(0.0)
         return result
@@ -101,6 +110,7 @@ class _Trial:
         if turns >= (TURNS if fast else SURE):
             events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
             self.chosen = self._compiled if fast else self._eager
+            events.record("trial", lambda: {"fast": fast, "ours": ours, "eager": eager, "origin": self._origin()})
             events.artifact("perf_hints", _verdict(fast, ours, eager).__str__, "compiled or eager")
             if not fast:
                 self._forget()
@@ -108,6 +118,11 @@ class _Trial:
     def _give_up(self, reason: str) -> None:
         self.chosen = self._compiled
         events.count("native.not_tried", detail=reason)
+
+
+def _first_line(graph: GraphModule) -> str:
+    """The user's line of the first operation of a graph."""
+    return next((text for node in graph.graph.nodes if (text := node.meta.get("stack_trace"))), "")
 
 
 def _verdict(fast: bool, ours: float, eager: float) -> str:
@@ -123,7 +138,7 @@ def _trains(inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
 
 
-def _time_backward(inputs: Sequence[Any], results: Any, then: Callable[[float | None], None]) -> None:
+def time_backward(inputs: Sequence[Any], results: Any, then: Callable[[float | None], None]) -> None:
     """Call ``then`` with the seconds of the next backward pass, None if that is to be differentiated itself.
 
     Hooks are set on the nodes of autograd, not on the user's tensors.

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from argand.bytecode.dialect import PADDING
 from argand.bytecode.flow import falls_through, stack_size
-from argand.bytecode.instruction import Handler, Instruction, Positions
+from argand.bytecode.instruction import CodeHandler, Instruction, Positions
 from argand.bytecode.version import DIALECT
 
 _EXTENDED: Final = dis.opmap["EXTENDED_ARG"]
@@ -30,7 +30,7 @@ class _Item(NamedTuple):
     cache: int  # code units after it
     label: tuple[str, int] | None  # of the place a jump goes to
     positions: Positions
-    handler: Handler | None
+    handler: CodeHandler | None
 
 
 def assemble(instructions: Sequence[Instruction], code: CodeType, **changes: Any) -> CodeType:
@@ -202,7 +202,7 @@ def _table_number(value: int, *, first: bool) -> bytes:
 def _exception_table(items: Sequence[_Item], starts: Sequence[int], places: dict[tuple[str, int], int]) -> bytes:
     out = bytearray()
     begin = 0
-    current: Handler | None = None
+    current: CodeHandler | None = None
     for at in range(len(items) + 1):
         handler = items[at].handler if at < len(items) else None
         if handler == current and at < len(items):

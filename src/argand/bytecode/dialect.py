@@ -51,7 +51,7 @@ class Context(NamedTuple):
 
 
 Splitter = Callable[[Context, Sequence[Raw], int], NormalForm]
-Writer = Callable[[Instruction, Sequence[object]], tuple[tuple[str, int], ...]]
+InstructionWriter = Callable[[Instruction, Sequence[object]], tuple[tuple[str, int], ...]]
 
 
 @final
@@ -63,7 +63,7 @@ class Dialect:
     caches: Mapping[str, int]  # code units after an instruction; they stay zero in co_code
     renamed: Mapping[str, str]  # raw name -> normal name; others are the raw name in lower case
     split: Mapping[str, Splitter]  # raw instructions that are not one of the normal form each
-    write: Mapping[str, Writer]  # normal instructions that are not one raw instruction each
+    write: Mapping[str, InstructionWriter]  # normal instructions that are not one raw instruction each
     jumps: Mapping[str, int]  # raw name -> direction
     backward: Mapping[str, str]  # normal jump -> raw name, where the target is not later
     forward: Mapping[str, str]

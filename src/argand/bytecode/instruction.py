@@ -1,6 +1,6 @@
 """bytecode.instruction: the normal form of CPython bytecode, the same for every version.
 
-In: nothing.  Out: `Instruction`, `Handler` and `Decoded`, which the version modules make and the interpreter,
+In: nothing.  Out: `Instruction`, `CodeHandler` and `Decoded`, which the version modules make and the interpreter,
 the analyses and the assembler read.
 
 What the instructions mean is in `normal`, one row each. Every instruction names the handler that an exception
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, final
 from typing_extensions import override
 
 
-class Handler(NamedTuple):
-    """Where an exception goes: unwind the stack to `depth`, push (lasti,) exception, go on at `target`."""
+class CodeHandler(NamedTuple):
+    """Where an exception goes: unwind the stack to `depth`, push (lasti,) exception, continue at `target`."""
 
     target: int
     depth: int
@@ -45,7 +45,7 @@ class Instruction:
     offset: int  # in co_code, of the raw instruction it is (a part of); -1 when made by us
     positions: Positions
     target: int | None = None  # index of the instruction a jump goes to
-    handler: Handler | None = None
+    handler: CodeHandler | None = None
 
     @property
     def line(self) -> int | None:

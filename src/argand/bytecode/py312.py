@@ -11,7 +11,16 @@ import opcode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
+from argand.bytecode.dialect import (
+    Context,
+    Dialect,
+    InstructionWriter,
+    NormalForm,
+    Piece,
+    Raw,
+    Splitter,
+    constant_index,
+)
 from argand.bytecode.instruction import Instruction
 
 CONDITIONS: Final = ("NOT_NONE", "NONE", "FALSE", "TRUE")
@@ -152,7 +161,7 @@ def _write_binary_intrinsic(op: Instruction, constants: Sequence[object]) -> tup
     return (("CALL_INTRINSIC_2", op.arg or 0),)
 
 
-WRITE: Final[Mapping[str, Writer]] = {
+WRITE: Final[Mapping[str, InstructionWriter]] = {
     "call": _write_call,
     "load_attr": write_shifted,
     "load_global": write_shifted,

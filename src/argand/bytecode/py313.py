@@ -12,7 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from argand.bytecode import py312
-from argand.bytecode.dialect import PADDING, Context, Dialect, NormalForm, Piece, Raw, Splitter, Writer, constant_index
+from argand.bytecode.dialect import (
+    PADDING,
+    Context,
+    Dialect,
+    InstructionWriter,
+    NormalForm,
+    Piece,
+    Raw,
+    Splitter,
+    constant_index,
+)
 from argand.bytecode.instruction import Instruction
 
 _BOOL: Final = 16  # in the argument of COMPARE_OP: make the result a bool, for the branch that follows
@@ -139,7 +149,7 @@ def _write_format(op: Instruction, constants: Sequence[object]) -> tuple[tuple[s
     return (("FORMAT_WITH_SPEC" if (op.arg or 0) & 4 else "FORMAT_SIMPLE", 0),)
 
 
-WRITE: Final[Mapping[str, Writer]] = {
+WRITE: Final[Mapping[str, InstructionWriter]] = {
     **py312.WRITE,
     "call": _write_call,
     **dict.fromkeys(("pop_jump_if_false", "pop_jump_if_true", "unary_not"), _write_tested),

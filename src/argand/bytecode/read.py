@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Final, final
 
 from argand.bytecode.dialect import Context, Dialect, NormalForm, Piece, Raw
-from argand.bytecode.instruction import Handler, Instruction, Positions
+from argand.bytecode.instruction import CodeHandler, Instruction, Positions
 
 _OPERATORS: Final = tuple(symbol for _, symbol in opcode._nb_ops)  # type: ignore[attr-defined]  # the only table of them
 _CONSTANT, _NAME, _VARIABLE, _COMPARISON, _OPERATOR = range(1, 6)
@@ -144,7 +144,7 @@ def _set_handlers(code: CodeType, found: Sequence[Instruction], index_at: dict[i
     if not code.co_exceptiontable:
         return
     for start, end, target, depth, lasti in read_exception_table(code.co_exceptiontable):
-        handler = Handler(index_at[target], depth, lasti)
+        handler = CodeHandler(index_at[target], depth, lasti)
         last = index_at[end] if end in index_at else len(found)
         for instruction in found[index_at[start] : last]:
             instruction.handler = handler

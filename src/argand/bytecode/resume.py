@@ -31,7 +31,7 @@ from typing import Final, final
 
 from argand.bytecode import flow
 from argand.bytecode.assemble import assemble
-from argand.bytecode.instruction import Handler, Instruction, Origin
+from argand.bytecode.instruction import CodeHandler, Instruction, Origin
 from argand.bytecode.normal import ROWS
 from argand.bytecode.version import DIALECT, decode
 from argand.support.errors import Break, CaptureBreak, Location
@@ -163,7 +163,7 @@ class _Builder:
             self.emit("copy_free_vars", len(self.cells))
         self.emit("resume", 0)
 
-    def emit(self, op: str, arg: int | None = None, handler: Handler | None = None) -> None:
+    def emit(self, op: str, arg: int | None = None, handler: CodeHandler | None = None) -> None:
         """Append to the prologue. A handler keeps its target in the old code until `finish`."""
         positions = self.place.positions
         self.prologue.append(Instruction(len(self.prologue), op, arg, None, -1, positions, None, handler))
@@ -261,7 +261,6 @@ class _Builder:
         own = [self.place.index if i.op == "call" else -1 for i in self.prologue]
         self.constants.append(Origin(self.code, (*own, *self.kept), request))
         flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-        function = self.code.co_qualname.rpartition(".")[2]
         return assemble(
             both,
             self.code,
@@ -274,7 +273,6 @@ class _Builder:
             co_freevars=self.cells,
             co_consts=tuple(self.constants),
             co_flags=self.code.co_flags & ~flags,
-            co_name=f"resume_in_{function}_at_{self.place.line}",
         )
 
     def _copy(self, old: Instruction) -> Instruction:

@@ -1,11 +1,14 @@
-"""capture.markers: values of the interpreter that are no values of the program."""
+"""capture.markers: values of the interpreter that are no values of the program, and the types of arguments of calls."""
 
 from __future__ import annotations
 
 from types import CellType
-from typing import Final, final
+from typing import Any, Final, TypeAlias, final
 
 from typing_extensions import override
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
 
 
 class Marker:

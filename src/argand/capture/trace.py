@@ -33,7 +33,7 @@ from argand.runtime._native import FrameView
 from argand.runtime.guards import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.sizes.plan import SizePlan
-from argand.sizes.refusals import Stop
+from argand.sizes.refusals import Stop, attempt
 from argand.support import events
 from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
 from argand.support.options import Options
@@ -41,7 +41,7 @@ from argand.support.options import Options
 SKIP: Final = Marker("SKIP")
 OFF: Final = Marker("OFF")
 _MAX_ATTEMPTS: Final = 64
-Answer: TypeAlias = Captured | Skipped | Marker | None
+FrameAnswer: TypeAlias = Captured | Skipped | Marker | None
 _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -50,10 +50,10 @@ _NEVER: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_G
 class Done:
     """The frame has its answer; the other end of an attempt is `attempts.Retry`."""
 
-    answer: Answer
+    answer: FrameAnswer
 
 
-def capture_frame(view: FrameView, backend: Backend, options: Options, plan: SizePlan) -> Answer:
+def capture_frame(view: FrameView, backend: Backend, options: Options, plan: SizePlan) -> FrameAnswer:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     code = view.code
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
@@ -64,7 +64,7 @@ def capture_frame(view: FrameView, backend: Backend, options: Options, plan: Siz
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
         return None  # somebody turned dispatch modes off: fakes would be computed with
     known = Knowledge(plan)
-    with events.stage("capture", str(where)), unreadable_fakes(options.verify):
+    with events.stage("capture", str(where)), unreadable_fakes(options.verify == "forms"):
         for attempts in range(1, _MAX_ATTEMPTS + 1):
             outcome = _Attempt(view, options, known).run(where, backend)
             if isinstance(outcome, Done):
@@ -104,13 +104,12 @@ class _Attempt:
     def run(self, where: Location, backend: Backend) -> Done | Retry:
         """Trace and finish. All that stopped the attempt from inside becomes a value here."""
         try:
-            return self._run(where, backend)
-        except Stop as stopped:
-            return self._again(cast("Reason", stopped.reason))
+            outcome = attempt(lambda: self._run(where, backend))
         except BackendCompilerFailed as error:
             if self.options.strict or not self.known.plan.open_places:
                 raise
             return Retry(BackendFailed(error))
+        return self._again(cast("Reason", outcome.reason)) if isinstance(outcome, Stop) else outcome
 
     def _again(self, reason: Reason) -> Done | Retry:
         if isinstance(reason, BreakAt):
@@ -137,7 +136,7 @@ class _Attempt:
             except CaptureBreak as cause:
                 broken, ending = cause, self._break(cause)
             self._check_generators()
-            if self.tracer.entered:  # what came in between cannot be made again
+            if self.tracer.torch.entered:  # what came in between cannot be made again
                 raise CaptureBreak(Break.B012, where, what="a state of torch that only C code sees")
             mode.__exit__(None, None, None)
             open_ = False
@@ -155,11 +154,11 @@ class _Attempt:
             named = self.options.fullgraph and self.frame.function is not None
             return Done(complaint(self.tracer, where, error) if named else None)
         finally:
-            for context in reversed(self.tracer.entered):  # first: they put back the dispatch of the mode
+            for context in reversed(self.tracer.torch.entered):  # first: they put back the dispatch of the mode
                 context.__exit__(None, None, None)
             if open_:
                 mode.__exit__(None, None, None)
-            for outside, trace in self.tracer.before.values():
+            for outside, trace in self.tracer.exceptions.before.values():
                 outside.__traceback__ = trace
             restore_state(saved)
             self.tracer.close()
@@ -213,10 +212,14 @@ class _Attempt:
             if self.options.fullgraph:
                 raise CaptureError(error, error.stack)
             events.artifact("graph_breaks", lambda: f"{error} (the frame runs in Python)")
+            events.record("left", error.described)
             return skipped(self.tracer)
         if self.options.strict or self.options.fullgraph:
             raise error
         text = f"argand fell back to eager for {self.frame.code.co_name}: {error}"
+        code = self.frame.code
+        where = Location(code.co_filename, code.co_firstlineno, code.co_qualname)
+        events.record("failed", lambda: {"where": where, "error": f"{type(error).__name__}: {error}"})
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return SKIP
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from argand.native.bundles import load_cache_artifacts, save_cache_artifacts
-from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.keys import read_about
+from argand.report.misses import about, entries_of, reason
 from argand.runtime.disk.store import DEFAULT_LIMIT, DiskStore, default_directory
 from argand.support import events
 from argand.support.errors import UserError
@@ -45,7 +44,7 @@ def _ls(store: DiskStore, _: Any) -> Iterator[str]:
     entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
     for entry in entries:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        said = _about(store, entry.key)
+        said = about(store, entry.key)
         sizes = said.get("sizes") or said.get("parts", {}).get("sizes", "")  # those that are open
         row = f"{entry.key}  {said.get('kind', '?'):<9} {entry.size / 1024:>9.1f} KiB  used {used}  {sizes}"
         yield row.rstrip()
@@ -56,7 +55,7 @@ def _info(store: DiskStore, options: Any) -> Iterator[str]:
     found = [entry for entry in store.entries() if entry.key.startswith(options.what)]
     if len(found) != 1:
         raise UserError(f"{len(found)} entries begin with {options.what!r}")
-    said = _about(store, found[0].key)
+    said = about(store, found[0].key)
     yield f"{found[0].key}  {said.get('kind', '?')}  {found[0].size} bytes"
     for name, value in {**said.pop("parts", {}), **said}.items():
         yield f"  {name}: {value}"
@@ -66,7 +65,7 @@ def _info(store: DiskStore, options: Any) -> Iterator[str]:
 
 def _why(store: DiskStore, options: Any) -> Iterator[str]:
     """Run a program, and name the part of the key that made each miss one."""
-    before = {entry.key: _about(store, entry.key) for entry in store.entries()}
+    before = entries_of(store)
     with events.collect() as heard, contextlib.suppress(SystemExit):
         runpy.run_path(options.what, run_name="__main__")
     counts = [e for e in heard.events if isinstance(e, events.Count)]
@@ -75,35 +74,10 @@ def _why(store: DiskStore, options: Any) -> Iterator[str]:
         if event.counter == "cache.bypass":
             yield f"bypass  {event.detail}"
         elif event.counter == "cache.miss":
-            kind, key, reason = (*event.detail.split(": ", 2), "")[:3]
+            kind, key, why = (*event.detail.split(": ", 2), "")[:3]
             name = key[:12] if len(key) == 40 else key  # captures that do not fit tell the function
-            yield f"miss    {kind} {name}: {reason or _reason(kind, _about(store, key), before)}"
+            yield f"miss    {kind} {name}: {why or reason(kind, about(store, key), before)}"
     yield f"{hits} hits"
-
-
-def _reason(kind: str, said: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) -> str:
-    parts = said.get("parts", {})
-    others = [other["parts"] for other in before.values() if other.get("kind") == kind]
-    if not parts or not others:
-        return "it could not be stored" if not parts else "the first of its kind"
-    nearest = max(others, key=lambda other: sum(other.get(k) == v for k, v in parts.items()))
-    differing = [name for name in parts if nearest.get(name) != parts[name]]
-    if not differing:
-        return "it was made for another machine, or damaged"
-    return "; ".join(f"{n}: {_change(str(nearest.get(n)), parts[n])}" for n in differing)
-
-
-def _change(old: str, new: str) -> str:
-    """The two texts from shortly before they part."""
-    parted = (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
-    start = max(0, next(parted, 0) - 16)
-    return f"{old[start : start + 48]} -> {new[start : start + 48]}"
-
-
-def _about(store: DiskStore, key: str) -> dict[str, Any]:
-    with contextlib.suppress(Damaged):
-        return read_about(store.peek(key))
-    return {}
 
 
 def _secret(options: Any) -> bytes:

@@ -6,19 +6,26 @@ import argparse
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from argand.backends.registry import list_backends
-from argand.cli.cache import add_arguments as add_cache_arguments
-from argand.cli.cache import run as run_cache
-from argand.cli.doctor import add_arguments as add_doctor_arguments
-from argand.cli.doctor import run as run_doctor
+from argand.cli import cache, doctor, explain, profile, report, verify
 from argand.cli.run import is_program, run_program
 from argand.report.compare import compare
 from argand.support.errors import ArgandError, UserError
 from argand.support.logs import ARTIFACTS
+
+# One row per command: a module with ``add_arguments(parser)`` and ``run(options) -> exit code``, and its help.
+_COMMANDS: Final[Mapping[str, tuple[Any, str]]] = {
+    "cache": (cache, "look at, clean and carry the disk cache"),
+    "doctor": (doctor, "is all here that is needed, and does it work?"),
+    "report": (report, "run a program and write a page about what was done with it"),
+    "explain": (explain, "run a program and tell what was captured of it, and what to mend"),
+    "profile": (profile, "run a program and print the time of every kernel"),
+    "verify": (verify, "compare what compiled code of a program gives with eager"),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,9 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     version = f"argand {importlib.metadata.version('argand')}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True)
-    cache = commands.add_parser("cache", help="look at, clean and carry the disk cache")
-    add_cache_arguments(cache)
-    add_doctor_arguments(commands.add_parser("doctor", help="is all here that is needed, and does it work?"))
+    for name, (module, what) in _COMMANDS.items():
+        module.add_arguments(commands.add_parser(name, help=what))
     backends = commands.add_parser("backends", help="list the backends")
     backends.add_argument("--all", action="store_true", help="debugging ones too")
     commands.add_parser("logs", help="what ARGAND_LOGS can show")
@@ -73,10 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         match options.command:
-            case "cache":
-                return run_cache(options)
-            case "doctor":
-                return run_doctor(options)
+            case name if name in _COMMANDS:
+                return int(_COMMANDS[name][0].run(options))
             case "compare":
                 return _compare(options)
             case "backends":

@@ -187,7 +187,7 @@ class CustomOp(Operator):
         backward, differentiable = self._backward
         self._set_formula(gradients.formula_by_name(self, self._save, backward, differentiable), backward)
 
-    def _set_formula(self, formula: gradients.Formula, written: Function) -> None:
+    def _set_formula(self, formula: gradients.GradientFormula, written: Function) -> None:
         with self._lock:
             if self._formula is not None:
                 self._refuse("a gradient formula", written)
@@ -230,7 +230,7 @@ class CustomOp(Operator):
             hint=f"register {missing} too",
         )
 
-    def _refusing_formula(self) -> gradients.Formula:
+    def _refusing_formula(self) -> gradients.GradientFormula:
         def refuse(ctx: Any, *grads: Any) -> Any:
             raise NoImplementation(
                 f"{self.qualname} has no gradient formula",

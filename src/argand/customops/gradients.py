@@ -20,7 +20,7 @@ from argand.customops.operator import Operator
 from argand.customops.registry import location_of
 
 
-class Formula(NamedTuple):
+class GradientFormula(NamedTuple):
     """How to differentiate an operator, on positions: (setup of the context, backward)."""
 
     setup: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
@@ -56,7 +56,7 @@ def restore_lists(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
     return values
 
 
-def make_function(op: Operator, formula: Formula) -> Callable[..., Any]:
+def make_function(op: Operator, formula: GradientFormula) -> Callable[..., Any]:
     """A function of the operator's arguments that runs it under autograd."""
     plain_returns = [str(result.type) for result in op.schema.returns] == ["Tensor"]
     if plain_returns and not op.keyword_names and not any("List" in str(a.type) for a in op.schema.arguments):
@@ -64,7 +64,7 @@ def make_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     return _general_function(op, formula)
 
 
-def _plain_function(op: Operator, formula: Formula) -> Callable[..., Any]:
+def _plain_function(op: Operator, formula: GradientFormula) -> Callable[..., Any]:
     """The common case: positional arguments, no lists, one tensor out."""
     count = len(op.positional_names)
     lengths = [-1] * count
@@ -96,7 +96,7 @@ def _plain_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     return run
 
 
-def _general_function(op: Operator, formula: Formula) -> Callable[..., Any]:
+def _general_function(op: Operator, formula: GradientFormula) -> Callable[..., Any]:
     """Lists of tensors are spread out for autograd and put together again."""
     n_positional = len(op.positional_names)
 
@@ -141,7 +141,7 @@ def _general_function(op: Operator, formula: Formula) -> Callable[..., Any]:
     return run
 
 
-def _flatten_gradients(op: Operator, answer: Any, lengths: Sequence[int], formula: Formula) -> list[Any]:
+def _flatten_gradients(op: Operator, answer: Any, lengths: Sequence[int], formula: GradientFormula) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
     where = location_of(formula.backward)
     if len(gradients) == len(op.positional_names):
@@ -180,7 +180,7 @@ def _describe(value: Any) -> str:
 
 def formula_by_position(
     op: Operator, backward: Callable[..., Any], setup_context: Callable[..., Any] | None
-) -> Formula:
+) -> GradientFormula:
     """The formula of ``register_autograd``."""
 
     def setup(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -191,12 +191,12 @@ def formula_by_position(
         else:
             setup_context(ctx=ctx, inputs=args, output=result)
 
-    return Formula(setup, backward, (True,) * len(op.schema.returns))
+    return GradientFormula(setup, backward, (True,) * len(op.schema.returns))
 
 
 def formula_by_name(
     op: Operator, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
-) -> Formula:
+) -> GradientFormula:
     """The formula of the pair ``impl_save_for_backward`` and ``impl_backward``."""
     inputs_type = collections.namedtuple(f"{op.name}_inputs", op.names)  # type: ignore[misc]
 
@@ -219,7 +219,7 @@ def formula_by_name(
         _check_named(op, by_name, ctx.argand_tensor_names, backward)
         return [by_name.get(name) for name in op.names]
 
-    return Formula(setup, run, differentiable)
+    return GradientFormula(setup, run, differentiable)
 
 
 def _check_named(op: Operator, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:

@@ -1,6 +1,6 @@
 """native.build: the code generator on one page.
 
-In: a functional aten graph with ``meta["val"]``, example inputs, options. Out: a ``GraphObject``: object code and plan. Fails with InternalError, naming the stage.
+In: a functional aten graph with ``meta["val"]``, example inputs, what else is known of it (open sizes), options. Out: a ``GraphObject``: object code and plan. Fails with InternalError, naming the stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from argand.native.ir.tensor_text import print_graph
 from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import Setting, run_passes
 from argand.native.plan import rows_of
-from argand.runtime.plans import Body
+from argand.protocol import PLAIN, GraphContext
+from argand.runtime.plans import NestedPlan
+from argand.sizes.view import GraphSizes
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
@@ -64,19 +66,26 @@ def _stage(module: torch.fx.GraphModule, name: str) -> Iterator[None]:
             raise InternalError(name, message, dump=str(module.graph)) from error
 
 
-def build_body(module: torch.fx.GraphModule, options: Options) -> Body:
+def build_body(module: torch.fx.GraphModule, sizes: GraphSizes | None, options: Options) -> NestedPlan:
     """The same for a graph inside of another."""
     examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-    compiled = build(module, examples, options, is_branch=True)
-    return Body(compiled.rows, compiled.functions, compiled.code, compiled.code_key)
+    compiled = build(module, examples, options, GraphContext(sizes), is_branch=True)
+    return NestedPlan(compiled.rows, compiled.functions, compiled.code, compiled.code_key)
 
 
 def build(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, *, is_branch: bool = False
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    context: GraphContext = PLAIN,
+    *,
+    is_branch: bool = False,
 ) -> GraphObject:
     """All stages up to object code."""
     with _stage(module, "native.lower"):
-        graph = import_graph(module, example_inputs, options, lambda body: build_body(body, options))
+        graph = import_graph(
+            module, example_inputs, options, context, lambda body: build_body(body, context.sizes, options)
+        )
     events.artifact("ir", lambda: print_graph(graph), "lowered")
     with _stage(module, "native.passes"):
         setting = Setting(options, host_target(), Choices(options), is_branch)
@@ -84,4 +93,5 @@ def build(
     kernels = launch.module
     with _stage(module, "native.llvm"):
         code, key = object_code(kernels.text, setting.target, options) if kernels.functions else (b"", "")
-    return GraphObject(code, key, kernels.functions, rows_of(launch.plan))
+    written = bool(kernels.schedule.demand.placed)
+    return GraphObject(code, key, kernels.functions, rows_of(launch.plan), written, launch.plan.origins)

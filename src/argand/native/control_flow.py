@@ -18,10 +18,10 @@ from typing_extensions import override
 from argand.ops.control_flow import COND, SCAN, WHILE_LOOP
 from argand.ops.layout import contiguous
 from argand.runtime import launch
-from argand.runtime.plans import Body
+from argand.runtime.plans import NestedPlan
 
 _SUITABLE: Final = (0, 2, 3)  # kinds of buffers that a branch may give back: fresh, constant, made by a call
-CompileBody = Callable[[torch.fx.GraphModule], Body]
+CompileBody = Callable[[torch.fx.GraphModule], NestedPlan]
 
 
 @final
@@ -30,7 +30,7 @@ class Flow:
     """A condition or a loop over compiled bodies."""
 
     kind: launch.NestedKind
-    bodies: tuple[Body, ...]
+    bodies: tuple[NestedPlan, ...]
     carries: int = 0
     reversed: tuple[bool, ...] = ()  # of each operand that is sliced: from the end
 
@@ -147,7 +147,7 @@ def arguments_of(node: torch.fx.Node, values: Mapping[Any, Any], compile_body: C
     return Arguments(Flow(flow, bodies, carried, tuple(backs)), condition, operands)
 
 
-def _is_suitable(body: Body) -> bool:
+def _is_suitable(body: NestedPlan) -> bool:
     """Whether each result lies in memory of its own, dense."""
     inputs = body.rows.inputs
     return all(k < inputs or body.rows.buffers[k - inputs][0] in _SUITABLE for k in body.rows.returns)

@@ -25,6 +25,7 @@ from argand.native.ir.convolve import Convolve
 from argand.native.ir.strides import dense
 from argand.ops.fakes import infer
 from argand.runtime.convolution import PackedConvolution
+from argand.sizes.view import GraphSizes
 from argand.support import events
 
 _ATEN: Final = torch.ops.aten
@@ -50,10 +51,13 @@ class Layouts(NamedTuple):
     values: Mapping[torch.fx.Node, Any]
 
 
-def pack_convolutions(module: torch.fx.GraphModule) -> Layouts:
+NO_LAYOUTS: Final = Layouts({}, frozenset(), {})
+
+
+def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None) -> Layouts:
     """Choose the packed convolutions of a graph and follow their layout through it."""
     results = set(module.graph.output_node().all_input_nodes)
-    own = {node: spec for node in module.graph.nodes if (spec := _own(node, results, module.meta.get("sizes")))}
+    own = {node: spec for node in module.graph.nodes if (spec := _own(node, results, sizes))}
     chosen = [node for node in module.graph.nodes if node in own or _packable(node, results)]
     calls: dict[torch.fx.Node, tuple[PackedConvolution | Convolve, Fused]] = {}
     skipped: set[torch.fx.Node] = set()
@@ -90,7 +94,7 @@ def _packed(node: torch.fx.Node) -> PackedConvolution:
     return PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups))
 
 
-def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: Any) -> Convolve | None:
+def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | None) -> Convolve | None:
     """The convolution we generate for a node, or None."""
     operands = _operands(node, results)
     if operands is None or node.args[6] or operands[0].dim() not in (3, 4):

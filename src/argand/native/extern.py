@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import torch
+from torch._ops import OpOverload
 
 from argand.native.control_flow import Flow
 from argand.native.ir.types import at_least
 from argand.native.pointers import pointer_steps
+from argand.ops.rows import row_of
+from argand.ops.table import Blas
 from argand.runtime.launch import Call, Product, Ref, Step
 
 _INT_MAX: Final = 2**31 - 1
@@ -160,17 +163,19 @@ def _biased_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
     return None if step is None else (step,)
 
 
-Rule = Callable[[Sequence[Any], Mapping[str, Any], Operand], "tuple[Step, ...] | None"]
-_PRODUCTS: Final[Mapping[Any, Rule]] = {
-    **dict.fromkeys((aten.mm.default, aten.bmm.default), _plain_product),
-    **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _biased_product),
-}
+ProductRule = Callable[[Sequence[Any], Mapping[str, Any], Operand], "tuple[Step, ...] | None"]
+_PRODUCTS: Final[Mapping[Blas, ProductRule]] = {Blas.PLAIN: _plain_product, Blas.BIASED: _biased_product}
+
+
+def blas_of(target: Any) -> Blas:
+    """How BLAS may compute what an extern node calls."""
+    return row_of(target).blas if isinstance(target, OpOverload) else Blas.NONE
 
 
 def _product_steps(
     target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Operand | None]
 ) -> tuple[Step, ...] | None:
-    rule = _PRODUCTS.get(target)
+    rule = _PRODUCTS.get(blas_of(target))
     if rule is None:
         return pointer_steps(target, args, kwargs, outputs)
     if len(outputs) != 1 or outputs[0] is None:

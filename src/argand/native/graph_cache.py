@@ -21,28 +21,28 @@ from typing_extensions import override
 
 from argand.native.codegen.target import machine_key, machine_parts
 from argand.native.graph_object import GraphObject, linked
-from argand.protocol import Bypass, CompiledGraph
+from argand.protocol import Bypass, CompiledGraph, GraphContext
 from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write_graph
 from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
-from argand.runtime.disk.stage import Sections, Stage, look_up, or_bypass, run_stage
+from argand.runtime.disk.stage import Result, Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
 from argand.runtime.plans import Detached, Rows
-from argand.sizes.refusals import Refusal, Stop, as_refusal
+from argand.sizes.refusals import Refusal, or_refusal
 from argand.support import events
 from argand.support.options import Options
 
 
-class Named(NamedTuple):
+class NamedConstant(NamedTuple):
     """A constant of the graph: its attribute there, and its value when the graph was compiled."""
 
     name: str
     tensor: torch.Tensor
 
 
-_KNOWN: Final = (Named, Rows, Detached, PackedConvolution)
+_KNOWN: Final = (NamedConstant, Rows, Detached, PackedConvolution)
 
 
 class GraphText(NamedTuple):
@@ -67,14 +67,16 @@ class GraphStage(Stage[LinkedGraph]):
 
     kind = "graph"
 
-    def __init__(self, module: GraphModule, example_inputs: Sequence[Any], options: Options) -> None:
-        self.module, self.example_inputs, self.options = module, example_inputs, options
+    def __init__(
+        self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options
+    ) -> None:
+        self.module, self.example_inputs, self.context, self.options = module, example_inputs, context, options
         self.constants = constants_of(module)
         self.text: GraphText | None = None
 
     @override
     def key(self) -> str:
-        self.text = _text(self.module, self.example_inputs, self.options)
+        self.text = _text(self.module, self.example_inputs, self.context, self.options)
         return machine_key(self.text.key)
 
     @override
@@ -86,26 +88,32 @@ class GraphStage(Stage[LinkedGraph]):
     def build(self) -> LinkedGraph:
         from argand.native.build import build, interpreted  # noqa: PLC0415  # only on a miss
 
+        if self.options.target == "interpreter" or not _on_cpu(self.example_inputs):
+            from argand.native.devices import build_for, device_of  # noqa: PLC0415  # only where there is one
+
+            if name := device_of(self.example_inputs, self.options):
+                run = build_for(name, self.module, self.example_inputs, self.options, self.context)
+                return LinkedGraph(CompiledGraph(run, boxed=True), None)
         if (other := interpreted(self.module)) is not None:
             return LinkedGraph(CompiledGraph(other, boxed=True), None)
-        compiled = build(self.module, self.example_inputs, self.options)
+        compiled = build(self.module, self.example_inputs, self.options, self.context)
         with events.stage("native.load"):
-            return LinkedGraph(linked(compiled, Bypass("it is not written yet")), compiled)
+            return LinkedGraph(linked(compiled, Bypass("it is not written yet"), self.example_inputs), compiled)
 
     @override
     def encode(self, value: LinkedGraph) -> Mapping[str, Sections] | Bypass:
         compiled, text = value.made, self.text
         if compiled is None or text is None:
-            return Bypass("the graph is not functional")
+            return Bypass("the graph is not functional, or its kernels are in Triton's cache")
         names = {_place(t): n for n, t in self.constants.items() if isinstance(t, torch.Tensor)}
 
         def named(row: Any) -> Any:
             constant = row[-1]
             name = names.get(_place(constant)) if isinstance(constant, torch.Tensor) else None
-            return row if name is None else (*row[:-1], Named(name, constant))
+            return row if name is None else (*row[:-1], NamedConstant(name, constant))
 
         rows = compiled.rows._replace(buffers=tuple(map(named, compiled.rows.buffers)))
-        sections = values.dump((rows, compiled.functions, compiled.code_key), _KNOWN)
+        sections = values.dump((rows, compiled.functions, compiled.code_key, compiled.repeatable), _KNOWN)
         sections["about"] = about(self.kind, text.parts, **machine_parts(text.key))
         return {machine_key(text.key): sections}
 
@@ -117,20 +125,22 @@ class GraphCompiler:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph | Refusal:
+    def __call__(
+        self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         """Compile an aten graph, or load it."""
-        stage = GraphStage(module, example_inputs, self.options)
-        try:
-            (graph, _), key = run_stage(stage, self.options)
-        except Stop as stopped:  # from anywhere in the room
-            return as_refusal(stopped)
+        stage = GraphStage(module, example_inputs, context, self.options)
+        made = or_refusal(lambda: run_stage(stage, self.options))
+        if not isinstance(made, Result):
+            return made
+        (graph, _), key = made
         if isinstance(key, str) and stage.text is not None:
             key = stage.text.key  # the machine is no part of it: a program may be carried to another one
         return dataclasses.replace(graph, key=key)
 
-    def text(self, module: GraphModule, example_inputs: Sequence[Any]) -> GraphText | Bypass:
+    def text(self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> GraphText | Bypass:
         """The graph as data, or why it cannot be cached, which is counted."""
-        return or_bypass(GraphStage.kind, lambda: _text(module, example_inputs, self.options))
+        return or_bypass(GraphStage.kind, lambda: _text(module, example_inputs, context, self.options))
 
     def load(self, key: str) -> CompiledGraph | None:
         """The graph of a key."""
@@ -152,13 +162,13 @@ def _decode(key: str, constants: Mapping[str, Any], options: Options, sections: 
         return linked(compiled, key)
 
 
-def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) -> GraphText:
+def _text(module: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options) -> GraphText:
     writer = GraphWriter()
-    rows = write_graph(module, writer, values=True)
-    inputs = [spec_of(x, module.meta.get("sizes")) for x in example_inputs]
+    rows = write_graph(module, writer, context.sizes, values=True)
+    inputs = [spec_of(x, context.sizes) for x in example_inputs]
     tensors = b"".join(writer.blobs)
     parts = {
-        "graph": hexdigest(json.dumps([rows, inputs, module.meta.get("writes")]).encode(), tensors),
+        "graph": hexdigest(json.dumps([rows, inputs, context.writes]).encode(), tensors),
         "options": options_part(options),
         "state": state_part(),
         "llvmlite": llvmlite.__version__,
@@ -167,21 +177,26 @@ def _text(module: GraphModule, example_inputs: Sequence[Any], options: Options) 
     return GraphText(rows, tensors, parts, make_key("graph", parts))
 
 
+def _on_cpu(inputs: Sequence[Any]) -> bool:
+    return all(x.device.type == "cpu" for x in inputs if isinstance(x, torch.Tensor))
+
+
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def _read(sections: Mapping[str, bytes], constants: Mapping[str, Any]) -> GraphObject:
     found = values.load(sections, _KNOWN)
-    if type(found) is not tuple or [type(item) for item in found] != [Rows, tuple, str]:
+    if type(found) is not tuple or [type(item) for item in found] != [Rows, tuple, str, bool]:
         raise Damaged("no plan")
-    rows, functions, code_key = found
+    rows, functions, code_key, repeatable = found
 
     def bound(row: Any) -> Any:
         value = row[-1]
-        if not isinstance(value, Named):
+        if not isinstance(value, NamedConstant):
             return row
         live = constants.get(value.name)
         return (*row[:-1], value.tensor if live is None else live.detach())
 
-    return GraphObject(b"", code_key, functions, rows._replace(buffers=tuple(map(bound, rows.buffers))))
+    rows = rows._replace(buffers=tuple(map(bound, rows.buffers)))
+    return GraphObject(b"", code_key, functions, rows, repeatable)

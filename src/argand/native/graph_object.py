@@ -6,13 +6,15 @@ In: object code and the rows of a plan, from ``build`` or from disk. Out: a ``Co
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple, final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 from argand.native.codegen.load import load
 from argand.protocol import Bypass, CompiledGraph
 from argand.runtime import _native
 from argand.runtime.disk.format import Damaged
-from argand.runtime.plans import Body, Rows, link
+from argand.runtime.plans import NestedPlan, Rows, link
+from argand.support import events
 
 
 @final
@@ -23,16 +25,26 @@ class GraphObject(NamedTuple):
     code_key: str  # the entry of the object code; empty: no kernels
     functions: tuple[str, ...]
     rows: Rows
+    repeatable: bool = False  # parts of inputs are written in place, see ``protocol.CompiledGraph``
+    origins: tuple[tuple[str, ...], ...] = ()  # the user's lines of each step; a file does not have them
 
 
-def linked(compiled: GraphObject, key: str | Bypass) -> CompiledGraph:
-    """Load the code and link the plan to it; Damaged if they do not fit."""
+def linked(compiled: GraphObject, key: str | Bypass, inputs: Sequence[Any] = ()) -> CompiledGraph:
+    """Load the code and link the plan to it; Damaged if they do not fit. ``inputs``: examples, for reports."""
     with contextlib.suppress(KeyError):
-        return CompiledGraph(_plan_of(compiled), boxed=True, key=key)
+        plan = _plan_of(compiled)
+        events.record("plan", lambda: _described(plan, compiled, inputs))
+        return CompiledGraph(plan, boxed=True, key=key, repeatable=compiled.repeatable)
     raise Damaged("a kernel without code")
 
 
-def _plan_of(compiled: GraphObject | Body) -> _native.Plan:
+def _described(plan: _native.Plan, compiled: GraphObject, inputs: Sequence[Any]) -> dict[str, Any]:
+    from argand.runtime.described import describe_plan  # noqa: PLC0415  # for reports only
+
+    return describe_plan(plan, compiled.rows, compiled.origins, inputs)
+
+
+def _plan_of(compiled: GraphObject | NestedPlan) -> _native.Plan:
     """The plan that runs, with those of the graphs inside."""
     addresses: dict[str, int] = {}
     loaded = None
@@ -40,4 +52,5 @@ def _plan_of(compiled: GraphObject | Body) -> _native.Plan:
         loaded = load(compiled.code)
         addresses = {name: loaded.address(name) for name in compiled.functions}
     steps = [(*row[:3], tuple(map(_plan_of, row[3])), *row[4:]) if row[0] == 4 else row for row in compiled.rows.steps]
-    return link(compiled.rows._replace(steps=tuple(steps)), addresses, loaded)
+    origins = compiled.origins if isinstance(compiled, GraphObject) else ()
+    return link(compiled.rows._replace(steps=tuple(steps)), addresses, loaded, origins)

@@ -29,7 +29,7 @@ class KeptWork(NamedTuple):
 def find_kept(demand: Demand, work: Sequence[Work], returned: set[Node]) -> KeptWork:
     """Decide what is kept; nothing where the graph writes to its inputs."""
     convolutions = [item for item in work if isinstance(item, ConvolutionCall)]
-    if not convolutions or demand.writes:
+    if not convolutions or demand.writes or demand.placed:
         return KeptWork()
     search = _Search(_producers(work), returned)
     packed = []

@@ -25,7 +25,7 @@ class Numbers:
     def __init__(self, inputs: Sequence[TensorMeta | int | None]) -> None:
         self.rows: list[launch.Number] = []
         self._known: dict[launch.Number, launch.Sym] = {}
-        self._made: dict[Expr, launch.Size] = {}
+        self._made: dict[Expr, launch.PlanSize] = {}
         self.sources: dict[Symbol, launch.Number] = {}
         for position, given in enumerate(inputs):
             listed = given.shape if isinstance(given, TensorMeta) else ()
@@ -47,7 +47,7 @@ class Numbers:
             self.rows.append(row)
         return self._known[row]
 
-    def of(self, size: int | Expr) -> launch.Size:
+    def of(self, size: int | Expr) -> launch.PlanSize:
         """An expression as a number."""
         if type(size) is int:
             return size

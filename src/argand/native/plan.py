@@ -41,14 +41,17 @@ class PlanData:
     buffers: tuple[launch.Buffer, ...]
     steps: tuple[Any, ...]  # launch steps; kernels have their name in place of the pointer
     returns: tuple[int, ...]
-    arena_bytes: launch.Size
+    arena_bytes: launch.PlanSize
     numbers: tuple[launch.Number, ...] = ()
     given: tuple[launch.Buffer, ...] = ()  # what the inputs of a branch look like
+    origins: tuple[tuple[str, ...], ...] = ()  # the user's lines of each step
 
 
-def make_plan(schedule: Schedule, work: tuple[Work, ...], *, frozen: bool = False, is_branch: bool = False) -> PlanData:
+def make_plan(
+    schedule: Schedule, work: tuple[Work, ...], *, frozen: bool = False, is_branch: bool = False, reuse: bool = True
+) -> PlanData:
     """Number the buffers, plan their memory, and list the steps. ``frozen``: weights are not watched."""
-    return _Planner(schedule, work, is_branch, frozen).run()
+    return _Planner(schedule, work, is_branch, frozen, reuse).run()
 
 
 def rows_of(data: PlanData) -> Rows:
@@ -71,6 +74,7 @@ class _Planner:
     work: tuple[Work, ...]
     is_branch: bool
     frozen: bool = False
+    reuse: bool = True  # of memory, by values that live one after the other
     kept: KeptWork = field(default_factory=KeptWork)
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
@@ -94,6 +98,7 @@ class _Planner:
             self.drawn = {n: k for k, n in enumerate(n for n in demand.nodes if n.op == "seed")}
         self.kept = KeptWork() if self.is_branch else find_kept(demand, self.work, self.returned)
         made: list[Any] = []  # what is kept from call to call
+        sources: list[tuple[str, ...]] = []  # the user's lines, of `made`
         for number, item in enumerate(self.work):
             steps.append([])
             if isinstance(item, KernelCall):
@@ -101,9 +106,11 @@ class _Planner:
                 buffers = tuple(self._touch(self._leaf(o), place) for o in item.owners)
                 step = launch.KernelStep(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
                 (made if place < 0 else steps[-1]).append(step)
+                sources += [item.origins] * (place < 0)
             elif isinstance(item, ConvolutionCall):
                 pack, run = self._convolve(item, number)
                 (made if item in self.kept.packed else steps[-1]).append(pack)
+                sources += [item.origins] * (item in self.kept.packed)
                 steps[-1].append(run)
             else:
                 steps[-1].extend(self._extern(item, number))
@@ -113,13 +120,15 @@ class _Planner:
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
         flat = (*self._keep(made), *first, *(step for group in steps for step in group))
+        listed = [_origins(item) for item, group in zip(self.work, steps, strict=True) for _ in group]
+        origins = (*[()] * bool(made), *sources, *[()] * bool(seeds), *listed)
         numbers = Numbers(demand.graph.inputs)
         given = tuple(map(_given, demand.graph.inputs)) if self.is_branch else ()
         if not numbers.sources:
-            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes, (), given)
+            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes, (), given, origins)
         buffers, given = numbers.within(tuple(self.buffers)), numbers.within(given)
         flat, total = numbers.within(flat), numbers.of(arena_bytes)
-        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows), given)
+        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows), given, origins)
 
     # --- buffers -----------------------------------------------------------------------------
 
@@ -146,6 +155,8 @@ class _Planner:
             return self.ids[node]
         if node.op == "input":
             number = int(node.attribute)  # type: ignore[arg-type]
+        elif node in self.schedule.demand.placed:
+            number = self._leaf(self.schedule.demand.placed[node])
         elif node.op == "flag":
             number = self._new(launch.Marks())
         elif node.op == "seed":
@@ -255,7 +266,7 @@ class _Planner:
             None if k not in items or spec is None else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
             for k, spec in enumerate(call.outputs)
         ]
-        target = _detached(call.target)
+        target = call.target if call.in_place else _detached(call.target)
         inside = extern.preallocates(target, args, kwargs, trial)
         outputs: list[extern.Operand | None] = []
         for k, wanted in enumerate(trial):
@@ -265,6 +276,9 @@ class _Planner:
                 outputs.append(self._scratch(spec, target.scratch(spec.shape, k), step) if unread and spec else None)
                 continue
             item = items[k]
+            if item in self.schedule.demand.placed:  # what the call gives back is one of its arguments
+                outputs.append(None)
+                continue
             if not inside:
                 # Nothing has no layout to mend; and an empty type stands for a workspace only the kernel can size.
                 made = launch.Made(wanted.sizes, wanted.strides, wanted.dtype) if all(wanted.sizes) else launch.Made()
@@ -287,7 +301,8 @@ class _Planner:
         place_ = self._strided(output)
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
-        if wanted.into >= 0 and output.op == "input":  # written in place: the tensor itself
+        placed = self.schedule.demand.placed
+        if wanted.into >= 0 and (output.op == "input" or output in placed):  # written in place: the tensor itself
             return base
         number = self._view(base, output, place_)
         strides = wanted.spec.strides
@@ -316,11 +331,17 @@ class _Planner:
         inputs = len(self.schedule.demand.graph.inputs)
         numbers = list(self.arena)
         lifetimes = [Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers]
+        if not self.reuse:
+            lifetimes = [lifetime._replace(first=0, last=len(numbers)) for lifetime in lifetimes]
         offsets, total = place(lifetimes)
         for number, offset in zip(numbers, offsets, strict=True):
             slot = self.buffers[number - inputs]
             self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
         return total
+
+
+def _origins(item: Work) -> tuple[str, ...]:
+    return item.origins if not isinstance(item, Node) else (item.trace,) if item.trace else ()
 
 
 def _given(spec: TensorMeta | int | None) -> launch.Buffer:

@@ -29,15 +29,15 @@ def print_plan(plan: PlanData) -> str:
     return "\n".join([*lines, f"return {', '.join(f'b{k}' for k in plan.returns)}"])
 
 
-def _size(size: launch.Size) -> str:
+def _size(size: launch.PlanSize) -> str:
     return f"n{size.index}" if isinstance(size, launch.Sym) else str(size)
 
 
-def _sizes(sizes: Sequence[launch.Size]) -> str:
+def _sizes(sizes: Sequence[launch.PlanSize]) -> str:
     return f"[{','.join(map(_size, sizes))}]"
 
 
-def _tensor(dtype: torch.dtype, sizes: Sequence[launch.Size], strides: Sequence[launch.Size]) -> str:
+def _tensor(dtype: torch.dtype, sizes: Sequence[launch.PlanSize], strides: Sequence[launch.PlanSize]) -> str:
     known = FROM_TORCH.get(dtype)
     return f"{known.value if known else str(dtype).removeprefix('torch.')}{_sizes(sizes)} strides {_sizes(strides)}"
 

@@ -11,7 +11,7 @@ from typing import Final
 from argand.native.codegen.llvm.module import KernelCall, KernelModule
 from argand.native.ir.faults import Fault
 
-_DEFINED: Final = re.compile(r"^define [^@]*@([\w.]+)\(", re.M)
+_DEFINED: Final = re.compile(r"^(?:define [^@]*@|def )([\w.]+)\(", re.M)  # LLVM's or Triton's
 _DECLARED: Final = re.compile(r"^declare [^@]*@([\w.]+)\(", re.M)
 _CALLED: Final = re.compile(r"call [^@\n]*@([\w.]+)\(")
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from argand.ops.layout import Shape, refuse
+from argand.ops.layout import Shape, Sizes, refuse
 from argand.ops.pointwise import dense, empty_like
 from argand.ops.reductions import suggested_format
 from argand.ops.table import Kind, OpDef, rows
-
-Sizes = Sequence[int]
 
 
 def _each(values: Sizes, count: int) -> Sizes:
@@ -26,7 +23,7 @@ def _as_2d(value: Tensor) -> Tensor:
     return value.unsqueeze(2) if value.dim() == 3 else value
 
 
-class Geometry(NamedTuple):
+class ConvolutionGeometry(NamedTuple):
     """What all convolutions share: the arguments from ``stride`` to ``groups``."""
 
     stride: Sizes
@@ -64,7 +61,7 @@ def _check_convolution(input: Tensor, weight: Tensor, bias: Tensor | None, trans
 
 
 def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
-    geometry = Geometry(*options[:6])
+    geometry = ConvolutionGeometry(*options[:6])
     _check_convolution(input, weight, bias, geometry.transposed, geometry.groups)
     shape = geometry.result(input.shape, weight.shape)
     if min(shape[1:]) <= 0:
@@ -78,7 +75,9 @@ def _formatted(shape: Shape, dtype: torch.dtype, memory_format: torch.memory_for
     return torch.empty(shape, dtype=dtype, memory_format=memory_format)
 
 
-def _backend_format(input: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> torch.memory_format:
+def _backend_format(
+    input: Tensor, weight: Tensor, bias: Tensor | None, geometry: ConvolutionGeometry
+) -> torch.memory_format:
     """Asks torch which of its kernels it would choose, and that kernel's memory format."""
     stride, padding, dilation, transposed, output_padding, groups = geometry
     if input.dim() == 3:
@@ -95,7 +94,7 @@ def _backend_format(input: Tensor, weight: Tensor, bias: Tensor | None, geometry
 
 def _convolution_backward(*args: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     grad_output, input, weight, _, *options, mask = args
-    memory_format = _backend_format(input, weight, None, Geometry(*options))
+    memory_format = _backend_format(input, weight, None, ConvolutionGeometry(*options))
     if weight.dim() > 3 and all(size == 1 for size in weight.shape[2:]):
         weight_gradient = dense(weight.shape, weight.dtype)  # kernel of size one: both at once
     else:

@@ -5,10 +5,10 @@ Rows of ops that have a type rule are in the families; an op that is only named 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from argand.ops.table import Draws, Raises
+from argand.ops.table import Blas, Draws, Raises
 
 # torch tags most ops that draw; these are tagged, but draw only when an argument asks for it.
 WITH_DROPOUT: Final = """
@@ -67,13 +67,29 @@ COLUMNS: Final = (
     ("changes_storage", True, CHANGES_STORAGE),
     ("hidden_writes", True, HIDDEN_WRITES),
     ("open_floats", True, OPEN_FLOATS),
+    ("blas", Blas.PLAIN, "mm bmm"),
+    ("blas", Blas.BIASED, "addmm baddbmm"),
+)
+
+OF_NUMBERS: Final = """
+    tensor as_tensor asarray new_tensor new sparse_coo_tensor Tensor FloatTensor DoubleTensor HalfTensor
+    BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor BoolTensor"""
+
+# The same for functions of Python, by their names.
+FUNCTION_COLUMNS: Final = (
+    ("reads_memory", True, " ".join(name.partition(".")[0] for name in READS_MEMORY.split())),
+    ("makes_of_numbers", True, OF_NUMBERS),
+    ("indexes", True, "getitem setitem __getitem__ __setitem__"),
+    ("offset_place", 0, "storage_offset"),
+    ("offset_place", 3, "as_strided as_strided_ as_strided_copy"),
+    ("offset_place", 4, "as_strided_scatter"),
 )
 
 
-def columns() -> Mapping[str, Mapping[str, object]]:
-    """For each op that is named here, its columns."""
+def columns(table: Iterable[tuple[str, object, str]] = COLUMNS) -> Mapping[str, Mapping[str, object]]:
+    """For each name in a table of columns, its columns."""
     found: dict[str, dict[str, object]] = {}
-    for column, value, names in COLUMNS:
+    for column, value, names in table:
         for name in names.split():
             found.setdefault(name, {})[column] = value
     return found

@@ -22,8 +22,8 @@ from argand.ops.data_dependent import RULES, Make
 from argand.ops.fallback import eager_error, fake_context, infer_by_eager, infer_by_torch, is_small
 from argand.ops.layout import DataDependent, is_dense, new
 from argand.ops.one_element import eager_takes
-from argand.ops.overlap import reads_what_it_writes, shares_places
-from argand.ops.rows import draws, may_raise, reads_memory, row_of
+from argand.ops.overlap import lies_on, may_overlap, reads_what_it_writes
+from argand.ops.rows import FUNCTIONS, OF_TORCH, draws, may_raise, row_of
 from argand.ops.table import Draws, Kind, Raises, written_arguments
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
@@ -31,24 +31,9 @@ from argand.sizes.table import SizeTable
 __all__ = ["DataDependent", "FakeMode", "check_reads", "fake_at", "fake_of", "infer"]
 
 # Takes the mode it runs under (None: called by hand), args and kwargs.
-Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+FakeRule = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
-# They make a tensor of nested lists of numbers; for numbers that are tensors C++ looks into their memory.
-_FROM_NUMBERS: Final = frozenset(
-    {"tensor", "as_tensor", "asarray", "new_tensor", "new", "sparse_coo_tensor", "Tensor"}
-    | {
-        f"{kind}Tensor"
-        for kind in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
-    }
-)
-_INDEXING: Final = frozenset({"getitem", "setitem", "__getitem__", "__setitem__"})
-# Functions that answer with a storage offset, or count from the start of the storage if an argument says so: its place.
-_STORAGE_OFFSETS: Final = {
-    "storage_offset": 0,
-    **dict.fromkeys(("as_strided", "as_strided_", "as_strided_copy"), 3),
-    "as_strided_scatter": 4,
-}
 _HALF_COVERED: Final = (
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
     "single memory location. Please clone() the tensor before performing the operation."
@@ -74,12 +59,15 @@ def fake_at(real: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> 
 
 def check_reads(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse a function that would take what lies in the memory of a fake for indices or numbers."""
-    if reads_memory(name) and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
+    row = FUNCTIONS.get(name)
+    if row is None:
+        return
+    if row.reads_memory and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
         raise DataDependent(name)
     given: Iterable[Any] = ()
-    if name in _FROM_NUMBERS:
+    if row.makes_of_numbers:
         given = (*args, *kwargs.values())
-    elif name in _INDEXING and len(args) > 1 and isinstance(args[1], list | tuple):
+    elif row.indexes and len(args) > 1 and isinstance(args[1], list | tuple):
         given = args[1]  # x[0, [i, j]]: of a list of numbers an index is made
     if any(True for value in given if isinstance(value, list | tuple) for _ in _tensors(value)):
         raise DataDependent(name)
@@ -96,7 +84,8 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 def reads_offset(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the answer of a function tells where its first argument lies in its storage."""
-    place = _STORAGE_OFFSETS.get(name)
+    row = FUNCTIONS.get(name)
+    place = None if row is None else row.offset_place
     return place is not None and (len(args) > place or kwargs.get("storage_offset") is not None)
 
 
@@ -120,7 +109,7 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self.sizes = sizes
         self.writes = 0  # operators so far that change an argument
-        self.draws = 0  # that draw random numbers
+        self.draws = 0  # that draw random numbers; operators of users may
         self.effects = (
             0  # that must run though nobody reads their results: they draw, check values or write on the side
         )
@@ -128,6 +117,7 @@ class FakeMode(TorchDispatchMode):
             None  # what answers inside of a call on tensors with a `__torch_dispatch__`
         )
         self.unbacked: Make | None = None  # gives sizes to results of ops whose sizes depend on data
+        self.called: list[Any] | None = None  # if wanted: the operators that ran
 
     @classmethod
     @override
@@ -139,6 +129,8 @@ class FakeMode(TorchDispatchMode):
         if self.wrappers is not None:
             return self.wrappers(func, types, args, kwargs or _NO_KWARGS)
         self.writes += func._schema.is_mutable
+        if self.called is not None:
+            self.called.append(func)
         rule = RULES.get(str(func)) if self.unbacked is not None else None
         if rule is not None and (func._opname != "index" or any(map(_is_mask, args[1]))):
             result = rule(self.unbacked, *args, **(kwargs or _NO_KWARGS))
@@ -165,7 +157,7 @@ def _makes_memory(func: Any) -> bool:
 
 
 @cache
-def _functional(func: Any) -> Handler:
+def _functional(func: Any) -> FakeRule:
     """The type rule of an op, with torch itself behind it for what the rule cannot answer."""
     rule, kind = row_of(func).infer, row_of(func).kind
     takes_zeros = row_of(func).raises is Raises.NEVER
@@ -190,7 +182,7 @@ def _functional(func: Any) -> Handler:
     return answer
 
 
-def _rowless(func: Any) -> Handler:
+def _rowless(func: Any) -> FakeRule:
     """An op we have no rule for; one from ``torch.library`` may bring its own fake kernel."""
     registry = torch._library.simple_registry.singleton
 
@@ -210,23 +202,24 @@ def _rowless(func: Any) -> Handler:
 
 
 @cache
-def _handler(func: Any) -> Handler:
+def _handler(func: Any) -> FakeRule:
     """How FakeMode answers this op, decided once from its row and schema."""
     answer, row = _answer(func), row_of(func)
-    if row.draws is Draws.NEVER and row.raises is Raises.NEVER and not row.hidden_writes:
+    of_user = func.namespace not in OF_TORCH
+    if row.draws is Draws.NEVER and row.raises is Raises.NEVER and not row.hidden_writes and not of_user:
         return answer
 
     def counted(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = answer(mode, args, kwargs)
         drawn = draws(func, args, kwargs)
-        mode.draws += drawn
+        mode.draws += drawn or of_user
         mode.effects += drawn or row.hidden_writes or may_raise(func, result)
         return result
 
     return counted
 
 
-def _answer(func: Any) -> Handler:
+def _answer(func: Any) -> FakeRule:
     schema, row = func._schema, row_of(func)
     aten = func.namespace == "aten"
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
@@ -252,18 +245,18 @@ def _answer(func: Any) -> Handler:
     return _functional(func)
 
 
-def _data_dependent(func: Any) -> Handler:
+def _data_dependent(func: Any) -> FakeRule:
     def answer(_mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise DataDependent(str(func))
 
     return answer
 
 
-def _real(func: Any) -> Handler:
+def _real(func: Any) -> FakeRule:
     return lambda _mode, args, kwargs: func(*args, **kwargs)
 
 
-def _factory(func: Any) -> Handler:
+def _factory(func: Any) -> FakeRule:
     """Like any functional op, but tensors asked for on the meta device are made there."""
     made_here = _functional(func)
 
@@ -276,7 +269,7 @@ def _factory(func: Any) -> Handler:
     return answer
 
 
-def _composite(func: Any) -> Handler:
+def _composite(func: Any) -> FakeRule:
     """Composite ops reach a mode only where autograd is out of the way (inference mode)."""
 
     def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -299,7 +292,7 @@ def functional_twins(func: Any) -> Iterator[Any]:
                 yield twin
 
 
-def _mutating(func: Any) -> Handler:
+def _mutating(func: Any) -> FakeRule:
     """Ops that write give back what they write; nothing is written."""
     schema = func._schema
     written = written_arguments(schema)
@@ -307,11 +300,12 @@ def _mutating(func: Any) -> Handler:
         return _functional(func)  # it writes on the side: batch norm and its running statistics
     is_out = any(argument.is_out for argument in schema.arguments)
     pair = next(functional_twins(func), None)
-    check: Handler | None = None
+    check: FakeRule | None = None
     if pair is not None and (is_out or row_of(pair).kind in _CHECKED):
         check = _functional(pair)
     names = frozenset(name for _, name in written) if is_out else frozenset()
     results = len(schema.returns)
+    elementwise = func._opname == "copy_" or (pair is not None and row_of(pair).kind is Kind.POINTWISE)
 
     def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
@@ -327,7 +321,7 @@ def _mutating(func: Any) -> Handler:
                 eager_error(func, args, kwargs)
             if not is_out and any(_half_covers(target, value) for target in _written(targets[0]) for value in args[1:]):
                 raise RuntimeError(_HALF_COVERED)
-        _leave_overlaps(func, targets, (*args, *kwargs.values()))
+        _leave_overlaps(func, targets, (*args, *kwargs.values()), elementwise)
         for target in targets:
             if isinstance(target, list | tuple):  # torch counts writes to lists in its kernels
                 increment_version([item for item in target if not item.is_inference()])
@@ -338,12 +332,13 @@ def _mutating(func: Any) -> Handler:
     return answer
 
 
-def _leave_overlaps(func: Any, targets: Iterable[Any], operands: Sequence[Any]) -> None:
+def _leave_overlaps(func: Any, targets: Iterable[Any], operands: Sequence[Any], elementwise: bool) -> None:
     """Leave to Python what depends on the order in which eager's kernel goes over the elements."""
-    for target in targets:
-        if isinstance(target, torch.Tensor) and (
-            shares_places(target) or any(reads_what_it_writes(target, value) for value in operands)
-        ):
+    for target in (target for target in targets if isinstance(target, torch.Tensor)):
+        over = any(reads_what_it_writes(target, value) for value in operands)
+        if not over and not elementwise:  # `masked_scatter_` of a tensor into itself reads what it has written
+            over = sum(lies_on(target, value) for value in operands) > 1
+        if over or may_overlap(target):
             raise DataDependent(f"{func} on overlapping memory")
 
 
@@ -354,18 +349,19 @@ def _written(target: Any) -> Sequence[torch.Tensor]:
 
 def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
     """Whether results can be written into targets; ``out=`` targets are resized, as in eager."""
+    fits = True
     for target, result in zip(targets, results if isinstance(results, tuple | list) else (results,), strict=False):
         if not isinstance(target, torch.Tensor):
             continue
-        if result.dtype is not target.dtype and (is_out or not torch.can_cast(result.dtype, target.dtype)):
-            return False  # some ops convert into ``out``, others refuse: eager knows
+        # some ops convert into ``out``, others refuse: eager knows
+        fits &= result.dtype is target.dtype or (not is_out and torch.can_cast(result.dtype, target.dtype))
         if target.shape != result.shape:
             if not is_out:
                 return False
             target.resize_(result.shape)
             if not result.is_contiguous():
                 target.as_strided_(result.shape, result.stride())
-    return True
+    return fits
 
 
 def _half_covers(target: Any, value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from argand.ops import pointwise, reductions
-from argand.ops.table import Kind, OpDef, Rule
+from argand.ops.table import Kind, OpDef, TypeRule
 
 UNARY: Final = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg "
@@ -26,7 +26,7 @@ _SINGLE: Final = {"clamp_max": "minimum", "clamp_min": "maximum", "pow": "pow.Te
 _BASE: Final = {row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS) if row.infer is not None}
 
 
-def _each(rule: Rule, count: int) -> Rule:
+def _each(rule: TypeRule, count: int) -> TypeRule:
     """Apply a rule to the items at the same place of the first ``count`` arguments."""
 
     def over_lists(*args: Any, **_: Any) -> list[Any]:
@@ -44,11 +44,11 @@ def _norms(self: Sequence[Tensor], ord: Any = 2, dtype: Any = None) -> list[Any]
     return [_BASE["linalg_vector_norm"](tensor, ord, dtype=dtype) for tensor in self]
 
 
-def _row(name: str, rule: Rule) -> OpDef:
+def _row(name: str, rule: TypeRule) -> OpDef:
     return OpDef(name=f"_foreach_{name}", kind=Kind.POINTWISE, infer=rule)
 
 
-def _rule(name: str) -> Rule:
+def _rule(name: str) -> TypeRule:
     single = _SINGLE.get(name, name)
     return _each(_BASE[single] if single in _BASE else _BASE[f"{single}.Tensor"], 3 if name.startswith("addc") else 2)
 

@@ -17,9 +17,11 @@ import torch
 
 from argand.ops import unreadable
 
-Shape = tuple[int, ...]
+Shape = tuple[int, ...]  # its numbers are `SizeInt` where they are known at run time only
+Sizes = Sequence[int]  # as arguments of an operator
+Dims = int | Sequence[int] | None  # those an operator reduces
 # Shape, stride and dtype of an operand; for a Python number the dtype is its Python type.
-Operand = tuple[Shape, Shape, Any]
+StridedOperand = tuple[Shape, Shape, Any]
 
 _NO_RESERVE: Final = 0x4000  # Linux: address space that no memory stands behind
 _MANY: Final = 1 << 28  # elements, or bytes
@@ -245,7 +247,7 @@ def number_dtype(kind: type, default: torch.dtype) -> torch.dtype:
 
 
 @lru_cache(maxsize=4096)
-def _promote(operands: tuple[Operand, ...], default: torch.dtype) -> torch.dtype:
+def _promote(operands: tuple[StridedOperand, ...], default: torch.dtype) -> torch.dtype:
     classes: list[torch.dtype | None] = [None, None, None]
     for shape, _, dtype in operands:
         if isinstance(dtype, torch.dtype):
@@ -258,7 +260,7 @@ def _promote(operands: tuple[Operand, ...], default: torch.dtype) -> torch.dtype
     return result or default
 
 
-def operand_of(value: Any) -> Operand:
+def operand_of(value: Any) -> StridedOperand:
     """The facts of a tensor or of a Python number."""
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
@@ -272,7 +274,7 @@ def promote(*values: Any) -> torch.dtype:
 
 @lru_cache(maxsize=8192)
 def elementwise(
-    operands: tuple[Operand, ...], default: torch.dtype, float_result: bool
+    operands: tuple[StridedOperand, ...], default: torch.dtype, float_result: bool
 ) -> tuple[Shape, Shape, torch.dtype]:
     """Shape, strides and computation dtype of an elementwise op with type promotion.
 

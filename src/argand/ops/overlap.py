@@ -26,10 +26,19 @@ def may_overlap(tensor: torch.Tensor) -> bool:
     return False
 
 
-def shares_places(tensor: torch.Tensor) -> bool:
-    """The same; a dimension that is expanded is not meant, eager refuses those."""
-    expanded = any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return not expanded and may_overlap(tensor)
+def is_within(whole: torch.Tensor, view: torch.Tensor) -> bool:
+    """Whether all places of a view on one memory are places of elements of the whole; no, where that is not known."""
+    if whole.numel() > _FEW or view.numel() > _FEW or whole.itemsize != view.itemsize:
+        return False
+    return _places(view) <= _places(whole)
+
+
+def lies_on(target: torch.Tensor, value: Any) -> bool:
+    """Whether an operand is the tensor to be written, or lies on it element by element."""
+    if value is target:
+        return True
+    same = isinstance(value, torch.Tensor) and target.untyped_storage()._cdata == value.untyped_storage()._cdata
+    return same and bool(value.numel()) and _geometry(target) == _geometry(value)
 
 
 def reads_what_it_writes(target: torch.Tensor, value: Any) -> bool:

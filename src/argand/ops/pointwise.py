@@ -9,10 +9,10 @@ from torch import Tensor
 
 from argand.ops import layout
 from argand.ops.layout import broadcast_shapes, contiguous, new, operand_of, promote, refuse
-from argand.ops.table import Kind, OpDef, Rule, rows
+from argand.ops.table import Kind, OpDef, TypeRule, rows
 
 
-def over(*places: int, to_float: bool = False, result: torch.dtype | None = None) -> Rule:
+def over(*places: int, to_float: bool = False, result: torch.dtype | None = None) -> TypeRule:
     """The rule of an elementwise op whose operands are the arguments at these places.
 
     ``to_float``: integers compute in the default dtype; ``result``: a fixed dtype of the output.
@@ -56,7 +56,7 @@ def dense_self(self: Tensor, *_: Any, **__: Any) -> Tensor:
     return dense(self.shape, self.dtype)
 
 
-def dense_each(*places: int) -> Rule:
+def dense_each(*places: int) -> TypeRule:
     """The rule of an op with several results, shaped like the arguments at these places."""
     return lambda *args, **_: tuple(dense_self(args[place]) for place in places)
 
@@ -91,7 +91,7 @@ def _angle(self: Tensor) -> Tensor:
     return like(self, dtype if dtype.is_floating_point else torch.get_default_dtype())
 
 
-def _no_bool(rule: Rule) -> Rule:
+def _no_bool(rule: TypeRule) -> TypeRule:
     """Eager refuses these on booleans."""
 
     def checked(*args: Any, **kwargs: Any) -> Tensor:
@@ -186,7 +186,7 @@ def _number_power(self: Any, exponent: Tensor) -> Tensor:
     return dense(exponent.shape, promote(self, exponent))
 
 
-_NAMES: Final[tuple[tuple[Rule, str], ...]] = (
+_NAMES: Final[tuple[tuple[TypeRule, str], ...]] = (
     (
         _unary,
         """ceil floor round round.decimals trunc frac sign sgn relu gelu silu mish hardswish hardsigmoid elu celu

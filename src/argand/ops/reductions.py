@@ -9,11 +9,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.layout import Shape, refuse
+from argand.ops.layout import Dims, Shape, refuse
 from argand.ops.pointwise import dense, empty_like
 from argand.ops.table import Kind, OpDef, rows
-
-Dims = int | Sequence[int] | None
 
 
 def wrap(dim: int, rank: int) -> int:

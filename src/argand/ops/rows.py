@@ -6,7 +6,7 @@ say; for an op that nobody here has heard of, the tags alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -16,12 +16,12 @@ import torch
 from torch._ops import OpOverload
 
 from argand.ops import convolution, factories, foreach, indexing, layers, losses, matmul, norms, pointwise, reductions
-from argand.ops.facts import columns
-from argand.ops.table import Draws, Kind, OpDef, Raises
+from argand.ops.facts import FUNCTION_COLUMNS, columns
+from argand.ops.table import Draws, FunctionDef, Kind, OpDef, Raises
 
 _FAMILIES: Final = (pointwise, reductions, factories, matmul, convolution, norms, indexing, losses, layers, foreach)
+OF_TORCH: Final = frozenset({"aten", "prim", "prims"})  # namespaces of ops that nobody but torch defines
 _DEPENDENT: Final = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
-_READERS: Final = frozenset(name.partition(".")[0] for name, facts in columns().items() if "reads_memory" in facts)
 
 
 def _joined() -> dict[str, OpDef]:
@@ -32,7 +32,14 @@ def _joined() -> dict[str, OpDef]:
     return {f"aten::{name}": row for name, row in table.items()}
 
 
+def _functions() -> Iterator[FunctionDef]:
+    for name, facts in columns(FUNCTION_COLUMNS).items():
+        row: Any = FunctionDef(name=name)
+        yield replace(row, **facts)
+
+
 TABLE: Final[Mapping[str, OpDef]] = MappingProxyType(_joined())
+FUNCTIONS: Final[Mapping[str, FunctionDef]] = MappingProxyType({row.name: row for row in _functions()})
 
 
 @cache
@@ -66,11 +73,6 @@ def may_raise(func: OpOverload, result: Any) -> bool:
             return True
         case Raises.ON_INTEGERS:
             return not (result.dtype.is_floating_point or result.dtype.is_complex)
-
-
-def reads_memory(name: str) -> bool:
-    """Whether a function of torch of this name looks into the memory of integer tensors."""
-    return name in _READERS
 
 
 def _argument(func: OpOverload, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

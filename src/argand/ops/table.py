@@ -45,8 +45,16 @@ class Raises(enum.Enum):
     ON_INTEGERS = "a division by zero, when the result is of integers"
 
 
+class Blas(enum.Enum):
+    """Which operands of a matrix product the code generator may hand to BLAS."""
+
+    NONE = "no product, or one that torch's kernel computes"
+    PLAIN = "left, right"
+    BIASED = "bias, left, right, with factors alpha and beta"
+
+
 # Takes the arguments of the aten schema, gives fresh fakes.
-Rule = Callable[..., Any]
+TypeRule = Callable[..., Any]
 
 
 @final
@@ -56,7 +64,7 @@ class OpDef:
 
     name: str  # as in the schema, without "aten::": "add.Tensor", "relu"
     kind: Kind
-    infer: Rule | None = None  # None: torch's kernels are asked for the type (ops.fallback)
+    infer: TypeRule | None = None  # None: torch's kernels are asked for the type (ops.fallback)
     draws: Draws = Draws.NEVER
     raises: Raises = Raises.NEVER
     data_dependent: bool = False  # gives Python values or sizes that depend on the data of tensors
@@ -64,6 +72,20 @@ class OpDef:
     changes_storage: bool = False  # gives its argument other metadata or another storage
     hidden_writes: bool = False  # writes arguments although its schema does not say so
     open_floats: bool = False  # the value of a float argument never decides how it computes
+    blas: Blas = Blas.NONE
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionDef:
+    """A Python function or method of torch that does something the dispatcher does not show."""
+
+    name: str
+    reads_memory: bool = False  # some op that it calls does (`OpDef.reads_memory`)
+    makes_of_numbers: bool = False  # a tensor of nested lists: for numbers that are tensors C++ reads their memory
+    indexes: bool = False  # its second argument is an index, of whose lists tensors are made
+    # The argument that counts from the start of the storage, if it is given; 0: the answer does. None: nothing does.
+    offset_place: int | None = None
 
 
 def written_arguments(schema: Any) -> tuple[tuple[int, str], ...]:
@@ -72,7 +94,7 @@ def written_arguments(schema: Any) -> tuple[tuple[int, str], ...]:
     return tuple((place, a.name) for place, a in rows if a.alias_info is not None and a.alias_info.is_write)
 
 
-def rows(kind: Kind, infer: Rule, names: str) -> Iterator[OpDef]:
+def rows(kind: Kind, infer: TypeRule, names: str) -> Iterator[OpDef]:
     """One row per name of ops that share a kind and a rule."""
     for name in names.split():
         yield OpDef(name=name, kind=kind, infer=infer)

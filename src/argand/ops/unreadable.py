@@ -1,7 +1,7 @@
 """ops.unreadable: memory of fakes that nobody can read.
 
 With ``Options.verify`` fakes live in addresses without read rights, so that C++ which looks into their memory without
-asking the dispatcher faults at once, and does not go on with noise. In: a length. Out: a storage of that many bytes.
+asking the dispatcher faults at once, and does not continue with noise. In: a length. Out: a storage of that many bytes.
 """
 
 from __future__ import annotations

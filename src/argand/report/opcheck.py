@@ -22,7 +22,7 @@ from argand.ops.layout import DataDependent
 from argand.pipeline import compile as compile_model
 from argand.support.errors import Break, CaptureError
 
-Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+SampleArguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class Outcome(NamedTuple):
@@ -60,7 +60,7 @@ class _Skip(Exception):
 
 
 def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Arguments with every tensor changed, gradients asked for as before."""
+    """SampleArguments with every tensor changed, gradients asked for as before."""
     if isinstance(value, torch.Tensor):
         return change(value.detach()).requires_grad_(value.requires_grad)
     if isinstance(value, list | tuple):
@@ -70,20 +70,20 @@ def _changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return copy.copy(value)
 
 
-def _clone(given: Arguments) -> Any:
+def _clone(given: SampleArguments) -> Any:
     return _changed(given, torch.Tensor.clone)
 
 
-def _tensors(given: Arguments) -> list[torch.Tensor]:
+def _tensors(given: SampleArguments) -> list[torch.Tensor]:
     return flat_tensors((*given[0], *given[1].values()))
 
 
-def _run(op: CustomOp, given: Arguments) -> list[torch.Tensor]:
+def _run(op: CustomOp, given: SampleArguments) -> list[torch.Tensor]:
     with torch.no_grad():
         return flat_tensors(as_tuple(op.overload(*given[0], **given[1])))
 
 
-def _check_mutation(op: CustomOp, given: Arguments) -> None:
+def _check_mutation(op: CustomOp, given: SampleArguments) -> None:
     """Undeclared arguments stay the same; declared ones get a new version."""
     args, kwargs = ours = _clone(given)
     written = [op.argument(position, args, kwargs) for position in op.mutated_positions]
@@ -98,13 +98,13 @@ def _check_mutation(op: CustomOp, given: Arguments) -> None:
             raise ContractViolation(f"the version of mutated tensor argument {index} did not move")
 
 
-def _check_outputs(op: CustomOp, given: Arguments) -> None:
+def _check_outputs(op: CustomOp, given: SampleArguments) -> None:
     args, kwargs = _clone(given)
     with torch.no_grad():
         check_aliases(op, [*args, *kwargs.values()], op.overload(*args, **kwargs), op)
 
 
-def _check_fake(op: CustomOp, given: Arguments) -> None:
+def _check_fake(op: CustomOp, given: SampleArguments) -> None:
     metas = _changed(given, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta"))
     try:
         fake = _run(op, metas)
@@ -121,7 +121,7 @@ def _check_fake(op: CustomOp, given: Arguments) -> None:
                 raise ContractViolation(f"output {index}: the fake says {what} {said}, not {real}")
 
 
-def _other_sizes(op: CustomOp, given: Arguments) -> Iterator[Arguments]:
+def _other_sizes(op: CustomOp, given: SampleArguments) -> Iterator[SampleArguments]:
     """The sample at two other sizes, equal sizes kept equal, where the operator takes them."""
 
     def grow(tensor: torch.Tensor, by: int) -> torch.Tensor:
@@ -131,7 +131,7 @@ def _other_sizes(op: CustomOp, given: Arguments) -> Iterator[Arguments]:
         return tensor.clone()
 
     for by in (1, 3):
-        other: Arguments = _changed(given, functools.partial(grow, by=by))
+        other: SampleArguments = _changed(given, functools.partial(grow, by=by))
         try:
             _run(op, _clone(other))
         except (RuntimeError, ValueError, IndexError, TypeError):
@@ -139,7 +139,7 @@ def _other_sizes(op: CustomOp, given: Arguments) -> Iterator[Arguments]:
         yield other
 
 
-def _check_fake_other_sizes(op: CustomOp, given: Arguments) -> None:
+def _check_fake_other_sizes(op: CustomOp, given: SampleArguments) -> None:
     others = list(_other_sizes(op, given))
     if not others:
         raise _Skip("the operator takes no other sizes than the sample's")
@@ -147,7 +147,7 @@ def _check_fake_other_sizes(op: CustomOp, given: Arguments) -> None:
         _check_fake(op, other)
 
 
-def _differentiate(run: Callable[..., Any], given: Arguments) -> list[torch.Tensor]:
+def _differentiate(run: Callable[..., Any], given: SampleArguments) -> list[torch.Tensor]:
     """Results, arguments afterwards, and gradients of the sum of all results."""
     args, kwargs = ours = _clone(given)
     leaves = [t for t in _tensors(ours) if t.requires_grad]
@@ -157,16 +157,16 @@ def _differentiate(run: Callable[..., Any], given: Arguments) -> list[torch.Tens
     return [*results, *_tensors(ours), *(g for g in gradients if g is not None)]
 
 
-def _check_registration(op: CustomOp, given: Arguments) -> None:
+def _check_registration(op: CustomOp, given: SampleArguments) -> None:
     if not any(t.requires_grad for t in _tensors(given)):
         raise _Skip("no sample argument requires a gradient")
     _differentiate(op.overload, given)
 
 
-def _check_gradients(op: CustomOp, given: Arguments) -> None:
+def _check_gradients(op: CustomOp, given: SampleArguments) -> None:
     if not any(t.requires_grad for t in _tensors(given)):
         raise _Skip("no sample argument requires a gradient")
-    doubles: Arguments = _changed(given, lambda t: t.double() if t.is_floating_point() else t)
+    doubles: SampleArguments = _changed(given, lambda t: t.double() if t.is_floating_point() else t)
 
     def run(*values: Any) -> Any:
         outputs = flat_tensors(as_tuple(op.overload(*values, **doubles[1])))
@@ -181,7 +181,7 @@ def _compare(ours: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], who
             raise ContractViolation(f"{who}: value {index} differs from eager's")
 
 
-def _check_compiled(op: CustomOp, given: Arguments, dynamic: bool = False) -> None:
+def _check_compiled(op: CustomOp, given: SampleArguments, dynamic: bool = False) -> None:
     """Compiled calls give eager's results, mutations and gradients, at every size."""
 
     def program(*args: Any, **kwargs: Any) -> Any:
@@ -198,7 +198,7 @@ def _check_compiled(op: CustomOp, given: Arguments, dynamic: bool = False) -> No
         _compare(got, _differentiate(op.overload, sample), f"compiled, dynamic={dynamic}")
 
 
-def _check_threads(op: CustomOp, given: Arguments) -> None:
+def _check_threads(op: CustomOp, given: SampleArguments) -> None:
     """Four threads get what one thread gets."""
     expected = _run(op, _clone(given))
     failures: list[str] = []
@@ -218,7 +218,7 @@ def _check_threads(op: CustomOp, given: Arguments) -> None:
         raise ContractViolation(failures[0])
 
 
-CHECKS: Final[Mapping[str, Callable[[CustomOp, Arguments], None]]] = {
+CHECKS: Final[Mapping[str, Callable[[CustomOp, SampleArguments], None]]] = {
     "schema: mutation": _check_mutation,
     "schema: aliasing": _check_outputs,
     "fake against real": _check_fake,

@@ -23,18 +23,20 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
+from argand.bytecode import is_resume
 from argand.customops import registry
 from argand.runtime import _native, quiet, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guard_programs import GuardProgram, compile_guards
-from argand.runtime.guards import Guard, Source
+from argand.runtime.guards import FrameFunction, Guard, GuardKind, Source
 from argand.runtime.varied import varied_places
 from argand.sizes.history import SizeHistories
 from argand.support import events
 from argand.support.errors import ArgandError, InternalError, Location, RecompileLimitExceeded, UserError
 from argand.support.locks import Turns, make_lock
 from argand.support.options import Options
+from argand.support.switches import is_off
 
 MOST_FAILURES: Final = 3  # of a kind that may pass by itself, before a code is given up
 
@@ -62,6 +64,8 @@ class _Process:
     def __init__(self) -> None:
         self.lock = make_lock()  # of the set, not of the caches in it
         self.caches: weakref.WeakSet[CodeCache] = weakref.WeakSet()
+        # of functions that were compiled in the same way before
+        self.shared: weakref.WeakKeyDictionary[Any, dict[Any, Region]] = weakref.WeakKeyDictionary()
 
 
 _process: Final = _Process()
@@ -86,6 +90,7 @@ class CodeCache:
         self._failures: collections.Counter[tuple[int, str]] = collections.Counter()  # that may pass, by code and kind
         self._chains: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()  # entries, by `_waiting`
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
+        self._entries_met: dict[int, int] = {}  # at the last meeting with a code
         with _process.lock:
             _process.caches.add(self)
 
@@ -118,6 +123,8 @@ class CodeCache:
                     return None
             elif self._waits(view.code):
                 return None
+            if self.options.background and self._runs_first(view, len(entries)):
+                return OFF  # with all it calls: nothing is captured in the time of a first result
             with quiet.compiling():
                 made = self._compile(view)
                 if isinstance(made, Entry):
@@ -149,9 +156,16 @@ class CodeCache:
         self._met[id(code)] = code
         return True
 
+    def _runs_first(self, view: FrameView, entries: int) -> bool:
+        """Option background: whether nothing like this frame was met before. What comes after a break belongs to a call that was."""
+        if is_resume(view.code) or torch.are_deterministic_algorithms_enabled():
+            return False
+        met, self._entries_met[id(view.code)] = self._entries_met.get(id(view.code), -1), entries
+        return met < entries
+
     def _may_recompile(self, region: Region, view: FrameView, entries: list[Entry]) -> bool:
         failure = explain(entries[0].program, view)
-        where = Location(view.code.co_filename, view.code.co_firstlineno, view.code.co_qualname)
+        where = _place(view.code)
         what = str(failure or "its guards")
         events.count("recompiles", detail=what)
         events.artifact("recompiles", lambda: f"{where}: {what}", self._label(view.code))
@@ -160,6 +174,7 @@ class CodeCache:
             lambda: f"{where}: compiled again: {what}\n  hint: {failure.hint if failure else ''}",
             "recompile",
         )
+        events.record("recompile", lambda: _described(where, failure, len(entries)))
         if stance.current() == "eager_on_recompile":
             return False
         if stance.current() == "fail_on_recompile":
@@ -184,6 +199,7 @@ class CodeCache:
                 f"{where.function} was compiled {limit} times (recompile_limit): {what}", where=where, hint=hint
             )
         region.close(code)
+        events.record("limit", lambda: _described(where, failure, limit))
         warnings.warn(
             f"{where.function} was compiled {limit} times (recompile_limit) and runs in eager from"
             f" now on unless one of these fits: {what}\n  at {where}\n  hint: {hint}",
@@ -200,10 +216,12 @@ class CodeCache:
                     return self._leave_recursion(code)
                 if compiled is None or isinstance(compiled, str):
                     return compiled
+                if is_off(self.options, "entries"):
+                    compiled = _used_once(compiled)
                 program = compiled.program
                 if program is not None:  # from disk, and found to fit
                     events.count("restores", detail=code.co_qualname)
-                    return Entry(program, compiled.target)
+                    return self._entry(code, program, compiled.target)
                 with events.stage("guards", code.co_qualname):
                     program = compile_guards(compiled.guards, compiled.collect, code)
                 refused = explain(program, view)
@@ -223,7 +241,12 @@ class CodeCache:
             return self._fall_back(code, error)
         events.count("compiles", detail=self._label(code))
         events.artifact("guards", lambda: "\n".join(map(str, program.guards)), self._label(code))
-        return Entry(program, compiled.target)
+        return self._entry(code, program, compiled.target)
+
+    def _entry(self, code: types.CodeType, program: GuardProgram, target: Callable[..., Any]) -> Entry:
+        entry = Entry(program, target)
+        events.record("entry", lambda: {"where": _place(code), "entry": entry, "label": self._label(code)})
+        return entry
 
     def _label(self, code: types.CodeType) -> str:
         """What events call this code: the region's name, if the user gave one, and the function's."""
@@ -238,6 +261,7 @@ class CodeCache:
             if isinstance(error, ArgandError):
                 raise error
             raise InternalError("compile", f"{code.co_qualname}: {type(error).__name__}: {error}") from error
+        events.record("failed", lambda: {"where": _place(code), "error": f"{type(error).__name__}: {error}"})
         warnings.warn(
             f"Argand could not compile {code.co_qualname} ({code.co_filename}:"
             f"{code.co_firstlineno}) and runs it in eager: {type(error).__name__}: {error}",
@@ -252,12 +276,40 @@ class CodeCache:
         if region is not None:
             region.clear()
         self._met.clear()
+        self._entries_met.clear()
         self._chains.clear()
         self._failures.clear()
         if self._histories is not None:
             self._histories.clear()
         if self._reset is not None:
             self._reset()
+
+
+class _Token:
+    """Something an entry dies with."""
+
+
+def _used_once(compiled: Compiled) -> Compiled:
+    """The same, gone after one call."""
+    alive = [_Token()]
+
+    def target(*values: Any) -> Any:
+        alive.clear()
+        return compiled.target(*values)
+
+    return compiled._replace(
+        guards=(*compiled.guards, Guard(GuardKind.WEAK_ALIVE, FrameFunction(), alive[0])), target=target
+    )
+
+
+def _place(code: types.CodeType) -> Location:
+    return Location(code.co_filename, code.co_firstlineno, code.co_qualname)
+
+
+def _described(where: Location, failure: Failure | None, entries: int) -> dict[str, Any]:
+    """Why an entry did not fit, for reports."""
+    told = failure or Failure("its guards", "look at ARGAND_LOGS=recompiles")
+    return {"where": where, "change": told.change, "hint": told.hint, "at": told.where, "entries": entries}
 
 
 def _is_of_a_race(error: Exception) -> bool:
@@ -282,8 +334,17 @@ def _is_watched(view: FrameView) -> bool:
     return (
         view.code in registry.kernels
         or state.is_watched()
-        or any(isinstance(v, torch.fx.Proxy) for v in view.localsplus)
+        or any(issubclass(type(v), torch.fx.Proxy) for v in view.localsplus)
     )
+
+
+def shared_region(function: types.FunctionType, how: Any, make: Callable[[], Region]) -> Region:
+    """The region in which a function is compiled in one way: made once, as long as the function lives."""
+    with _process.lock:
+        regions = _process.shared.setdefault(function, {})
+        if how not in regions:
+            regions[how] = make()
+        return regions[how]
 
 
 def reset() -> None:

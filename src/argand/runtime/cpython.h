@@ -138,17 +138,22 @@ static inline PyObject *argand_evaluate_plainly(PyThreadState *thread, ArgandFra
 #if PY_VERSION_HEX < 0x030C0000
     return _PyEval_EvalFrameDefault(thread, frame, throwing);
 #else
-    // A call that the hook sees is one of C for CPython, which allows few of them. It is a call of
-    // Python to the user, and counted as such too; the hook looks after the C stack itself.
-    thread->c_recursion_remaining++;
+    // A call that the hook sees is one of C for CPython, which allows few of them, and counts each as
+    // two. It is a call of Python to the user, and counted as such too; the hook looks after the C
+    // stack itself.
+    thread->c_recursion_remaining += 2;
     PyObject *result = _PyEval_EvalFrameDefault(thread, frame, throwing);
-    thread->c_recursion_remaining--;
+    thread->c_recursion_remaining -= 2;
     return result;
 #endif
 }
 static inline int argand_is_plain(ArgandEvaluate evaluate) {
     return evaluate == NULL || evaluate == _PyEval_EvalFrameDefault;
 }
+
+// Whether this thread runs an audit hook or the function of a debugger or profiler: CPython traces
+// nothing of them, and they are nobody's program.
+static inline int argand_is_observing(const PyThreadState *thread) { return thread->tracing > 0; }
 
 // ---- where threads take turns ----
 

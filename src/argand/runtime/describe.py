@@ -112,6 +112,8 @@ def _item(base: Any, key: Any) -> Any:
 def _rare(source: Any, base: Any) -> Any:
     if isinstance(source, guards.Keyed):
         return dict.get(base, source.reference(), NULL)
+    if isinstance(source, guards.MadeFrom):
+        return source.function(base)
     return base.storage_offset() if isinstance(source, guards.OffsetOf) else base // source.divisor
 
 

@@ -37,6 +37,8 @@ static ArgandEvaluate previous = NULL;
 static Py_ssize_t extra_index = -1;
 static PyObject *skip_rule = NULL;
 static PyObject *error_trimmer = NULL; /* called with an exception that leaves a compiled frame */
+static PyObject *call_watcher = NULL; /* called in place of a compiled object, which it calls; NULL: nobody watches */
+static _Thread_local int watching = 0; /* inside of the watcher */
 static PyObject *off_answer = NULL;  /* OFF: run this frame and all it calls with the hook off */
 static PyObject *skip_answer = NULL; /* SKIP: the callback wants no more questions about a code */
 
@@ -270,7 +272,7 @@ static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing) {
         return hand_on(thread, frame, throwing);
     }
     // The body of a module that is imported: what it calls is nobody's program to compile.
-    if (argand_frame_is_module(frame)) return run_off(thread, frame, throwing);
+    if (argand_frame_is_module(frame) || argand_is_observing(thread)) return run_off(thread, frame, throwing);
     if (throwing || all_eager || !is_plain_function(argand_frame_code(frame)) ||
         handed_on == frame || mark_of(argand_frame_code(frame)) == SKIPPED)
         return hand_on(thread, frame, throwing);
@@ -288,10 +290,30 @@ typedef struct {
     PyObject *weakrefs;
 } Switch;
 
+// The watcher is called with the switch before the arguments; calls inside of it are not its business.
+static PyObject *call_watched(PyObject *self, PyObject *const *args, size_t count, PyObject *names) {
+    Py_ssize_t given = PyVectorcall_NARGS(count), all = given + (names ? PyTuple_GET_SIZE(names) : 0);
+    PyObject **moved = PyMem_New(PyObject *, all + 1), *watcher = Py_NewRef(call_watcher);
+    PyObject *result = NULL;
+    if (moved == NULL) PyErr_NoMemory();
+    else {
+        moved[0] = self;
+        memcpy(moved + 1, args, all * sizeof *args);
+        watching = 1;
+        result = PyObject_Vectorcall(watcher, moved, given + 1, names);
+        watching = 0;
+    }
+    PyMem_Free(moved);
+    Py_DECREF(watcher);
+    return result;
+}
+
 static PyObject *switch_call(PyObject *self, PyObject *const *args, size_t count,
                              PyObject *names) {
     Switch *wrapper = (Switch *)self;
     ArgandRegion *outer = current;
+    if (call_watcher != NULL && outer == NULL && !watching && wrapper->region != NULL)
+        return call_watched(self, args, count, names);
     ArgandRegion *region = all_eager ? NULL : wrapper->region;
     if (region == outer) return PyObject_Vectorcall(wrapper->function, args, count, names);
     Py_INCREF(self);
@@ -401,6 +423,11 @@ static PyObject *set_error_trimmer(PyObject *module, PyObject *trimmer) {
     Py_RETURN_NONE;
 }
 
+static PyObject *set_call_watcher(PyObject *module, PyObject *watcher) {
+    Py_XSETREF(call_watcher, watcher == Py_None ? NULL : Py_NewRef(watcher));
+    Py_RETURN_NONE;
+}
+
 static PyObject *mark_code(PyObject *module, PyObject *args) {
     PyObject *code;
     int wanted;
@@ -441,6 +468,8 @@ static PyMethodDef functions[] = {
     {"set_skip_rule", set_skip_rule, METH_O, "set_skip_rule(f): f(code) says once whether to skip"},
     {"set_error_trimmer", set_error_trimmer, METH_O,
      "set_error_trimmer(f): f(error) for an exception that leaves a compiled frame"},
+    {"set_call_watcher", set_call_watcher, METH_O,
+     "set_call_watcher(f): f(compiled, *args) in place of outermost calls of compiled objects; None: no more"},
     {"mark_code", mark_code, METH_VARARGS, "mark_code(code, wanted): instead of asking the rule"},
     {"set_all_eager", set_all_eager, METH_O, "set_all_eager(flag): compiled calls run plainly"},
     {"current_region", current_region, METH_NOARGS, "the region of this thread, or None"},

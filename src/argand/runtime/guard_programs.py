@@ -17,7 +17,7 @@ import torch
 
 from argand.runtime import _native, guards, state, tensors
 from argand.runtime.constants import SCALARS, is_constant
-from argand.runtime.guards import Factor, Guard, GuardKind, Relation, Source, Sum, TensorSpec
+from argand.runtime.guards import Guard, GuardKind, Relation, Source, Sum, SumFactor, TensorSpec
 from argand.support.errors import InternalError
 
 
@@ -27,7 +27,7 @@ class Op:
 
     LOCAL, GLOBALS, BUILTINS, FUNCTION, CONST, ATTR, DICT_OF, ITEM = range(8)
     CLOSURE_CELL, CONTENTS, DEFAULTS, KW_DEFAULTS, TYPE_OF, TYPE_ATTR, SIZE_OF, QUOTIENT = range(8, 16)
-    KEYED = 16
+    KEYED, MADE = 16, 17
 
 
 # The steps from the base of a source (or from the frame) to it, each with the field it takes.
@@ -50,6 +50,7 @@ _ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     guards.SizeOf: ((Op.SIZE_OF, "index"),),
     guards.OffsetOf: ((Op.SIZE_OF, "index"),),
     guards.Quotient: ((Op.QUOTIENT, "divisor"),),
+    guards.MadeFrom: ((Op.MADE, "function"),),
 }
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -148,7 +149,7 @@ class _Builder:
             node = parent.children[key] = _Node(op, operand, parent)
             self.nodes.append(node)
             exotic = op == Op.ITEM and type(operand) not in _PLAIN_KEYS
-            self.owning |= exotic or op in (Op.ATTR, Op.SIZE_OF, Op.QUOTIENT, Op.KEYED)
+            self.owning |= exotic or op in (Op.ATTR, Op.SIZE_OF, Op.QUOTIENT, Op.KEYED, Op.MADE)
         return node
 
     def node(self, source: Source) -> _Node:
@@ -283,7 +284,7 @@ def _side(builder: _Builder, side: Sum) -> object:
     return tuple((times, tuple(_factor(builder, factor) for factor in product)) for times, product in side)
 
 
-def _factor(builder: _Builder, factor: Factor) -> object:
+def _factor(builder: _Builder, factor: SumFactor) -> object:
     if not isinstance(factor, tuple):
         return builder.node(factor)
     name, left, right = factor

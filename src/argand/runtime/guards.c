@@ -104,6 +104,7 @@ static PyObject *step_value(const Node *node, PyObject *base, State *state) {
     case OP_SIZE_OF: return own(state, argand_tensor_size(base, node->index));
     case OP_QUOTIENT:
         return PyLong_CheckExact(base) ? own(state, PyNumber_FloorDivide(base, node->operand)) : NULL;
+    case OP_MADE: return own(state, PyObject_CallOneArg(node->operand, base));
     default: return NULL;
     }
 }

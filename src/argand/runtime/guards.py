@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import enum
 import weakref
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
 import torch
 from typing_extensions import override
 
+from argand.runtime.strides import derived_strides as derived_strides
+from argand.runtime.strides import inner_first as inner_first
 from argand.support.errors import Location
 
 # Dicts of nn.Module whose items the user reads as plain attributes of the module.
@@ -152,6 +155,8 @@ class Const(_Place):
     @override
     def __str__(self) -> str:
         value = self.value
+        if type(value) is dict and type(value.get("__name__")) is str:
+            return f"globals of {value['__name__']}"  # all of it would be thousands of lines
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         return str(name or repr(value))
 
@@ -320,9 +325,21 @@ class Quotient(_Place):
         self.base, self.divisor = base, divisor
 
 
+@final
+class MadeFrom(_Place):
+    """What a function of ours makes of ``base``: the tensor over the memory of an array."""
+
+    __slots__ = ("base", "function")
+    __match_args__ = ("base", "function")
+    text = "{self.function.__name__}({self.base})"
+
+    def __init__(self, base: Source, function: Callable[[Any], Any]) -> None:
+        self.base, self.function = base, function
+
+
 _Root: TypeAlias = Local | Cell | Global | Builtin | FrameFunction | Const | Object
 _Part: TypeAlias = Attr | DictAttr | TypeAttr | KwDefaults | Item | Keyed | ClosureCell | Closure | Defaults
-Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | OffsetOf | Quotient
+Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | OffsetOf | Quotient | MadeFrom
 
 
 @final
@@ -400,8 +417,8 @@ class ValueComparison(NamedTuple):
         return f"{'' if self.holds else 'not '}{COMPARISONS[self.operator]} {self.number}"
 
 
-Sum: TypeAlias = "tuple[tuple[int, tuple[Factor, ...]], ...]"
-Factor: TypeAlias = "Source | tuple[str, Sum, Sum]"
+Sum: TypeAlias = "tuple[tuple[int, tuple[SumFactor, ...]], ...]"
+SumFactor: TypeAlias = "Source | tuple[str, Sum, Sum]"
 
 
 @final
@@ -466,23 +483,6 @@ def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> 
         requires_grad=tensor.requires_grad,
         keys=torch._C._dispatch_keys(tensor).raw_repr(),
     )
-
-
-def inner_first(tensor: torch.Tensor) -> list[int]:
-    """Dimensions by their strides; of those with one stride, those of size one are the outer ones."""
-    return sorted(range(tensor.dim()), key=lambda i: (tensor.stride(i), tensor.size(i) == 1, -i))
-
-
-def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
-    """For each dimension the one whose size and stride make its stride, as in a dense tensor."""
-    strides, inner = tensor.stride(), list[int]()
-    found: list[int | None] = [None] * tensor.dim()
-    for i in inner_first(tensor):  # those of size one may stand between any two others
-        makers = inner if tensor.size(i) == 1 else inner[-1:]
-        found[i] = next((j for j in makers if strides[i] == strides[j] * max(tensor.size(j), 1)), None)
-        if tensor.size(i) != 1:
-            inner.append(i)
-    return tuple(found)
 
 
 def _strides(tensor: torch.Tensor, free: frozenset[int]) -> tuple[int, ...]:

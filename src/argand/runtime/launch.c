@@ -13,6 +13,8 @@
 
 enum { STACK_WORDS = 512 };
 
+static int measured = 0; /* calls of plans add up the times of their steps; under the GIL */
+
 static Py_ssize_t buffer_count(const Plan *plan) { return plan->n_inputs + plan->n_buffers; }
 
 int argand_resolve_pointers(Run *run, const int *ids, Py_ssize_t count) {
@@ -339,13 +341,56 @@ static int check_inputs(const Plan *plan, PyObject *inputs) {
     return 0;
 }
 
+// Runs, and adds the times of the steps to those of the calls before.
+static PyObject *run_measured(Plan *plan, PyObject *inputs) {
+    if (!plan->spent && !(plan->spent = PyMem_Calloc(plan->n_steps + 1, sizeof *plan->spent)))
+        return PyErr_NoMemory();
+    int64_t *times = PyMem_Calloc(plan->n_steps + 1, sizeof *times);
+    if (!times)
+        return PyErr_NoMemory();
+    PyObject *results = run_plan(plan, inputs, times);
+    for (Py_ssize_t i = 0; results && i < plan->n_steps; i++)
+        plan->spent[i] += times[i];
+    plan->calls += results != NULL;
+    PyMem_Free(times);
+    return results;
+}
+
 static PyObject *plan_vectorcall(PyObject *self, PyObject *const *args, size_t flags,
                                  PyObject *names) {
     if (PyVectorcall_NARGS(flags) != 1 || names) {
         PyErr_SetString(PyExc_TypeError, "a Plan is called with one list of inputs");
         return NULL;
     }
-    return check_inputs((Plan *)self, args[0]) ? NULL : run_plan((Plan *)self, args[0], NULL);
+    if (check_inputs((Plan *)self, args[0]))
+        return NULL;
+    return measured ? run_measured((Plan *)self, args[0]) : run_plan((Plan *)self, args[0], NULL);
+}
+
+static PyObject *list_of(const int64_t *numbers, Py_ssize_t count) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject *item = PyLong_FromLongLong(numbers ? numbers[i] : 0);
+        if (!item)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static PyObject *plan_spent(PyObject *self, PyObject *ignored) {
+    Plan *plan = (Plan *)self;
+    PyObject *list = list_of(plan->spent, plan->n_steps);
+    return list ? Py_BuildValue("LN", (long long)plan->calls, list) : NULL;
+}
+
+static PyObject *measure_plans(PyObject *module, PyObject *flag) {
+    int value = PyObject_IsTrue(flag), before = measured;
+    if (value < 0)
+        return NULL;
+    measured = value;
+    return PyBool_FromLong(before);
 }
 
 static PyObject *plan_profile(PyObject *self, PyObject *inputs) {
@@ -354,14 +399,7 @@ static PyObject *plan_profile(PyObject *self, PyObject *inputs) {
         return NULL;
     int64_t *times = PyMem_Calloc(plan->n_steps + 1, sizeof *times);
     PyObject *results = times ? run_plan(plan, inputs, times) : PyErr_NoMemory();
-    PyObject *list = results ? PyList_New(plan->n_steps) : NULL;
-    for (Py_ssize_t i = 0; list && i < plan->n_steps; i++) {
-        PyObject *item = PyLong_FromLongLong(times[i]);
-        if (!item)
-            Py_CLEAR(list);
-        else
-            PyList_SET_ITEM(list, i, item);
-    }
+    PyObject *list = results ? list_of(times, plan->n_steps) : NULL;
     PyMem_Free(times);
     PyObject *both = list ? PyTuple_Pack(2, results, list) : NULL;
     Py_XDECREF(results);
@@ -371,6 +409,7 @@ static PyObject *plan_profile(PyObject *self, PyObject *inputs) {
 
 static PyMethodDef plan_methods[] = {
     {"profile", plan_profile, METH_O, "Run; (outputs, nanoseconds of each step)."},
+    {"spent", plan_spent, METH_NOARGS, "(calls, nanoseconds of each step in all of them) while plans were measured."},
     {NULL},
 };
 
@@ -420,6 +459,7 @@ static PyTypeObject plan_type = {
 static PyMethodDef functions[] = {
     {"release_arenas", argand_arena_release, METH_NOARGS, "Free idle scratch memory; its size."},
     {"arena_statistics", argand_arena_statistics, METH_NOARGS, "Scratch memory held, as a dict."},
+    {"measure_plans", measure_plans, METH_O, "Whether calls of plans add up their times from now on; whether they did."},
     {"fingerprint", (PyCFunction)(void (*)(void))argand_fingerprint, METH_FASTCALL,
      "64 bits of the contents of a dense tensor of so many bytes."},
     {NULL},

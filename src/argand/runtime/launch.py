@@ -51,8 +51,8 @@ class Sym:
     index: int
 
 
-Size = int | Sym
-Sizes = tuple[Size, ...]
+PlanSize = int | Sym
+PlanSizes = tuple[PlanSize, ...]
 
 
 @final
@@ -65,19 +65,19 @@ class Number:
     """
 
     kind: str
-    left: Size
-    right: Size = 0
+    left: PlanSize
+    right: PlanSize = 0
 
 
 _NUMBER_KINDS: Final = ("size", "stride", "input", "add", "sub", "mul", "floordiv", "mod", "min", "max")  # C's order
-_SYMBOL: Final = -(2**63)  # how the C tables mark a Sym
+SYMBOL: Final = -(2**63)  # how the C tables mark a Sym
 
 
-def _number(size: Size) -> int:
-    return size if isinstance(size, int) else _SYMBOL + size.index
+def _number(size: PlanSize) -> int:
+    return size if isinstance(size, int) else SYMBOL + size.index
 
 
-def _numbers(sizes: Sizes) -> tuple[int, ...]:
+def _numbers(sizes: PlanSizes) -> tuple[int, ...]:
     return tuple(map(_number, sizes))
 
 
@@ -86,8 +86,8 @@ def _numbers(sizes: Sizes) -> tuple[int, ...]:
 class Fresh:
     """A new tensor in each call: outputs, and operands of calls that must be real tensors."""
 
-    sizes: Sizes
-    strides: Sizes
+    sizes: PlanSizes
+    strides: PlanSizes
     dtype: torch.dtype
 
 
@@ -96,9 +96,9 @@ class Fresh:
 class Slot:
     """A piece of the arena, `offset` bytes from its start; a tensor only while a call needs one."""
 
-    offset: Size
-    sizes: Sizes
-    strides: Sizes
+    offset: PlanSize
+    sizes: PlanSizes
+    strides: PlanSizes
     dtype: torch.dtype
 
 
@@ -119,8 +119,8 @@ class Made:
     another shape is an error.
     """
 
-    sizes: Sizes | None = None
-    strides: Sizes = ()
+    sizes: PlanSizes | None = None
+    strides: PlanSizes = ()
     dtype: torch.dtype = torch.float32
 
 
@@ -130,9 +130,9 @@ class View:
     """as_strided of buffer `base`; `offset` counts elements from the base's own first element."""
 
     base: int
-    sizes: Sizes
-    strides: Sizes
-    offset: Size = 0
+    sizes: PlanSizes
+    strides: PlanSizes
+    offset: PlanSize = 0
 
 
 @final
@@ -190,9 +190,9 @@ class KernelStep:
 
     pointer: int
     buffers: tuple[int, ...]
-    total: Size
+    total: PlanSize
     grain: int
-    sizes: Sizes = ()
+    sizes: PlanSizes = ()
 
 
 @final
@@ -208,24 +208,24 @@ class Product:
     left: int
     right: int
     out: int
-    rows: Size
-    columns: Size
-    inner: Size
-    left_stride: Size
-    right_stride: Size
-    out_stride: Size
+    rows: PlanSize
+    columns: PlanSize
+    inner: PlanSize
+    left_stride: PlanSize
+    right_stride: PlanSize
+    out_stride: PlanSize
     transpose_left: bool = False
     transpose_right: bool = False
     double: bool = False
     alpha: float = 1.0
     beta: float = 0.0
-    batch: tuple[Size, Size] = (1, 1)
-    left_steps: tuple[Size, Size] = (0, 0)
-    right_steps: tuple[Size, Size] = (0, 0)
-    out_steps: tuple[Size, Size] = (0, 0)
+    batch: tuple[PlanSize, PlanSize] = (1, 1)
+    left_steps: tuple[PlanSize, PlanSize] = (0, 0)
+    right_steps: tuple[PlanSize, PlanSize] = (0, 0)
+    out_steps: tuple[PlanSize, PlanSize] = (0, 0)
     bias: int | None = None
-    bias_steps: tuple[Size, Size] = (0, 0)
-    bias_strides: tuple[Size, Size] = (0, 0)
+    bias_steps: tuple[PlanSize, PlanSize] = (0, 0)
+    bias_strides: tuple[PlanSize, PlanSize] = (0, 0)
 
 
 @final
@@ -278,9 +278,9 @@ class Place:
 
     kind: PlaceKind
     id: int
-    start: Size = 0
-    step: Size = 0
-    bytes: Size = 0
+    start: PlanSize = 0
+    step: PlanSize = 0
+    bytes: PlanSize = 0
 
 
 @final
@@ -290,7 +290,7 @@ class Carry:
 
     first: int
     last: int
-    bytes: Size
+    bytes: PlanSize
 
 
 @final
@@ -302,12 +302,12 @@ class Nested:
     """
 
     kind: NestedKind
-    bodies: tuple[Any, ...]  # `plans.Body`
+    bodies: tuple[Any, ...]  # `plans.NestedPlan`
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
     carries: tuple[Carry, ...] = ()
     condition: int = 0  # the buffer that decides
-    count: Size = 0
+    count: PlanSize = 0
 
     def buffers(self) -> tuple[int, ...]:
         """All buffers it reads or writes."""
@@ -465,7 +465,7 @@ def plan_rows(
     buffers: tuple[Buffer, ...],
     steps: tuple[Step, ...],
     returns: tuple[int, ...],
-    arena_bytes: Size = 0,
+    arena_bytes: PlanSize = 0,
     numbers: tuple[Number, ...] = (),
     given: tuple[Buffer, ...] = (),
 ) -> Rows:

@@ -383,6 +383,8 @@ int argand_plan_clear(PyObject *self) {
     PyMem_Free(plan->steps);
     PyMem_Free(plan->returns);
     PyMem_Free(plan->numbers);
+    PyMem_Free(plan->spent);
+    plan->spent = NULL;
     argand_kept_free(plan->kept);
     plan->kept = NULL;
     plan->numbers = NULL;

@@ -7,9 +7,10 @@ that a warm start needs no more than this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
@@ -33,7 +34,7 @@ class Rows(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Body:
+class NestedPlan:
     """The plan of a graph inside of another, with its kernels by name, and the code that has them."""
 
     rows: Rows
@@ -90,14 +91,24 @@ def _label(row: Row) -> str | None:
             return None
 
 
-def link(rows: Rows, addresses: Mapping[str, int], keep: object) -> _native.Plan:
+_LINE: Final = re.compile(r'File "(?:[^"]*/)?([^"/]*)", line (\d+)')
+
+
+def _placed(label: str | None, origins: Sequence[str]) -> str | None:
+    """A label with the last of the user's lines it is of: what a kernel ends with names it best."""
+    found = _LINE.findall(origins[-1]) if label and origins else []
+    return f"{label} ({found[-1][0]}:{found[-1][1]})" if found else label
+
+
+def link(rows: Rows, addresses: Mapping[str, int], keep: object, origins: Sequence[Sequence[str]] = ()) -> _native.Plan:
     """The plan that runs; ``keep`` is whatever owns the machine code. ValueError on a bad id."""
     names = [row[2] for row in rows.steps if row[0] == 0 and isinstance(row[2], str)]
     custom = {name: registry.c_function(name) for name in names if name not in addresses}
     known = {**addresses, **{name: function.address for name, function in custom.items()}}
     steps = tuple([_linked(row, known) for row in rows.steps])
     keep = (keep, *custom.values()) if custom else keep
-    labels = tuple([_label(row) for row in rows.steps])
+    lines = origins or ((),) * len(rows.steps)
+    labels = tuple([_placed(_label(row), at) for row, at in zip(rows.steps, lines, strict=True)])
     given = (rows.given,) if rows.given else ()
     return _native.Plan(
         rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels, *given

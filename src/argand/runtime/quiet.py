@@ -180,5 +180,12 @@ def compiling() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def compiling_aside() -> Iterator[None]:
+    """The same for a thread of our own, beside the user's program, whose garbage is collected meanwhile."""
+    with until_done(_nothing), _without_dynamo():
+        yield
+
+
 def _nothing() -> None:
     """Nothing to undo: the thread only shows that it compiles."""

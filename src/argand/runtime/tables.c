@@ -70,14 +70,15 @@ static int row_holds(PyObject *row, PyObject *found) {
 static PyObject *found_in(const Table *table, PyObject *holder, PyObject *name) {
     PyObject *found;
     if (table->is_class && !table->own) return _PyType_Lookup((PyTypeObject *)holder, name);
-    found = PyDict_GetItemWithError(table->is_class ? ((PyTypeObject *)holder)->tp_dict : holder, name);
+    found = PyDict_GetItemWithError(table->is_class ? argand_type_dict(holder) : holder, name);
     if (found == NULL) PyErr_Clear();
     return found;
 }
 
 static int same_bases(PyObject *type, PyObject *bases) {
-    PyObject *now = ((PyTypeObject *)type)->tp_mro;
-    if (now == NULL || PyTuple_GET_SIZE(now) != PyTuple_GET_SIZE(bases)) return 0;
+    PyObject *now = ((PyTypeObject *)type)->tp_mro; /* none yet while its `mro` runs */
+    if (now == NULL) return PyTuple_GET_SIZE(bases) == 0;
+    if (PyTuple_GET_SIZE(now) != PyTuple_GET_SIZE(bases)) return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(now); i++)
         if (PyTuple_GET_ITEM(now, i) != referent(PyTuple_GET_ITEM(bases, i))) return 0;
     return 1;
@@ -234,8 +235,8 @@ static PyObject *rows_of(PyObject *rows) {
 
 static PyObject *weak_bases(PyObject *type) {
     PyObject *mro = ((PyTypeObject *)type)->tp_mro;
-    PyObject *made = PyTuple_New(PyTuple_GET_SIZE(mro));
-    for (Py_ssize_t i = 0; made != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+    PyObject *made = PyTuple_New(mro == NULL ? 0 : PyTuple_GET_SIZE(mro));
+    for (Py_ssize_t i = 0; made != NULL && i < PyTuple_GET_SIZE(made); i++) {
         PyObject *weak = PyWeakref_NewRef(PyTuple_GET_ITEM(mro, i), NULL);
         if (weak == NULL) Py_CLEAR(made);
         else PyTuple_SET_ITEM(made, i, weak);

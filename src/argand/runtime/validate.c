@@ -15,6 +15,7 @@ int argand_operand_fits(int op, PyObject *operand, int32_t index) {
     case OP_ATTR:
     case OP_TYPE_ATTR: return PyUnicode_Check(operand);
     case OP_KEYED: return PyWeakref_CheckRef(operand);
+    case OP_MADE: return PyCallable_Check(operand);
     default: return 1;
     }
 }

@@ -1,4 +1,4 @@
-// Versions of dicts and classes: the one place that knows where CPython keeps them.
+// Versions of dicts and classes: the one place (with versions.c) that knows where CPython keeps them.
 //
 // A version is a number that no other state of any dict (class) ever had; 0: there is none, ask the
 // contents. Up to 3.13 dicts have versions (3.14 takes them away: there this is to answer from
@@ -10,11 +10,19 @@
 
 #include <stdint.h>
 
+#define ARGAND_VALUES_IN_OBJECTS (PY_VERSION_HEX >= 0x030D0000)
+
+#if ARGAND_VALUES_IN_OBJECTS
+// Values that lie in the object itself are written without a new version of the dict over them, unless
+// it is watched (versions.c).
+extern uint64_t argand_watched; /* in the version of a dict that we watch */
+uint64_t argand_watch_dict(PyObject *dict);
+#endif
+
 static inline uint64_t argand_dict_version(PyObject *dict) {
     PyDictObject *held = (PyDictObject *)dict;
-#if PY_VERSION_HEX >= 0x030D0000
-    // Values that lie in the object itself can be written without a new version of the dict over them.
-    if (held->ma_values != NULL) return 0;
+#if ARGAND_VALUES_IN_OBJECTS
+    if (held->ma_values != NULL && !(held->ma_version_tag & argand_watched)) return argand_watch_dict(dict);
 #endif
     return held->ma_version_tag;
 }
@@ -26,6 +34,17 @@ static inline uint64_t argand_type_version(PyObject *type) {
     return kind->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG ? kind->tp_version_tag : 0;
 #else
     return kind->tp_version_tag; /* 0 as long as it is not valid */
+#endif
+}
+
+// The dict of a class itself, borrowed. From 3.12 on classes of CPython's own C code keep theirs elsewhere.
+static inline PyObject *argand_type_dict(PyObject *type) {
+#if PY_VERSION_HEX < 0x030C0000
+    return ((PyTypeObject *)type)->tp_dict;
+#else
+    PyObject *dict = PyType_GetDict((PyTypeObject *)type);
+    Py_XDECREF(dict); /* the class holds it */
+    return dict;
 #endif
 }
 

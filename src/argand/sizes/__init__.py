@@ -11,7 +11,7 @@ view         a frozen copy of a table, handed on with a graph
 formulas     sizes of results that are no products of sizes of inputs, one row per op
 floats       *open floats*, which have no expressions
 plan         a *plan* says which *places* of a frame are open, and survives its attempts
-refusals     a *refusal* says why an attempt cannot go on with the sizes as they are
+refusals     a *refusal* says why an attempt cannot continue with the sizes as they are
 history      which places of a code object have had several values
 marks        what users say about sizes
 """

@@ -22,7 +22,7 @@ _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 48, 
 
 
 @final
-class Place(NamedTuple):
+class SizePlace(NamedTuple):
     """Where a size or a number is read: `x.shape[0]`, `self.length`."""
 
     name: str
@@ -32,12 +32,12 @@ class Place(NamedTuple):
     maximum: int | None = None
     divisor: int = 1  # this is what is found there over a number that divides it
 
-    def part(self, by: int) -> Place:
+    def part(self, by: int) -> SizePlace:
         """A place of its own for this size over a number that divides it."""
         low = max(-(-self.minimum // by), 2)
         high = None if self.maximum is None else self.maximum // by
         name = f"({self.name} // {by})"
-        return Place(name, self.source, self.real // by, low, high, self.divisor * by)
+        return SizePlace(name, self.source, self.real // by, low, high, self.divisor * by)
 
 
 @final
@@ -51,13 +51,13 @@ class SizePlan:
     pinned: dict[str, tuple[str, Location | None]] = field(default_factory=dict)
     given: dict[str, tuple[Expr, Location | None]] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
-    places: dict[Symbol, Place] = field(default_factory=dict)
+    places: dict[Symbol, SizePlace] = field(default_factory=dict)
     wishes: list[Fact] = field(default_factory=list)  # of the samples only
     required: set[str] = field(default_factory=set)
     only_now: set[str] = field(default_factory=set)  # pinned places that other values leave open
     restarts: int = 0
 
-    def symbol(self, place: Place) -> Symbol:
+    def symbol(self, place: SizePlace) -> Symbol:
         """The symbol of a place, the same in each attempt."""
         for symbol, known in self.places.items():
             if known.name == place.name:

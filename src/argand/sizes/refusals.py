@@ -1,16 +1,16 @@
-"""sizes.refusals: why an attempt cannot go on with the sizes as they are.
+"""sizes.refusals: why an attempt cannot continue with the sizes as they are.
 
 A refusal is a value, which a stage gives back in place of its result; the plan of the frame learns
 from it, and capture makes another attempt. Where code that is not ours is running (the program under
 the interpreter, torch's dispatcher, a backend), nobody could hand the value on: `Stop` unwinds that
-code, and whoever had called it takes the reason out again.
+code, up to the stage that had called it. `attempt` is where it becomes a value, and the only place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 from typing_extensions import override
 
@@ -60,6 +60,7 @@ class NeedFacts:
 
 
 Refusal: TypeAlias = FixSizes | OtherSamples | NeedFacts
+StageOutcome = TypeVar("StageOutcome")
 
 
 class Stop(BaseException):
@@ -78,8 +79,20 @@ def fixing(symbols: Iterable[Symbol], reason: str, where: Location | None = None
     return Stop(FixSizes(frozenset(symbols), reason, where))
 
 
-def as_refusal(stopped: Stop) -> Refusal:
-    """The refusal in it; anything else is not for stages below capture, and is raised on."""
-    if isinstance(stopped.reason, FixSizes | OtherSamples | NeedFacts):
-        return stopped.reason
-    raise stopped
+def attempt(stage: Callable[[], StageOutcome]) -> StageOutcome | Stop:
+    """What a stage gives, or what stopped it from inside."""
+    try:
+        return stage()
+    except Stop as stopped:
+        stopped.__context__ = None
+        return stopped.with_traceback(None)  # its frames hold the inputs of the call, and it
+
+
+def or_refusal(stage: Callable[[], StageOutcome]) -> StageOutcome | Refusal:
+    """What a stage gives, or its refusal; other reasons are for capture alone, and are raised on."""
+    outcome = attempt(stage)
+    if not isinstance(outcome, Stop):
+        return outcome
+    if isinstance(outcome.reason, FixSizes | OtherSamples | NeedFacts):
+        return outcome.reason
+    raise outcome

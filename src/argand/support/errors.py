@@ -53,6 +53,10 @@ class OptionError(UserError):
     """An unknown option or one of the wrong type; lists the valid ones."""
 
 
+class ResultsDiffer(UserError):
+    """``verify="results"``: compiled code and eager gave different results; says which, and where."""
+
+
 class UnsupportedPython(UserError):
     """This interpreter is none that Argand runs on, or its C extension was not built for it."""
 
@@ -119,7 +123,6 @@ class Break(enum.Enum):
     B012 = ("{what} cannot be rebuilt after a graph break", "make it after the break")
     B013 = ("{what} is left to Python", "move it out of the compiled function")
     B015 = ("{kind} functions are not captured themselves", "call them inside of a compiled function")
-    B016 = ("user code raised {error}", "none: eager raises it again")
 
     B017 = (
         "the program depends on data, by a size known only when it runs: {what}",
@@ -165,6 +168,16 @@ class CaptureBreak(ArgandError):
         """Note where it happened; raised deep inside, it does not know."""
         self.where, self.stack = where, stack
         self.args = (f"{self.reason} [{where}]",)
+
+    def described(self) -> dict[str, Any]:
+        """The same as data, for reports."""
+        return {
+            "id": self.row.name,
+            "reason": self.reason,
+            "hint": self.row.hint,
+            "where": self.where,
+            "stack": self.stack,
+        }
 
 
 class CaptureError(UserError):

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 from argand.support.locks import make_lock
 
@@ -50,7 +50,14 @@ class Artifact(NamedTuple):
     detail: str = ""
 
 
-Event: TypeAlias = StageStart | StageEnd | Count | Artifact
+class Record(NamedTuple):
+    """What a stage found or made, as data: the fields are made on demand."""
+
+    name: str
+    make: Callable[[], Mapping[str, Any]]
+
+
+Event: TypeAlias = StageStart | StageEnd | Count | Artifact | Record
 Subscriber: TypeAlias = Callable[[Event], None]
 
 _lock: Final = make_lock()
@@ -100,6 +107,21 @@ def artifact(name: str, render: Callable[[], str], detail: str = "") -> None:
     """Emit the text of a stage; ``render`` runs only when a subscriber asks for the text."""
     if _subscribers:
         emit(Artifact(name, render, detail))
+
+
+def wrapped(call: Callable[..., Any], make: Callable[[], Mapping[str, Any]]) -> Callable[..., Any]:
+    """A compiled graph as subscribers want it: one with a ``wrap`` may put a clock around those made while it listens."""
+    for subscriber in _subscribers:
+        wrap = getattr(subscriber, "wrap", None)
+        if wrap is not None:
+            call = wrap(call, make())
+    return call
+
+
+def record(name: str, make: Callable[[], Mapping[str, Any]]) -> None:
+    """Emit data; ``make`` runs only when a subscriber asks for the fields."""
+    if _subscribers:
+        emit(Record(name, make))
 
 
 @contextlib.contextmanager

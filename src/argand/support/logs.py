@@ -41,6 +41,7 @@ ARTIFACTS: Final[Mapping[str, str]] = {
     "retries": "why a frame was traced again",
     "cache": "cache hits, misses and bypasses with reasons",
     "perf_hints": "what would make this faster",
+    "differences": "what verification found: compiled code beside eager",
     "stages": "time of every stage",
 }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from argand.support.errors import OptionError, guess
+from argand.support.switches import read as read_switches
 
 
 @final
@@ -25,7 +26,7 @@ class Options:
     dynamic: bool | None = None  # None: a size becomes symbolic when it changes
     recompile_limit: int = 8  # entries per code object; the peer's number, users know it
     strict: bool = False  # raise internal failures instead of falling back to eager
-    verify: bool = False  # run every IR verifier after every pass; CI turns it on
+    verify: str = ""  # "forms": what stages give is checked; "results": so is what calls give, against eager
     checked_kernels: bool = False  # every load and store looks for its bounds; for fuzzers and the hunt for a bad index
     fusion: bool = True  # off: one kernel per op, to find a guilty fusion
     max_fusion: int = 64  # ops per kernel; more only adds register pressure
@@ -35,18 +36,27 @@ class Options:
     measure: bool = True  # the first calls take turns with eager, then the faster one runs
     cache: bool = True  # read and write the disk cache
     freeze: bool = False  # the user's word that weights keep their contents: packed ones are not compared again
+    target: str = ""  # kernels run where the inputs are; "graphs": launches are recorded; "interpreter": on CPU tensors
     name: str = ""  # what logs and events call the region; empty: the function's own name alone
+    off: str = ""  # parts of the compiler to do without, by name (support.switches): for `argand bisect`
+    background: bool = False  # first calls run in eager while a thread compiles
+    compile_seconds: float = 0.0  # time to compile in, per function; then what is there is kept. 0: no limit
     debug_dir: str = ""  # a folder for the text of every stage; without the cache, a hit has no stages
     cache_dir: str = ""  # empty: the XDG cache directory of the user
 
+
+# What is verified. "report" is "results" for a whole program: a difference is told, and the program goes on. So it does
+# with "times", which compares these.
+VERIFY: Final = ("", "forms", "results", "report", "times")
+COMPARING: Final = ("results", "report", "times")
 
 MODES: Final[Mapping[str, Mapping[str, object]]] = {
     "default": {},
     "fast-compile": {"opt_level": 1, "max_fusion": 32},
     "max-performance": {"opt_level": 3},
     # names of the peer, so that `torch.compile` can be dropped without editing the call
-    "reduce-overhead": {},
-    "max-autotune": {"opt_level": 3},
+    "reduce-overhead": {"target": "graphs"},
+    "max-autotune": {"opt_level": 3, "target": "graphs"},
     "max-autotune-no-cudagraphs": {"opt_level": 3},
 }
 
@@ -58,6 +68,7 @@ class Environment(NamedTuple):
     disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
     unsupported: str = ""  # ARGAND_UNSUPPORTED=eager: on other Pythons functions run uncompiled, with one warning
     cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
+    report: str = ""  # ARGAND_REPORT: a folder for a report of this process
     options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
 
 
@@ -74,6 +85,7 @@ def read_environment() -> Environment:
         disable=os.environ.get("ARGAND_DISABLE", "") == "1",
         unsupported=os.environ.get("ARGAND_UNSUPPORTED", ""),
         cache_home=os.environ.get("XDG_CACHE_HOME", ""),
+        report=os.environ.get("ARGAND_REPORT", ""),
         options=items,
     )
 
@@ -89,6 +101,8 @@ def _reject(name: str) -> OptionError:
 
 def _check(name: str, value: object) -> object:
     default = _fields()[name].default
+    if name == "verify":
+        return _check_verify(value)
     if name == "dynamic":
         accepted: tuple[type, ...] = (bool, type(None))
     elif isinstance(default, float):
@@ -101,6 +115,15 @@ def _check(name: str, value: object) -> object:
     return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
+def _check_verify(value: object) -> str:
+    """True and False are its old values, and still the shortest."""
+    word = {True: "forms", False: ""}.get(value, value) if isinstance(value, bool) else value
+    if not isinstance(word, str) or word not in VERIFY:
+        names = ", ".join(repr(name) for name in VERIFY)
+        raise OptionError(f"option 'verify' cannot be {value!r}", hint=f"valid: True, False, {names}")
+    return word
+
+
 TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS: Final = frozenset({"0", "false", "no", "off"})
 
@@ -111,6 +134,8 @@ def _from_text(name: str, text: str) -> object:
         raise _reject(name)
     default = _fields()[name].default
     word = text.lower()
+    if name == "verify":
+        return True if word in TRUE_WORDS else False if word in FALSE_WORDS else word
     if default is None and word == "none":
         return None
     if isinstance(default, bool) or default is None:
@@ -141,4 +166,8 @@ def make_options(mode: str | None = None, given: Mapping[str, object] | None = N
     values |= arguments
     if values.get("debug_dir"):
         values["cache"] = False
+    if values.get("off"):
+        read_switches(str(values["off"]))
+    if values.get("verify") in COMPARING:  # compiled code runs at every call, and draws what eager draws
+        values |= {"cache": False, "measure": False, "fallback_random": True, "background": False}
     return Options(**{name: _check(name, value) for name, value in values.items()})  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ OPSET: Final = 20  # the first with Gelu
 IR_VERSION: Final = 10
 _DTYPES: Final = frozenset({torch.float32, torch.int64, torch.int32, torch.bool})
 
-Run: TypeAlias = Callable[[list[Any]], Sequence[Any]]  # numpy arrays in, numpy arrays out
-OpenModel: TypeAlias = Callable[[Any], Run]  # in: a ModelProto
+RunArrays: TypeAlias = Callable[[list[Any]], Sequence[Any]]  # numpy arrays in, numpy arrays out
+OpenModel: TypeAlias = Callable[[Any], RunArrays]  # in: a ModelProto
 
 
 def import_or_hint(module: str, package: str) -> Any:
@@ -72,7 +72,7 @@ def _model_of(segment: Segment, onnx: Any) -> Any:
     return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
 
 
-def _on_tensors(segment: Segment, run: Run) -> Callable[..., Sequence[torch.Tensor]]:
+def _on_tensors(segment: Segment, run: RunArrays) -> Callable[..., Sequence[torch.Tensor]]:
     strides = [node.meta["val"].stride() for node in segment.outputs]
 
     def call(*inputs: torch.Tensor) -> list[torch.Tensor]:

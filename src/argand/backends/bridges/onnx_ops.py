@@ -68,7 +68,7 @@ class OnnxWriter:
         return int(getattr(self.onnx.TensorProto, name))
 
 
-Row: TypeAlias = Callable[[OnnxWriter, Node], object]
+OnnxRow: TypeAlias = Callable[[OnnxWriter, Node], object]
 
 _TYPES: Final[Mapping[torch.dtype, str]] = {
     torch.float32: "FLOAT",
@@ -79,7 +79,7 @@ _TYPES: Final[Mapping[torch.dtype, str]] = {
 }
 
 
-def _elementwise(op: str) -> Row:
+def _elementwise(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         if set(node.kwargs) - {"memory_format"}:
             raise Declined("keywords")
@@ -89,7 +89,7 @@ def _elementwise(op: str) -> Row:
     return write
 
 
-def _with_alpha(op: str) -> Row:
+def _with_alpha(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         first, second = (writer.value(argument, node) for argument in node.args[:2])
         alpha = node.kwargs.get("alpha", 1)
@@ -101,7 +101,7 @@ def _with_alpha(op: str) -> Row:
     return write
 
 
-def _compare(op: str) -> Row:
+def _compare(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         first, second = node.args
         if not isinstance(first, Node):
@@ -114,7 +114,7 @@ def _compare(op: str) -> Row:
     return write
 
 
-def _to_shape(op: str) -> Row:
+def _to_shape(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         shape = writer.constant(list(node.meta["val"].shape), torch.int64)
         writer.emit(op, [node.args[0].name, shape], node.name)
@@ -144,7 +144,7 @@ def _addmm(writer: OnnxWriter, node: Node) -> None:
     writer.emit("Gemm", [left, right, bias], node.name, alpha=alpha, beta=beta)
 
 
-def _softmax(op: str) -> Row:
+def _softmax(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         source, dim, to_float = node.args
         if to_float:
@@ -154,7 +154,7 @@ def _softmax(op: str) -> Row:
     return write
 
 
-def _reduce(op: str) -> Row:
+def _reduce(op: str) -> OnnxRow:
     def write(writer: OnnxWriter, node: Node) -> None:
         source = node.args[0]
         dims = node.args[1] if len(node.args) > 1 else None
@@ -210,7 +210,7 @@ def _rsqrt(writer: OnnxWriter, node: Node) -> None:
 _UNARY: Final = ("neg", "abs", "exp", "log", "sqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid", "erf", "relu")
 _COMPARE: Final = {"eq": "Equal", "gt": "Greater", "lt": "Less"}
 
-ROWS: Final[Mapping[Any, Row]] = {
+ROWS: Final[Mapping[Any, OnnxRow]] = {
     **{getattr(aten, name).default: _elementwise(name.capitalize()) for name in _UNARY},
     **dict.fromkeys((aten.add.Tensor, aten.add.Scalar), _with_alpha("Add")),
     **dict.fromkeys((aten.sub.Tensor, aten.sub.Scalar), _with_alpha("Sub")),

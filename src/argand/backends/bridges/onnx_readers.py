@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from argand.backends.bridges.onnx_models import Run, compile_with_onnx, import_or_hint
+from argand.backends.bridges.onnx_models import RunArrays, compile_with_onnx, import_or_hint
 from argand.support.errors import OptionError
 
 
@@ -21,7 +21,7 @@ def onnxrt(gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable
     """Compile with ONNX Runtime where it can, training included."""
     runtime = import_or_hint("onnxruntime", "onnxruntime")
 
-    def open_model(model: Any) -> Run:
+    def open_model(model: Any) -> RunArrays:
         settings = runtime.SessionOptions()
         settings.log_severity_level = 4
         settings.intra_op_num_threads = torch.get_num_threads()
@@ -40,7 +40,7 @@ def openvino(
     # Its default may compute in bfloat16, which eager does not.
     properties = {"INFERENCE_PRECISION_HINT": "f32", **(options or {})}
 
-    def open_model(model: Any) -> Run:
+    def open_model(model: Any) -> RunArrays:
         compiled = core.compile_model(core.read_model(model.SerializeToString(), b""), "CPU", properties)
 
         def run(arrays: list[Any]) -> list[Any]:
@@ -65,7 +65,7 @@ def tvm(
     package = import_or_hint("tvm", "apache-tvm")
     importer = import_or_hint("tvm.relax.frontend.onnx", "apache-tvm")
 
-    def open_model(model: Any) -> Run:
+    def open_model(model: Any) -> RunArrays:
         with package.transform.PassContext(opt_level=chosen["opt_level"]):
             program = package.compile(importer.from_onnx(model), target="llvm")
         machine = package.relax.VirtualMachine(program, package.cpu())

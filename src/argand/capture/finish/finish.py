@@ -22,7 +22,7 @@ from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside.kinds import PLAIN_TENSORS
 from argand.capture.outside.subclasses import plain
 from argand.capture.outside.world import Known
-from argand.capture.record.recorder import remove_dead
+from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
 from argand.capture.write.checks import write_checks
@@ -30,12 +30,11 @@ from argand.capture.write.effects import write_effects
 from argand.capture.write.messages import write_messages
 from argand.capture.write.rebuild import CannotRebuild, Rebuilder
 from argand.capture.write.reruns import arguments, write_attempt
-from argand.protocol import Backend, Bypass, CompiledGraph
+from argand.protocol import Backend, CompiledGraph, GraphContext
 from argand.runtime import _native
-from argand.runtime.guards import Guard, GuardKind, Source
+from argand.runtime.guards import Guard, GuardKind, MadeFrom, Source
 from argand.runtime.lifetimes import LazyGraph
 from argand.sizes.expressions import Expr
-from argand.sizes.facts import Fact
 from argand.sizes.refusals import Refusal
 from argand.sizes.view import GraphSizes
 from argand.support import events
@@ -92,45 +91,83 @@ def finish(
     def effects() -> None:
         _write_all(rebuilder, saved, left, where)
 
-    for error, code, index in tracer.passed:
+    for error, code, index in tracer.exceptions.passed:
         passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
         rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
     ending(rebuilder, effects)
     restore_state(saved)
-    asked = tuple(asked_of(tracer))
+    asked = tuple(asked_of(tracer.world))
     if left[0] != saved[0]:
         tracer.recorder.effect(torch._C._set_grad_enabled, (saved[0],))
-    _check_overlap(tracer)
+    _check_overlap(tracer.recorder)
     _check_checks(tracer)
     sizes = tracer.world.sizes
-    refusal = _check_sizes(tracer, saved) if sizes.active else None
+    refusal = _check_sizes(tracer.recorder, saved) if sizes.active else None
     if refusal is not None:
         return refusal
-    module, inputs = _graph_module(tracer, rebuilder.outputs)
+    module, inputs = _graph_module(tracer.recorder, rebuilder.outputs)
     head: list[str] = []
-    key: str | Bypass | None = None
-    relied: tuple[Fact, ...] = ()
+    made: CompiledGraph | None = None
     if module is not None:
         with events.stage("capture.backend"):
-            compiled = backend.compile(module, [plain(known.raw) for _, known in inputs])
+            compiled = backend.compile(module, [plain(known.raw) for _, known in inputs], _context(tracer))
         if not isinstance(compiled, CompiledGraph):
             return compiled
-        key, relied = compiled.key, compiled.facts
-        rebuilder.namespace["graph"] = _native.disabled(compiled.takes_inputs)
+        made = compiled
+        timed = events.wrapped(compiled.takes_inputs, lambda: _described(where, module, broken))
+        rebuilder.namespace["graph"] = _native.disabled(timed)
         names = ", ".join([_given(rebuilder, known) for _, known in inputs])
         outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
         head, call = write_checks(rebuilder, inputs, f"graph({names})")
         statement = f"{outs.rstrip()} = {call}" if outs else call
-        head += [statement] if call == "outputs" else write_attempt(rebuilder, statement, saved)
-    text = _text(rebuilder, head)
-    target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
+        head += [statement] if call == "outputs" else write_attempt(rebuilder, statement, saved, compiled.repeatable)
+    text, target = _target(rebuilder, head, where, made and made.call, broken is None)
     tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
     state = (Guard(GuardKind.GLOBAL_STATE, None), *asked)
-    guards = (tables, *state, *tracer.world.guards, *sizes.all_guards(relied))
+    guards = (tables, *state, *tracer.world.guards, *sizes.all_guards(made.facts if made else ()), *_staying(made))
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
-    facts = facts_of(tracer, rebuilder.namespace, key)
+    events.record("frame", lambda: {**_described(where, module, broken), "guards": len(guards)})
+    facts = facts_of(tracer, rebuilder.namespace, made.key if made else None)
     return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+
+
+def _staying(made: CompiledGraph | None) -> tuple[Guard, ...]:
+    """A graph that may have to be compiled anew takes the frame with it."""
+    if made is None or made.stays is None:
+        return ()
+    return (Guard(GuardKind.WEAK_ALIVE, FRAME_FUNCTION, made.stays),)
+
+
+def _frame_text(rebuilder: Rebuilder) -> str:
+    """A statement that gives the frame's function and its arguments; nothing where it has none."""
+    root: Any = rebuilder.tracer.root
+    if root is None or root.function is None:
+        return ""
+    return f"return pack({rebuilder.source(FRAME_FUNCTION)}, {arguments(rebuilder)})"
+
+
+def _target(
+    rebuilder: Rebuilder, head: list[str], where: Location, graph: Any, is_whole: bool
+) -> tuple[str, Callable[..., Any]]:
+    """The text of the compiled function, and the function; a whole frame may be compared with Python's at each call."""
+    options = rebuilder.tracer.options
+    frame = _frame_text(rebuilder) if is_whole and options.verify in ("results", "report") else ""
+    text, place = _text(rebuilder, head), f"{where.function}:{where.line}"
+    target = make_target(text, rebuilder.namespace, place)
+    if not frame:
+        return text, target
+    from argand.capture.generated.verified import VerifiedFrame, pack  # noqa: PLC0415  # rarely needed
+
+    signature = text.partition("\n")[0]
+    called = make_target(f"{signature}\n    {frame}", {"pack": pack}, f"frame of {place}")
+    return text, VerifiedFrame(target, called, graph, where, options)
+
+
+def _described(where: Location, module: torch.fx.GraphModule | None, broken: CaptureBreak | None) -> dict[str, Any]:
+    """A captured frame, for reports."""
+    calls = [] if module is None else [node for node in module.graph.nodes if node.op.startswith("call_")]
+    return {"where": where, "calls": len(calls), "broken": None if broken is None else broken.described()}
 
 
 def _given(rebuilder: Rebuilder, known: Known) -> str:
@@ -160,7 +197,7 @@ def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ..
     write_effects(rebuilder)
     for mode in rebuilder.tracer.overrides.modes:
         rebuilder.emit(f"{rebuilder.constant(torch.overrides._push_mode)}({rebuilder.value(mode)})")
-    for manager in rebuilder.tracer.regions:  # they were entered in name only
+    for manager in rebuilder.tracer.torch.regions:  # they were entered in name only
         rebuilder.emit(f"{rebuilder.value(manager)}.__enter__()")
     for i, (now, before) in enumerate(zip(left, saved, strict=True)):
         if now != before:
@@ -174,8 +211,7 @@ def _text(rebuilder: Rebuilder, head: list[str]) -> str:
     return f"def compiled({parameters}):\n{body}"
 
 
-def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
-    recorder = tracer.recorder
+def _graph_module(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
     graph = recorder.graph
     output = graph.output(tuple(outputs))
     output.meta["example_value"] = tuple(node.meta["example_value"] for node in outputs)
@@ -184,22 +220,25 @@ def _graph_module(tracer: Tracer, outputs: list[torch.fx.Node]) -> tuple[torch.f
         return None, []
     inputs = [row for row in recorder.inputs if row[0].users or row[0] in recorder.keep]
     module = LazyGraph(recorder.modules, graph, "CapturedGraph")
-    module.meta["fullgraph"] = tracer.options.fullgraph
-    if tracer.world.sizes.active:
-        module.meta["sizes"] = GraphSizes(tracer.world.sizes.table)
     events.count("capture.graphs")
     events.artifact("graph", lambda: show.table(graph))
     events.artifact("graph_code", lambda: str(module.code))
     return module, inputs
 
 
-def _check_sizes(tracer: Tracer, saved: tuple[Any, ...]) -> Refusal | None:
+def _context(tracer: Tracer) -> GraphContext:
+    """What the backend gets besides the graph and its inputs."""
+    sizes = tracer.world.sizes
+    return GraphContext(GraphSizes(sizes.table) if sizes.active else None, strict=tracer.options.fullgraph)
+
+
+def _check_sizes(recorder: Recorder, saved: tuple[Any, ...]) -> Refusal | None:
     """Check the shapes of a graph for other sizes; each open size is an input, used or not."""
-    recorder, sizes = tracer.recorder, tracer.world.sizes
+    sizes = recorder.world.sizes
     for symbol in [symbol for symbol in sizes.table.samples if symbol in sizes.sources]:
         recorder.keep.add(recorder.size_node(Expr.of(symbol)))
     if sizes.table.unbacked:
-        tracer.world.keep_off_disk("sizes that depend on data")
+        recorder.world.keep_off_disk("sizes that depend on data")
     try:
         return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
     finally:
@@ -213,12 +252,14 @@ def _check_checks(tracer: Tracer) -> None:
         raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
 
 
-def _check_overlap(tracer: Tracer) -> None:
+def _check_overlap(recorder: Recorder) -> None:
     """In-place changes of inputs are right only while no two inputs share memory."""
-    recorder, world = tracer.recorder, tracer.world
+    world = recorder.world
     inputs = [known for _, known in recorder.inputs if isinstance(known.raw, torch.Tensor)]
     if not recorder.mutated_inputs or len(inputs) < 2:
         return
+    if any(isinstance(known.source, MadeFrom) for known in inputs):
+        raise CaptureBreak(Break.B013, None, what="a change of one of several arguments, of which some are arrays")
     storages = {known.raw.untyped_storage()._cdata for known in inputs}
     if len(storages) < len(inputs):
         raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")

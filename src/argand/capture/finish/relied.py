@@ -13,7 +13,7 @@ from typing import Any
 
 from argand.capture.markers import MISSING
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside.world import SENTINEL
+from argand.capture.outside.world import SENTINEL, World
 from argand.capture.stored.save import Facts
 from argand.protocol import Bypass
 from argand.runtime._native import NULL, Tables
@@ -24,7 +24,7 @@ from argand.runtime.tables import Lookups, make_tables
 def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None) -> Facts:
     """What another process must find as it was."""
     world = tracer.world
-    lookups, own = (_of_outside(tracer, table) for table in (tracer.lookups, tracer.own_lookups))
+    lookups, own = (_of_outside(tracer.world, table) for table in (tracer.classes.inherited, tracer.classes.own))
     return Facts(world.names, lookups, own, world.inlined, (SENTINEL, MISSING), world.bypass, namespace, key)
 
 
@@ -33,15 +33,15 @@ def tables_of(tracer: Tracer) -> Tables:
     world = tracer.world
     names = {row: (holder, _or_null(found)) for row, (holder, found) in world.names.items()}
     lookups, own = (
-        {row: _or_null(found) for row, found in _of_outside(tracer, table).items()}
-        for table in (tracer.lookups, tracer.own_lookups)
+        {row: _or_null(found) for row, found in _of_outside(tracer.world, table).items()}
+        for table in (tracer.classes.inherited, tracer.classes.own)
     )
-    return make_tables(names, lookups, own, _functions(tracer), world.questions)
+    return make_tables(names, lookups, own, _functions(tracer.world), world.questions)
 
 
-def asked_of(tracer: Tracer) -> Iterator[Guard]:
+def asked_of(world: World) -> Iterator[Guard]:
     """Guards on what was asked about the state of torch and the process. To be made in the state the trace began in."""
-    for (function, args), place in tracer.world.asked.items():
+    for (function, args), place in world.asked.items():
         reader = functools.partial(function, *args) if args else function
         yield Guard(GuardKind.GLOBAL_STATE, None, (reader, reader()), place)
 
@@ -50,16 +50,15 @@ def _or_null(found: Any) -> Any:
     return NULL if found is SENTINEL or found is MISSING else found
 
 
-def _of_outside(tracer: Tracer, table: Lookups) -> Lookups:
+def _of_outside(world: World, table: Lookups) -> Lookups:
     """Without classes made in the trace, and what a program sees of our own."""
-    made = tracer.world.made
+    made = world.made
     kinds = {kind for kind, _ in table if id(kind) not in made and not str(kind.__module__).startswith("argand.")}
     return {row: found for row, found in table.items() if row[0] in kinds}
 
 
-def _functions(tracer: Tracer) -> Iterator[types.FunctionType]:
+def _functions(world: World) -> Iterator[types.FunctionType]:
     """Functions known by identity; one that may be made anew for each call has a guard on its code."""
-    world = tracer.world
     for function in world.inlined.values():
         known = world.known.get(id(function))
         if known is None or id(function) in world.pinned or isinstance(known.source, Const):

@@ -3,8 +3,8 @@
 Restored captures need no more than this.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: text that a program hands to exec() or compile() is compiled with the flags of
+# the code that calls them, and here that is ours.
 import functools
 import logging
 import sys
@@ -39,7 +39,7 @@ class Before:
 
 
 def again(
-    error: Exception, function: Callable[..., Any], state: tuple[Any, ...], strict: bool, before: Before | None = None
+    error: Exception, function: Callable[..., Any], state: tuple[Any, ...], strict: bool, before: "Before | None" = None
 ) -> Callable[..., Any]:
     """The frame as eager runs it, after its graph raised."""
     if isinstance(error, ArgandError):
@@ -79,15 +79,17 @@ def must_raise(function: Callable[..., Any], text: str) -> Callable[..., Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def _placed(file: str, name: str, line: int, module: str) -> types.FunctionType:
+def _placed(file: str, name: str, line: int, module: str, flags: int) -> types.FunctionType:
     """A function that calls another, and looks as if it stood at a place."""
-    code = _template.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_firstlineno=line)
+    code = _template.__code__
+    code = code.replace(co_filename=file, co_name=name, co_qualname=name, co_flags=code.co_flags | flags)
+    code = code.replace(co_firstlineno=line)
     _native.mark_code(code, False)  # it is nobody's program
     found = sys.modules.get(module)
     return types.FunctionType(code, {"__name__": module} if found is None else found.__dict__, name)
 
 
-def at(places: tuple[tuple[str, str, int, str], ...], function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+def at(places: tuple[tuple[str, str, int, str, int], ...], function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
     """Call a function that may look for the place of its caller: below frames that stand where the user's would."""
     level = kwargs.get("stacklevel", 1)
     if _counts_frames(function) and isinstance(level, int) and level > len(places):

@@ -21,7 +21,7 @@ from argand.capture.generated.torch_state import read_state, restore_state
 def make_target(text: str, namespace: dict[str, Any], place: str) -> types.FunctionType:
     """The function `compiled` of the text."""
     name = f"<argand {place} #{id(namespace):x}>"
-    exec(compile(text, name, "exec"), namespace)
+    exec(compile(text, name, "exec", dont_inherit=True), namespace)
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     made: types.FunctionType = namespace.pop("compiled")
     weakref.finalize(made, linecache.cache.pop, name, None)

@@ -33,6 +33,7 @@ class State(NamedTuple):
     read: Callable[[], Any]
     write: Callable[[Any], Any]
     setters: tuple[str, ...]  # C functions that change it. A setter that is in no row is left to Python.
+    of_thread: bool = False  # each thread has its own
 
 
 def _autocast(device: str, setters: tuple[str, ...], dtype_setters: tuple[str, ...]) -> tuple[State, State]:
@@ -41,20 +42,27 @@ def _autocast(device: str, setters: tuple[str, ...], dtype_setters: tuple[str, .
             lambda: torch.is_autocast_enabled(device),
             lambda on: torch.set_autocast_enabled(device, on),
             ("set_autocast_enabled", *setters),
+            of_thread=True,
         ),
         State(
             lambda: torch.get_autocast_dtype(device),
             lambda dtype: torch.set_autocast_dtype(device, dtype),
             ("set_autocast_dtype", *dtype_setters),
+            of_thread=True,
         ),
     )
 
 
 STATE: Final = (
-    State(torch.is_grad_enabled, torch._C._set_grad_enabled, ("_set_grad_enabled",)),
+    State(torch.is_grad_enabled, torch._C._set_grad_enabled, ("_set_grad_enabled",), of_thread=True),
     *_autocast("cpu", ("set_autocast_cpu_enabled",), ("set_autocast_cpu_dtype",)),
     *_autocast("cuda", (), ("set_autocast_gpu_dtype",)),
-    State(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, ("set_autocast_cache_enabled",)),
+    State(
+        torch.is_autocast_cache_enabled,
+        torch.set_autocast_cache_enabled,
+        ("set_autocast_cache_enabled",),
+        of_thread=True,
+    ),
     State(_nesting, _set_nesting, ("autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache")),
     State(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, ("_set_sdp_use_flash",)),
     State(

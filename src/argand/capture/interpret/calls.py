@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any, Final
 
+import numpy
 import torch
 
-from argand.capture.markers import MISSING
+from argand.capture.interpret.frame import is_internal
+from argand.capture.markers import MISSING, Args, Kwargs
 from argand.capture.objects import attention, attributes, optimizer_steps, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
+from argand.capture.outside.arrays import KINDS, ArrayNumber
 from argand.capture.rules import (
     autograd_functions,
     control_flow,
@@ -27,6 +32,7 @@ from argand.capture.rules import (
     messages,
     optimizers,
     overrides,
+    references,
     torch_functions,
     transforms,
     wrappers,
@@ -40,17 +46,16 @@ from argand.runtime._native import Switch
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
 _PURE: Final = frozenset(
     {"typing", "re", "enum", "abc", "string", "textwrap", "numbers", "json", "keyword"}
     | {"typing_extensions", "sre_compile"}
 )
-_INTERPRETED: Final = frozenset({polyfills.__name__, optimizer_steps.__name__, attention.__name__})
+_INTERPRETED: Final = frozenset(
+    {polyfills.__name__, optimizer_steps.__name__, attention.__name__, "argand.capture.rules.arrays.table"}
+)
 _MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
-_LEFT_TO_PYTHON: Final = frozenset({"numpy", "random", "threading", "multiprocessing", "subprocess"})
+_LEFT_TO_PYTHON: Final = frozenset({"random", "threading", "multiprocessing", "subprocess"})
 
 
 def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -117,6 +122,8 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
         if top not in _PURE or function.__name__ == "get_type_hints":
             tracer.world.keep_off_disk(f"{module}.{function.__qualname__} asks the process")
         return call_harmless(tracer, function, args, kwargs, trusted=True)
+    if top == "numpy":
+        return tracer.arrays.call(tracer, function, args, kwargs)
     if top in _LEFT_TO_PYTHON:
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
     return tracer.inline(function, args, kwargs)
@@ -179,6 +186,8 @@ def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         return True
     if function.__module__ in _INTERPRETED:
         return tracer.inline(function, args, kwargs)
+    if args and type(args[0]) is ArrayNumber:
+        return tracer.arrays.call_method(tracer, function.__name__, args[0], args[1:], kwargs)
     if args and getattr(type(args[0]), "_argand_native", False):
         return real.call(function, args, kwargs)
     raise CaptureBreak(Break.B002, None, function=function.__qualname__)
@@ -194,7 +203,7 @@ def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any
     return call(tracer, inner, (owner, *args), kwargs)
 
 
-def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:  # noqa: C901, a row per kind
     """A C function, or a C method bound to its object."""
     rule = RULES.get(function) if not isinstance(function, types.MethodWrapperType) else None
     if rule is not None:
@@ -207,12 +216,15 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
         return call_descriptor(tracer, unbound(function), (owner, *args), kwargs)
     if isinstance(owner, torch.Tensor):
         return torch_functions.call_method(tracer, function.__name__, (owner, *args), kwargs)
+    numpy_rule = _numpy_rule(tracer, function, owner, args)
+    if numpy_rule is not None:
+        return numpy_rule(tracer, function, args, kwargs)
     if function in _MADE:
         return _MADE[function](tracer, args, kwargs)
     if function.__name__ == "__new__" and isinstance(owner, type):
-        return _new(function, args, kwargs)
+        return _new(tracer, function, args, kwargs)
     if transforms.knows(function):
-        return transforms.call_native(tracer, function, args, kwargs)
+        return transforms.call_native(tracer.recorder, function, args, kwargs)
     if torch_functions.is_torch(function):
         return torch_functions.call_native(tracer, function, args, kwargs)
     if owner is not None and type(owner) is not types.ModuleType:
@@ -226,8 +238,21 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     return call_harmless(tracer, function, args, kwargs)
 
 
-def _new(function: Any, args: Args, kwargs: Kwargs) -> Any:
+def _numpy_rule(tracer: Tracer, function: Any, owner: Any, args: Args) -> Any:
+    """What calls a C function of numpy's, a method of an array, or what makes a tensor of one; None for all others."""
+    if type(owner) is numpy.ndarray:
+        return lambda tracer, function, args, kwargs: tracer.arrays.call_method(
+            tracer, function.__name__, owner, args, kwargs
+        )
+    if isinstance(owner, types.ModuleType | None) and getattr(function, "__module__", None) == "numpy":
+        return tracer.arrays.call
+    return tracer.arrays.to_tensor if args and type(args[0]) in KINDS and function in _TO_TENSOR else None
+
+
+def _new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """`kind.__new__` of a C class: makes an object if it has no state that only C code sees."""
+    if function.__self__ is weakref.ref and len(args) > 1:
+        references.check_referent(tracer, args[1])
     if args and isinstance(args[0], type) and not pure.is_own(args[0]):
         raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
     plain = function is object.__new__ and args
@@ -249,6 +274,8 @@ def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -
     rule = RULES.get(function)
     if rule is not None:
         return _ruled(tracer, function, rule, args, kwargs)
+    if args and type(args[0]) in KINDS:
+        return tracer.arrays.call_method(tracer, function.__name__, args[0], args[1:], kwargs)
     if args and isinstance(args[0], torch.Tensor):
         return torch_functions.call_method(tracer, function.__name__, args, kwargs)
     name = function.__name__
@@ -258,13 +285,35 @@ def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -
     if args and name == "__getattribute__" and not isinstance(args[0], type):
         return attributes.generic(tracer, args[0], type(args[0]), args[1], hook=False)
     if args and name == "__delattr__":
-        attributes.delete(tracer, args[0], args[1])
+        attributes.delete_plain(tracer, args[0], args[1])
         return None
     if function is object.__init__:
         return None
     if function is type.__call__:
         return call_class(tracer, args[0], args[1:], kwargs, plain=True)
     return call_harmless(tracer, function, args, kwargs)
+
+
+def _refusing(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; a call that the C function refuses for its arguments is left to Python, which says why."""
+
+    def checked(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+        try:
+            return rule(tracer, function, args, kwargs)
+        except (IndexError, TypeError, ValueError) as error:
+            if not is_internal(error) or _accepts(function, args, kwargs):
+                raise
+        raise CaptureBreak(Break.B013, None, what=f"{function.__name__} with arguments that do not fit")
+
+    return checked
+
+
+def _accepts(function: Any, args: Args, kwargs: Kwargs) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # not these, or it does not say which
+        return False
+    return True
 
 
 def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: bool = False) -> Any:
@@ -397,6 +446,7 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.nn.attention.flex_attention.create_mask": polyfilled(attention.create_mask),
 }
 
+_TO_TENSOR: Final = frozenset({torch.from_numpy, torch.as_tensor, torch.tensor, torch.asarray})
 _MADE: Final[dict[Any, Any]] = {
     torch.Tensor._make_subclass: overrides.make,
     torch.Tensor._make_wrapper_subclass: wrappers.make,
@@ -404,14 +454,18 @@ _MADE: Final[dict[Any, Any]] = {
 _BY_TYPE: Final[dict[type, Any]] = {
     types.FunctionType: call_function,
     types.MethodType: call_bound,
-    types.BuiltinFunctionType: call_builtin,
-    types.MethodWrapperType: call_builtin,
-    types.MethodDescriptorType: call_descriptor,
-    types.WrapperDescriptorType: call_descriptor,
+    types.BuiltinFunctionType: _refusing(call_builtin),
+    types.MethodWrapperType: _refusing(call_builtin),
+    types.MethodDescriptorType: _refusing(call_descriptor),
+    types.WrapperDescriptorType: _refusing(call_descriptor),
     types.ClassMethodDescriptorType: call_harmless,
     type: call_class,
     functools.partial: call_partial,
     functools._lru_cache_wrapper: call_cached,
     weakref.ref: call_reference,
+    **dict.fromkeys(
+        (numpy.ufunc, type(numpy.sum)),
+        lambda tracer, function, args, kwargs: tracer.arrays.call(tracer, function, args, kwargs),
+    ),
     **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: real.call(function, args, kwargs)),
 }

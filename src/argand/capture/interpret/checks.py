@@ -19,7 +19,7 @@ from argand.capture.sizes.values import Claim
 def branch(frame: Frame, ins: Instruction, jumps: bool) -> bool:
     """The truth of the top of the stack, for an instruction that jumps when it is `jumps`."""
     tracer, value = frame.tracer, frame.stack[-1]
-    if type(value) in (Claim, Pending, torch.Tensor) and not tracer.entered:
+    if type(value) in (Claim, Pending, torch.Tensor) and not tracer.torch.entered:
         on, off = _raises(frame, ins.target or 0), _raises(frame, ins.index + 1)
         if on != off:
             number = items.item(tracer.recorder, value) if type(value) is torch.Tensor else value

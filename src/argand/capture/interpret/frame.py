@@ -33,7 +33,7 @@ _OURS: Final = tuple(str(pathlib.Path(package.__file__).parent) for package in (
 _THEIRS: Final = (real.__file__, polyfills.__file__, optimizer_steps.__file__, attention.__file__)
 
 Handler: TypeAlias = Callable[["Frame", Instruction], int | None]
-Program: TypeAlias = tuple[tuple[Handler, Instruction], ...]
+HandledCode: TypeAlias = tuple[tuple[Handler, Instruction], ...]
 
 
 _RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})  # they see to the context themselves
@@ -78,7 +78,7 @@ class Frame:
         code: types.CodeType,
         namespace: dict[str, Any],
         builtins: dict[str, Any],
-        program: Program,
+        program: HandledCode,
     ) -> None:
         self.tracer, self.function, self.code = tracer, function, code
         self.globals, self.builtins = namespace, builtins
@@ -160,9 +160,9 @@ class Frame:
         self._set_context(error)
         self._note(error)
         if handler is None:
-            self.tracer.handling.leaving = error
+            self.tracer.exceptions.leaving = error
             real.raise_(error)
-        self.tracer.handling.leaving = None
+        self.tracer.exceptions.leaving = None
         del self.stack[handler.depth :]
         if handler.lasti:
             self.stack.append(self.index)
@@ -172,27 +172,27 @@ class Frame:
     def _set_context(self, error: BaseException) -> None:
         """What was raised here refers to what is handled; what comes out of a call does so already."""
         tracer, op = self.tracer, self.instruction.op
-        if error is tracer.handling.leaving or op in _RAISING or id(error) in tracer.world.known:
+        if error is tracer.exceptions.leaving or op in _RAISING or id(error) in tracer.world.known:
             return
         if op == "yield_value":  # thrown into a generator
-            set_context(error, tracer.handled)
+            set_context(error, tracer.exceptions.current)
         else:
-            add_context(error, tracer.handled)
+            add_context(error, tracer.exceptions.current)
 
     def _note(self, error: BaseException) -> None:
         """Keep the user's place instead of the traceback, which holds frames of the interpreter alive."""
         tracer, outside = self.tracer, id(error) in self.tracer.world.known
         if outside:
-            tracer.before.setdefault(id(error), (error, trim(error).__traceback__))
-        elif id(error) not in tracer.raised:
+            tracer.exceptions.before.setdefault(id(error), (error, trim(error).__traceback__))
+        elif id(error) not in tracer.exceptions.raised:
             error.__traceback__ = None
             tracer.world.hold(error)
-            tracer.raised.add(id(error))
+            tracer.exceptions.raised.add(id(error))
         trim(error)
         if self.instruction.op != "reraise" and not is_ours(self.code.co_filename):
             pass_through(error, self.code, self.index)
             if outside:
-                tracer.passed.append((error, self.code, self.index))
+                tracer.exceptions.passed.append((error, self.code, self.index))
 
     @property
     def instruction(self) -> Instruction:

@@ -54,6 +54,13 @@ class Interpreter(Tracer):
     def load_or(self, owner: Any, name: str, default: Any) -> Any:
         return attributes.load_or(self, owner, name, default)
 
+    @property
+    @override
+    def arrays(self) -> Any:
+        from argand.capture.rules.arrays import entry  # noqa: PLC0415  # few programs have arrays
+
+        return entry
+
     @override
     def close(self) -> None:
         self.generators.clear()

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import linecache
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from argand.bytecode import Instruction
+from argand.capture.interpret.frame import HandledCode, Handler
 from argand.support import events
 from argand.support.errors import Location
 
 TRACED: Final = frozenset({"trace_source", "trace_bytecode"})
 
-Handler = Callable[[Any, Instruction], int | None]
-Program = tuple[tuple[Handler, Instruction], ...]
 
-
-def watched(program: Program, code: types.CodeType, shown: frozenset[str]) -> Program:
+def watched(program: HandledCode, code: types.CodeType, shown: frozenset[str]) -> HandledCode:
     """The same program, telling what it does."""
     last = [0]  # the line shown before
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import os
 import threading
 import types
 from typing import Any, Final
@@ -17,11 +18,13 @@ import torch
 from argand.capture.markers import MISSING
 from argand.capture.objects import generators, holders
 from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
-from argand.capture.objects.methods import PLAIN, forget, lookup
+from argand.capture.objects.methods import PLAIN, check_native, lookup
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside import real
+from argand.capture.outside import pure, real
+from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.world import World
 from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
 from argand.support.errors import Break, CaptureBreak
 
@@ -34,6 +37,8 @@ _METADATA: Final = frozenset(
     | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
 )
 _TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_OF_C: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_ENVIRONMENT: Final = type(os.environ)
 _MODULE_SETTER: Final = torch.nn.Module.__setattr__
 _STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
 
@@ -55,6 +60,8 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
         return generators.attribute(owner, name)
     if isinstance(owner, torch.Tensor):
         return _tensor_attribute(tracer, owner, name)
+    if kind in KINDS:
+        return tracer.arrays.attribute(tracer, owner, name)
     if kind is types.ModuleType or isinstance(owner, types.ModuleType):
         return holders.module_attribute(tracer, owner, name)
     if isinstance(owner, type):
@@ -71,9 +78,12 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
 
 
 def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
+    if kind is _ENVIRONMENT:  # and its secrets are for no file
+        tracer.world.keep_off_disk("the environment is of the process")
     getter = lookup(tracer, kind, "__getattribute__")
     if type(getter) is types.FunctionType:
         return tracer.call(getter, (owner, name), {})
+    check_native(tracer, kind, "__getattribute__", getter)
     return generic(tracer, owner, kind, name)
 
 
@@ -94,6 +104,7 @@ def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True
         return module_member(tracer, owner, name)
     if type(fallback) is types.FunctionType:
         return tracer.call(fallback, (owner, name), {})
+    check_native(tracer, kind, "__getattr__", fallback)
     if tracer.is_outside(owner):
         text = f"'{kind.__name__}' object has no attribute '{name}'"
         real.raise_(AttributeError(text, name=name, obj=owner))
@@ -115,10 +126,10 @@ def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: A
         return _dict_of(tracer, owner)
     if name == "__class__":
         return real.attribute(owner, name)
-    source = outside_source(tracer, owner)
+    source = outside_source(tracer.world, owner)
     if source is None:
         return real.attribute(owner, name)
-    value = written(tracer, owner, name)
+    value = written(tracer.journal, owner, name)
     if value is not MISSING:
         return value
     raw = real.attribute(owner, name)
@@ -127,8 +138,8 @@ def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: A
 
 def _of_thread(tracer: Tracer, owner: threading.local, name: str) -> Any:
     """An attribute that each thread has its own of: asked for in the calling thread."""
-    source = outside_source(tracer, owner)
-    value = written(tracer, owner, name)
+    source = outside_source(tracer.world, owner)
+    value = written(tracer.journal, owner, name)
     if value is not MISSING or source is None:
         return real.attribute(owner, name) if value is MISSING else value
     if not hasattr(owner, name):
@@ -148,7 +159,7 @@ def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = Fal
         return MISSING
     if type(values) is not dict:
         return MISSING
-    source = outside_source(tracer, owner)
+    source = outside_source(tracer.world, owner)
     if source is None:
         return values.get(name, MISSING)
     shadow = tracer.world.known.get(id(values))
@@ -164,7 +175,7 @@ def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = Fal
 
 def _dict_of(tracer: Tracer, owner: Any) -> Any:
     """`owner.__dict__`: for an outside object a shadow, from now on the home of its attributes."""
-    source = outside_source(tracer, owner)
+    source = outside_source(tracer.world, owner)
     raw = object.__getattribute__(owner, "__dict__")
     if source is None:
         return raw
@@ -203,7 +214,7 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
 
 def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
     """A parameter, buffer or submodule of an nn.Module."""
-    source = outside_source(tracer, owner)
+    source = outside_source(tracer.world, owner)
     values = object.__getattribute__(owner, "__dict__")
     world = tracer.world
     for table in _MODULE_DICTS:
@@ -253,7 +264,7 @@ def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
 
 
 def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    value = written(tracer, owner, name)
+    value = written(tracer.journal, owner, name)
     if value is not MISSING:
         return value
     replaced = _replaced(tracer, owner, name)
@@ -293,10 +304,13 @@ def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
     if isinstance(owner, types.ModuleType):
         tracer.journal.write_global(owner.__dict__, name, value)
         return
+    if kind in KINDS:
+        raise CaptureBreak(Break.B011, None, type=kind.__name__)
     setter = lookup(tracer, kind, "__setattr__")
     if type(setter) is types.FunctionType and setter is not torch.nn.Module.__setattr__:
         tracer.call(setter, (owner, name, value), {})
         return
+    check_native(tracer, kind, "__setattr__", setter)
     store_plain(tracer, owner, name, value)
 
 
@@ -320,7 +334,7 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         of_c = id(owner) in tracer.world.opaque and not isinstance(owner, threading.local)
         if of_c or type(found) is property:
             raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
-        shadow = _shadow_dict(tracer, owner)
+        shadow = _shadow_dict(tracer.world, owner)
         members = _members(tracer, owner, name, value)
         if members is not None:
             members[name] = value
@@ -331,16 +345,24 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
         else:
             tracer.journal.write_attribute(owner, name, value)
     else:
-        setter = lookup(tracer, type(owner), "__setattr__")
-        interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
-        real.apply(object.__setattr__ if interpreted else setattr, owner, name, value)
-        if isinstance(owner, type):
-            forget(tracer, owner, name)
+        _store_made(tracer, owner, name, value, found)
+
+
+def _store_made(tracer: Tracer, owner: Any, name: str, value: Any, found: Any) -> None:
+    """The same for what the trace made."""
+    if type(found) in _OF_C and not pure.is_own(type(owner)):  # it may be anybody's
+        raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
+    setter = lookup(tracer, type(owner), "__setattr__")
+    interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
+    plain = type.__setattr__ if isinstance(owner, type) else object.__setattr__
+    real.apply(plain if interpreted else setattr, owner, name, value)
+    if isinstance(owner, type):
+        tracer.classes.forget(owner, name)
 
 
 def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
     """The table (its shadow) in which an outside nn.Module has, or will have, a member."""
-    source = outside_source(tracer, owner)
+    source = outside_source(tracer.world, owner)
     if not isinstance(owner, torch.nn.Module) or source is None:
         return None
     tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}
@@ -355,9 +377,9 @@ def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any
     return found
 
 
-def _shadow_dict(tracer: Tracer, owner: Any) -> dict[str, Any] | None:
+def _shadow_dict(world: World, owner: Any) -> dict[str, Any] | None:
     values = getattr(owner, "__dict__", None)
-    known = tracer.world.known.get(id(values)) if type(values) is dict else None
+    known = world.known.get(id(values)) if type(values) is dict else None
     return None if known is None else known.value
 
 
@@ -378,16 +400,52 @@ def delete(tracer: Tracer, owner: Any, name: str) -> None:
     if type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__:
         tracer.call(deleter, (owner, name), {})
         return
+    check_native(tracer, type(owner), "__delattr__", deleter)
+    delete_plain(tracer, owner, name)
+
+
+def delete_plain(tracer: Tracer, owner: Any, name: str) -> None:
+    """`object.__delattr__(owner, name)`."""
     if name == "__dict__":
         raise CaptureBreak(Break.B013, None, what="a deletion of __dict__")
-    load(tracer, owner, name)  # raises if there is none
-    if tracer.is_outside(owner) or isinstance(owner, torch.Tensor):
-        shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer, owner)
-        if shadow is not None:
-            del shadow[name]
-        else:
-            tracer.journal.write_attribute(owner, name, DELETED)
-    else:
-        real.apply(delattr, owner, name)
+    found = lookup(tracer, type(owner), name)
+    if type(found) is property and found.fdel is not None:
+        tracer.call(found.fdel, (owner,), {})
+        return
+    if type(found) is property:
+        real.apply(found.__delete__, owner)  # raises
+    descriptor = MISSING if found is MISSING else lookup(tracer, type(found), "__delete__")
+    if type(descriptor) is types.FunctionType:
+        tracer.call(descriptor, (found, owner), {})
+        return
+    if not tracer.is_outside(owner) and not isinstance(owner, torch.Tensor):
+        deleter = lookup(tracer, type(owner), "__delattr__")
+        interpreted = type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__
+        plain = type.__delattr__ if isinstance(owner, type) else object.__delattr__
+        real.apply(plain if interpreted else delattr, owner, name)
         if isinstance(owner, type):
-            forget(tracer, owner, name)
+            tracer.classes.forget(owner, name)
+        return
+    _check_own(tracer, owner, name)
+    shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer.world, owner)
+    if shadow is not None:
+        del shadow[name]
+    else:
+        tracer.journal.write_attribute(owner, name, DELETED)
+
+
+def _check_own(tracer: Tracer, owner: Any, name: str) -> None:
+    """AttributeError for what an outside object, or class, does not have itself."""
+    load(tracer, owner, name)  # raises if there is none
+    if isinstance(owner, type):
+        own = tracer.journal.of_class(owner, name, owner.__dict__.get(name, MISSING))
+        missing = own is MISSING or own is DELETED
+        text = f"type object '{owner.__name__}' has no attribute '{name}'"
+    else:
+        found = lookup(tracer, type(owner), name)
+        held = isinstance(owner, torch.Tensor | torch.nn.Module | types.FunctionType | threading.local)
+        held = held or (found is not MISSING and is_data_descriptor(tracer, found))  # a slot, emptied by C code
+        missing = not held and _instance_value(tracer, owner, name, absent=True) is MISSING
+        text = f"'{type(owner).__name__}' object has no attribute '{name}'"
+    if missing:
+        real.raise_(AttributeError(text, name=name, obj=owner))

@@ -15,6 +15,7 @@ from argand.capture.objects import polyfills
 from argand.capture.objects.methods import PLAIN, python_method
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_trusted_module
 from argand.support.errors import Break, CaptureBreak
 
@@ -33,6 +34,8 @@ def runs_python(tracer: Tracer, value: Any, names: tuple[str, ...], depth: int =
         return depth > 0 and any(runs_python(tracer, item, names, depth - 1) for item in items)
     if kind in PLAIN or isinstance(value, torch.Tensor):
         return False
+    if kind in KINDS:
+        return True  # its numbers are not known yet
     return any(_of_user(tracer, value, name) is not None for name in names)
 
 

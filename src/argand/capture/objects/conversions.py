@@ -18,7 +18,7 @@ from argand.support.errors import Break, CaptureBreak
 def as_dict(tracer: Tracer, value: Any) -> dict[Any, Any]:
     """`dict(value)` of a mapping."""
     if isinstance(value, dict):
-        operate.check_readable(tracer, value)
+        operate.check_readable(tracer.world, value)
         if type(value) is dict or python_method(tracer, value, "keys") is None:
             return value
     elif python_method(tracer, value, "keys") is None:
@@ -52,6 +52,6 @@ def _converted(tracer: Tracer, value: Any, conversion: str) -> Any:
         found = python_method(tracer, value, "__repr__")
     if found is not None and not is_trusted_module(found.__module__):
         return tracer.sealed(found, (value,), {})
-    operate.check_readable(tracer, value)
+    operate.check_readable(tracer.world, value)
     callbacks.refuse(tracer, value, callbacks.TEXT, "a text of objects")
     return real.apply(function, value)

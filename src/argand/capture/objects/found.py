@@ -14,7 +14,7 @@ from argand.capture.markers import MISSING
 from argand.capture.objects.methods import PLAIN, is_written, lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
-from argand.capture.outside.journal import DELETED
+from argand.capture.outside.journal import DELETED, Journal
 from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.outside.world import World
 from argand.runtime.guards import GuardKind, Source, TypeAttr
@@ -31,19 +31,19 @@ def is_trusted(world: World, value: Any, module: str | None) -> bool:
     return True
 
 
-def outside_source(tracer: Tracer, owner: Any) -> Source | None:
+def outside_source(world: World, owner: Any) -> Source | None:
     """Where an outside object lives that the trace works on itself, not on a copy."""
-    known = tracer.world.known.get(id(owner))
+    known = world.known.get(id(owner))
     if known is not None:
         return known.source if known.raw is owner else None
     if isinstance(owner, enum.Enum) and not is_trusted_module(type(owner).__module__):
-        return tracer.world.const(owner)  # members are found without a read
+        return world.const(owner)  # members are found without a read
     return None
 
 
-def written(tracer: Tracer, owner: Any, name: str) -> Any:
+def written(journal: Journal, owner: Any, name: str) -> Any:
     """A value the trace gave to an attribute; MISSING if none, AttributeError if deleted."""
-    entry = tracer.journal.attributes.get(id(owner))
+    entry = journal.attributes.get(id(owner))
     if entry is None:
         return MISSING
     value = entry.values.get(name, MISSING)
@@ -71,7 +71,7 @@ def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
     """What a class holds; methods of users' classes are guarded too, for they may be patched."""
     if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
         return found
-    if is_written(tracer, kind, name):
+    if is_written(tracer.journal, kind, name):
         return found
     base = tracer.world.source_of(kind) or tracer.world.const(kind)
     return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
@@ -80,7 +80,7 @@ def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
 def rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
     """A descriptor of a user's class may be replaced."""
     world = tracer.world
-    made = id(kind) in world.made or is_written(tracer, kind, name)
+    made = id(kind) in world.made or is_written(tracer.journal, kind, name)
     if not made and not is_trusted(tracer.world, found, kind.__module__):
         base = world.source_of(kind) or world.const(kind)
         world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)

@@ -58,7 +58,7 @@ class Generator:
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        """Go on until the next yield."""
+        """Run until the next yield."""
         self._check_idle()
         if self.finished:
             real.raise_(StopIteration())
@@ -131,7 +131,7 @@ class Generator:
 
     def _apart(self, function: Callable[..., Any], *args: Any) -> Any:
         """A call while this generator counts as running, with what it handles."""
-        handling = self.frame.tracer.handling
+        handling = self.frame.tracer.exceptions
         self.running = True
         handling.places.append(self.handled)
         try:
@@ -161,7 +161,7 @@ class Generator:
             raise
         if step == -1:
             self.finished = True
-            real.raise_(StopIteration(frame.result))
+            real.raise_(StopIteration() if frame.result is None else StopIteration(frame.result))
         return frame.result
 
     def is_suspended(self) -> bool:
@@ -224,13 +224,13 @@ class Inference:
     def __enter__(self) -> None:
         self.real = torch._C._InferenceMode(self.mode)
         self.real.__enter__()
-        self.tracer.entered.append(self.real)
+        self.tracer.torch.entered.append(self.real)
         enter = torch.autograd.grad_mode._enter_inference_mode
         self.node = self.tracer.recorder.effect(enter, (self.mode,))
 
     def __exit__(self, *error: object) -> None:
         self.tracer.recorder.effect(torch.autograd.grad_mode._exit_inference_mode, (self.node,))
-        self.tracer.entered.remove(self.real)
+        self.tracer.torch.entered.remove(self.real)
         self.real.__exit__(*error)
 
 

@@ -1,4 +1,4 @@
-"""capture.objects.handling: which exception is being handled, and how a raised one refers to it.
+"""capture.objects.handling: the exceptions of a trace: which one is being handled, how a raised one refers to it.
 
 In: handlers that begin and end, generators that start and stop, exceptions that are raised.  Out: what a bare `raise`
 would raise, and `__context__` as CPython sets it: by the statement that raises, not by the handler that catches.
@@ -6,16 +6,22 @@ would raise, and `__context__` as CPython sets it: by the statement that raises,
 
 from __future__ import annotations
 
-from typing import final
+from types import CodeType, TracebackType
+from typing import Any, final
 
 
 @final
-class Handling:
-    """The exceptions being handled: one place for all frames, and one more for each generator that runs."""
+class Exceptions:
+    """The state of exceptions in one trace."""
 
     def __init__(self) -> None:
+        # those being handled: one place for all frames, and one more for each generator that runs
         self.places: list[BaseException | None] = [None]
         self.leaving: BaseException | None = None  # on its way out of a frame: it has its context
+        self.raised: set[int] = set()  # made inside, their traceback is of the user's lines
+        self.before: dict[int, tuple[BaseException, Any]] = {}  # from outside, their tracebacks at the start
+        self.passed: list[tuple[BaseException, CodeType, int]] = []  # one from outside, a place it was raised at
+        self._tracebacks: dict[int, tuple[BaseException, TracebackType]] = {}  # that the program got
 
     @property
     def current(self) -> BaseException | None:
@@ -30,6 +36,18 @@ class Handling:
     def end(self, previous: BaseException | None) -> None:
         """A handler ends."""
         self.places[-1] = previous
+
+    def traceback_of(self, error: BaseException) -> TracebackType | None:
+        """What the program gets as the traceback of an exception; it can be made again for what comes after the trace."""
+        trace = error.__traceback__
+        if trace is not None:
+            self._tracebacks[id(trace)] = error, trace
+        return trace
+
+    def owner_of(self, trace: object) -> BaseException | None:
+        """The exception that a traceback the program got is of."""
+        found = self._tracebacks.get(id(trace))
+        return None if found is None else found[0]
 
 
 def set_context(error: BaseException, handled: BaseException | None) -> None:

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from argand.capture.markers import MISSING
 from argand.capture.objects.found import class_value, is_data_descriptor, is_trusted, rely_on, written
-from argand.capture.objects.methods import lookup
+from argand.capture.objects.methods import is_written, lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_constant, is_trusted_module
+from argand.capture.outside.world import World
 from argand.runtime.guards import Attr, Closure, ClosureCell, Const, DictOf, GuardKind, Source
 
 _UNTOLD: Final = frozenset({"__dict__", "__annotations__", "__doc__"})  # no token of a class or function holds these
@@ -55,6 +56,9 @@ def class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
         hook = lookup(tracer, type(owner), "__getattr__")
         if type(hook) is types.FunctionType and not is_trusted_module(hook.__module__):
             return tracer.call(hook, (owner, name), {})
+        if is_written(tracer.journal, owner, name):  # deleted
+            text = f"type object '{owner.__name__}' has no attribute '{name}'"
+            real.raise_(AttributeError(text, name=name, obj=owner))
         return real.attribute(owner, name)  # raises, or a hook of the library makes it
     which = type(found)
     if which is types.FunctionType:
@@ -66,7 +70,11 @@ def class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
     if type(get) is types.FunctionType and not is_trusted_module(which.__module__):
         return tracer.call(get, (class_value(tracer, owner, name, found), None, owner), {})
     if get is not MISSING:
-        return real.attribute(owner, name)
+        return (
+            real.apply(found.__get__, None, owner)
+            if is_written(tracer.journal, owner, name)
+            else real.attribute(owner, name)
+        )
     return class_value(tracer, owner, name, found)
 
 
@@ -102,9 +110,11 @@ def super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
     if name in {"__self__", "__thisclass__", "__self_class__"}:
         return real.attribute(owner, name)
     after, target, kind = owner.__thisclass__, owner.__self__, owner.__self_class__
-    bases = kind.__mro__
+    bases = kind.__mro__ if kind is not None else ()
+    if not bases or after not in bases:  # one without an object, or of a class whose order is being made
+        return real.attribute(owner, name)
     for base in bases[bases.index(after) + 1 :]:
-        outside = tracer.own_lookups[base, name] = base.__dict__.get(name, MISSING)
+        outside = tracer.classes.own[base, name] = base.__dict__.get(name, MISSING)
         found = tracer.journal.of_class(base, name, outside)
         if found is not MISSING and found is not DELETED:
             break
@@ -132,7 +142,7 @@ def super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
 
 def function_attribute(tracer: Tracer, owner: types.FunctionType, name: str) -> Any:
     """`function.name`."""
-    value = written(tracer, owner, name)
+    value = written(tracer.journal, owner, name)
     if value is not MISSING:
         return value
     source = tracer.world.source_of(owner)
@@ -149,7 +159,7 @@ def _read_function(tracer: Tracer, owner: types.FunctionType, name: str, source:
     if name in _UNTOLD:
         world.keep_off_disk(f"{owner.__qualname__}.{name} is read as a whole")
     match name:
-        case "__code__" | "__defaults__" | "__kwdefaults__" if _is_identified(tracer, owner) and is_constant(raw):
+        case "__code__" | "__defaults__" | "__kwdefaults__" if _is_identified(tracer.world, owner) and is_constant(raw):
             world.inlined[id(owner)] = owner  # they are asked for with its code
             return raw
         case "__globals__":
@@ -169,9 +179,9 @@ def _read_function(tracer: Tracer, owner: types.FunctionType, name: str, source:
             return world.attribute(source, name, raw)
 
 
-def _is_identified(tracer: Tracer, function: types.FunctionType) -> bool:
-    known = tracer.world.known.get(id(function))
-    return known is None or id(function) in tracer.world.pinned or isinstance(known.source, Const)
+def _is_identified(world: World, function: types.FunctionType) -> bool:
+    known = world.known.get(id(function))
+    return known is None or id(function) in world.pinned or isinstance(known.source, Const)
 
 
 def cell_contents(tracer: Tracer, cell: types.CellType) -> Any:

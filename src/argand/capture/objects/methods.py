@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import torch
 
 from argand.capture.markers import END, MISSING
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside.journal import DELETED
+from argand.capture.outside.journal import DELETED, Journal
 from argand.support.errors import Break, CaptureBreak
 
 # Types whose operators never call Python code for themselves.
@@ -18,43 +19,42 @@ PLAIN: Final = frozenset(
     | {torch.dtype, torch.device, type(...)}  # sets and deques of objects may be opaque
 )
 
+# Special methods that are C code, and that lead to Python code though they are no functions.
+_NATIVE: Final = frozenset({types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType})
+_WRAPPERS: Final = frozenset({staticmethod, classmethod, types.MethodType, functools.partial})
+_HOOKS: Final = ("__get__", "__call__")
+
 
 def lookup(tracer: Tracer, kind: type, name: str) -> Any:
     """What a class or its bases hold under a name, not bound; MISSING if nothing."""
     if type(kind) is not type and type(kind).__hash__ is not type.__hash__:
         raise CaptureBreak(Break.B013, None, what="a class whose metaclass has a __hash__ of its own")
     key = (kind, name)
-    found = tracer.lookups.get(key, END)
+    found = tracer.classes.inherited.get(key, END)
     if found is END:
         found = MISSING
         for base in kind.__mro__ or ():  # none yet, while `mro` runs
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break
-        tracer.lookups[key] = found
-    return _as_written(tracer, kind, name) if name in tracer.journal.of_classes else found
+        tracer.classes.inherited[key] = found
+    return _as_written(tracer.journal, kind, name) if name in tracer.journal.of_classes else found
 
 
-def _as_written(tracer: Tracer, kind: type, name: str) -> Any:
-    """The same after what the trace wrote to classes; `tracer.lookups` says what it found there."""
+def _as_written(journal: Journal, kind: type, name: str) -> Any:
+    """The same after what the trace wrote to classes; `tracer.classes.inherited` says what it found there."""
     for base in kind.__mro__:
-        found = tracer.journal.of_class(base, name, base.__dict__.get(name, MISSING))
+        found = journal.of_class(base, name, base.__dict__.get(name, MISSING))
         if found is not MISSING and found is not DELETED:
             return found
     return MISSING
 
 
-def is_written(tracer: Tracer, kind: type, name: str) -> bool:
+def is_written(journal: Journal, kind: type, name: str) -> bool:
     """Whether what a class has under a name is what the trace put there, so that nothing outside is relied on."""
-    return name in tracer.journal.of_classes and any(
-        tracer.journal.of_class(base, name, MISSING) is not MISSING for base in kind.__mro__
+    return name in journal.of_classes and any(
+        journal.of_class(base, name, MISSING) is not MISSING for base in kind.__mro__
     )
-
-
-def forget(tracer: Tracer, kind: type, name: str) -> None:
-    """A class that the trace made has another attribute now."""
-    for key in [key for key in tracer.lookups if key[1] == name and issubclass(key[0], kind)]:
-        del tracer.lookups[key]
 
 
 def unbound(function: Any) -> Any:
@@ -75,4 +75,16 @@ def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType |
     if kind in PLAIN:
         return None
     found = lookup(tracer, kind, name)
-    return found if type(found) is types.FunctionType else None
+    if type(found) is types.FunctionType:
+        return found
+    check_native(tracer, kind, name, found)
+    return None
+
+
+def check_native(tracer: Tracer, kind: type, name: str, found: Any) -> None:
+    """Break at a special method that is no function but leads to one: native code would run it, unseen."""
+    held = type(found)
+    if found is MISSING or held in _NATIVE:
+        return
+    if held in _WRAPPERS or any(type(lookup(tracer, held, hook)) is types.FunctionType for hook in _HOOKS):
+        raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}.{name}, which is no function,")

@@ -17,14 +17,17 @@ import torch
 
 from argand.capture.markers import END, MISSING
 from argand.capture.objects import callbacks, polyfills
-from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.objects.methods import PLAIN, check_native, lookup, python_method
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
+from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.world import World
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
+from argand.capture.record.recorder import Recorder
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Size
+from argand.capture.sizes.values import OpenSize
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.support.errors import Break, CaptureBreak
@@ -44,13 +47,13 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-Row = tuple[Callable[..., Any], str, str, str]  # function, method, reflected method, in-place method
-BINARY: Final[dict[str, Row]] = {
+OperatorRow = tuple[Callable[..., Any], str, str, str]  # function, method, reflected method, in-place method
+BINARY: Final[dict[str, OperatorRow]] = {
     **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
     **{f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__") for s, n in _SYMBOLS.items()},
 }
 PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
-COMPARE: Final[dict[str, Row]] = {
+COMPARE: Final[dict[str, OperatorRow]] = {
     s: (getattr(operator, n), f"__{n}__", f"__{r}__", "") for s, (n, r) in _COMPARE.items()
 }
 
@@ -60,18 +63,20 @@ _INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call no
 _CLAIMED: Final = {name: symbol for symbol, (name, _) in _COMPARE.items()}
 
 
-def check_readable(tracer: Tracer, value: Any) -> None:
+def check_readable(world: World, value: Any) -> None:
     """Break on an object whose state lives in C code: reading or changing it would go unnoticed."""
-    if id(value) in tracer.world.opaque or not pure.is_own(type(value)):
+    if id(value) in world.opaque or not pure.is_own(type(value)):
         raise CaptureBreak(Break.B011, None, type=type(value).__name__)
-    tracer.world.pin(value)
+    world.pin(value)
 
 
-def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
+def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
     """`a op b`, by a row of BINARY or COMPARE."""
     function, method, reflected, inplace = row
     if type(a) in PLAIN and type(b) in PLAIN:
         return _nested(tracer, function, a, b) if type(b) in _NESTED else real.apply(function, a, b)
+    if type(a) in KINDS or type(b) in KINDS:
+        return tracer.arrays.binary(tracer, function, a, b, bool(inplace))
     if type(a) is Pending or type(b) is Pending:
         numbers = tracer.recorder.number((a, b))
         changed = numbers[0] is not a or numbers[1] is not b
@@ -86,8 +91,8 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
                 return a
             function = PLAIN_FORM[function]
         return tensor_binary(tracer, function, a, b)
-    if type(a) in (Size, Float) or type(b) in (Size, Float):
-        return _sizes(tracer, function, a, b)
+    if type(a) in (OpenSize, Float) or type(b) in (OpenSize, Float):
+        return _sizes(tracer.recorder, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if (
         type(b) is not type(a)
@@ -96,8 +101,8 @@ def binary(tracer: Tracer, row: Row, a: Any, b: Any) -> Any:
     ):
         tries = [(a, b, inplace), (b, a, reflected), (a, b, method)]
     if not any(name and python_method(tracer, x, name) for x, _, name in tries):
-        check_readable(tracer, a)
-        check_readable(tracer, b)
+        check_readable(tracer.world, a)
+        check_readable(tracer.world, b)
         return real.apply(function, a, b)
     return _try_methods(tracer, function, tries)
 
@@ -110,7 +115,10 @@ def _try_methods(tracer: Tracer, function: Callable[..., Any], tries: Any) -> An
             if result is not NotImplemented:
                 return result
     a, b, _ = tries[0]
-    return real.apply(function, a, b)  # raises TypeError, or compares by identity
+    if function in (operator.eq, operator.ne):
+        return identical(tracer.world, a, b) is (function is operator.eq)
+    # Python's words for it, said of objects without the methods that were just asked.
+    return real.apply(function, *(type(type(x).__name__, (), {})() for x in (a, b)))
 
 
 def _replaced(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
@@ -135,9 +143,9 @@ def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any
     return real.apply(function, a, b)
 
 
-def _sizes(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+def _sizes(recorder: Recorder, function: Callable[..., Any], a: Any, b: Any) -> Any:
     if function.__name__ in _CLAIMED and isinstance(a, int) and isinstance(b, int):
-        return tracer.recorder.claim(function, _CLAIMED[function.__name__], a, b)
+        return recorder.claim(function, _CLAIMED[function.__name__], a, b)
     return real.apply(function, a, b)
 
 
@@ -149,7 +157,7 @@ def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) 
             if other is None or isinstance(other, str):
                 return real.apply(function, a, b)
         else:
-            check_readable(tracer, other)
+            check_readable(tracer.world, other)
     return tracer.recorder.call_function(function, (a, b), {})
 
 
@@ -157,6 +165,8 @@ def unary(tracer: Tracer, function: Callable[[Any], Any], method: str, value: An
     """`-a`, `+a`, `~a`."""
     if isinstance(value, torch.Tensor) and _replaced(tracer, value, method) is None:
         return tracer.recorder.call_function(function, (value,), {})
+    if type(value) in KINDS:
+        return tracer.arrays.unary(tracer, function, value)
     found = python_method(tracer, value, method)
     if found is not None:
         return tracer.call(found, (value,), {})
@@ -169,16 +179,23 @@ def truth(tracer: Tracer, value: Any) -> bool:
         return bool(value)
     if isinstance(value, torch.Tensor) and tracer.recorder.is_false(value):
         return False
-    if isinstance(value, torch.Tensor) or type(value) is Pending:
+    if isinstance(value, torch.Tensor) or type(value) is Pending or type(value) in KINDS:
         raise CaptureBreak(Break.B003)
     for name in ("__bool__", "__len__"):
         found = lookup(tracer, type(value), name)
         if type(found) is types.FunctionType:
-            return bool(tracer.sealed(found, (value,), {}))
+            answer = tracer.sealed(found, (value,), {})
+            return bool(answer) if type(answer) in (bool, OpenSize) else _as_answer(name, answer)
         if found is not MISSING:
+            check_native(tracer, type(value), name, found)
             break
-    check_readable(tracer, value)
+    check_readable(tracer.world, value)
     return bool(real.apply(bool, value))
+
+
+def _as_answer(name: str, answer: Any) -> bool:
+    """What Python makes of an answer of `__bool__` or `__len__`, with its words for what is none."""
+    return bool(real.apply(bool, type("Answer", (), {name: lambda _: answer})()))
 
 
 def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
@@ -186,6 +203,8 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
     if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__getitem__") is None:
         return tracer.recorder.call_function(operator.getitem, (container, key), {})
     kind = type(container)
+    if kind in KINDS:
+        return tracer.arrays.subscript(tracer, container, key)
     if kind in PLAIN:
         if type(key) not in _INDICES:
             key = callbacks.settle_key(tracer, container, key)
@@ -203,7 +222,7 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
             value = tracer.call(factory, (), {})
             dict.__setitem__(container, key, value)
             return value
-    check_readable(tracer, container)
+    check_readable(tracer.world, container)
     return real.apply(operator.getitem, container, key)
 
 
@@ -212,11 +231,14 @@ def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> Non
     if isinstance(container, torch.Tensor) and _replaced(tracer, container, "__setitem__") is None:
         tracer.recorder.call_function(operator.setitem, (container, key, value), {})
         return
+    if type(container) in KINDS:
+        tracer.arrays.store(tracer, container, key, value)
+        return
     found = python_method(tracer, container, "__setitem__")
     if found is not None:
         tracer.call(found, (container, key, value), {})
         return
-    check_readable(tracer, container)
+    check_readable(tracer.world, container)
     key = callbacks.settle_key(tracer, container, key)
     real.apply(operator.setitem, container, key, value)
 
@@ -227,17 +249,17 @@ def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
     if found is not None:
         tracer.call(found, (container, key), {})
         return
-    check_readable(tracer, container)
+    check_readable(tracer.world, container)
     key = callbacks.settle_key(tracer, container, key)
     real.apply(operator.delitem, container, key)
 
 
-def identical(tracer: Tracer, a: Any, b: Any) -> bool:
+def identical(world: World, a: Any, b: Any) -> bool:
     """`a is b`; that two objects from outside are different ones must hold the next time too."""
     if a is not b and type(a) is type(b):
-        first, second = tracer.world.known.get(id(a)), tracer.world.known.get(id(b))
+        first, second = world.known.get(id(a)), world.known.get(id(b))
         if first is not None and second is not None:
-            tracer.world.guard(GuardKind.NOT_ALIASED, first.source, (second.source,))
+            world.guard(GuardKind.NOT_ALIASED, first.source, (second.source,))
     return a is b
 
 
@@ -252,7 +274,7 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
         method = python_method(tracer, container, "__iter__") or python_method(tracer, container, "__getitem__")
         if method is not None:
             return any(item is key or item == key for item in iterate(tracer, container))
-    check_readable(tracer, container)
+    check_readable(tracer.world, container)
     if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):
         return _contains_tensor(key, container)
     if isinstance(container, dict | set | frozenset):
@@ -276,9 +298,11 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
     if type(value) in PLAIN:
         return real.apply(iter, value)
     if isinstance(value, torch.Tensor):
-        if tracer.world.sizes.active and type(size := length(tracer, value)) is Size:
+        if tracer.world.sizes.active and type(size := length(tracer, value)) is OpenSize:
             size.owner.fix(size.expr, "iteration")
         return real.apply(iter, tracer.recorder.call_method("unbind", (value, 0), {}))
+    if type(value) in KINDS:
+        return tracer.arrays.iterate(tracer, value)
     found = lookup(tracer, type(value), "__iter__")
     if found is enum.EnumMeta.__iter__ and isinstance(value, enum.EnumMeta):
         return real.apply(iter, list(value))  # its members are those it was made with
@@ -288,7 +312,7 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
         method = python_method(tracer, value, "__getitem__")
         if method is not None:
             return tracer.call(polyfills.iterate_by_index, (value,), {})
-    check_readable(tracer, value)
+    check_readable(tracer.world, value)
     return real.apply(iter, value)
 
 
@@ -300,7 +324,7 @@ def advance(tracer: Tracer, iterator: Any) -> Any:
             return tracer.sealed(found, (iterator,), {})
         except StopIteration:
             return END
-    check_readable(tracer, iterator)
+    check_readable(tracer.world, iterator)
     return real.apply(next, iterator, END)
 
 
@@ -309,7 +333,7 @@ def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
     found = python_method(tracer, iterator, "__next__")
     if found is not None and not getattr(type(iterator), "_argand_native", False):
         return tracer.call(found, (iterator,), {})
-    check_readable(tracer, iterator)
+    check_readable(tracer.world, iterator)
     return real.apply(next, iterator)
 
 
@@ -330,8 +354,10 @@ def length(tracer: Tracer, value: Any) -> Any:
         return tracer.recorder.dispatch(len, (value,), {}, functools.partial(length, tracer, value))
     if isinstance(value, torch.Tensor) and _replaced(tracer, value, "__len__") is None:
         return tracer.world.sizes.wrap(real.apply(len, value))
+    if type(value) in KINDS:
+        return tracer.arrays.length(tracer, value)
     found = python_method(tracer, value, "__len__")
     if found is not None:
         return int(tracer.sealed(found, (value,), {}))
-    check_readable(tracer, value)
+    check_readable(tracer.world, value)
     return int(real.apply(len, value))

@@ -6,12 +6,18 @@ Each is an ordinary frame of the interpreter, so a graph break inside of what it
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+# Handlers and formatters whose work nobody sees before the frame ends, if they write to a file or a terminal.
+PLAIN_HANDLERS = (logging.StreamHandler, logging.FileHandler, logging.NullHandler)
+PLAIN_FORMATTERS = (type(None), logging.Formatter)
 CHECK = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
     "enhancement request to PyTorch.)"
@@ -274,3 +280,31 @@ def gradients(
 def no_context(*args: Any, **kwargs: Any) -> Any:
     """A context manager that says something to torch.compile alone."""
     return contextlib.nullcontext()
+
+
+def is_heard_at_once(logger: Any, level: int) -> bool:
+    """Whether a message may reach code of the user's, or memory that the user reads, while it is logged."""
+    if logger.manager._disable >= level or logger.getEffectiveLevel() > level:
+        return False
+    while logger is not None:
+        if logger.filters:
+            return True
+        for handler in logger.handlers:
+            plain = type(handler) in PLAIN_HANDLERS and type(handler.formatter) in PLAIN_FORMATTERS
+            if not plain or handler.filters:
+                return True
+            if type(handler) is not logging.NullHandler and not isinstance(handler.stream, io.TextIOWrapper):
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def is_shown_plainly() -> bool:
+    """Whether `warnings` shows messages itself."""
+    return warnings.showwarning is warnings._showwarning_orig  # type: ignore[attr-defined]
+
+
+def without_gradients(function: Any, args: Any) -> Any:
+    """A call with gradients off."""
+    with torch.no_grad():
+        return function(*args)

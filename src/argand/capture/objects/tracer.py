@@ -7,14 +7,16 @@ interpreter call back through it; `interpret.interpreter` knows how.
 
 from __future__ import annotations
 
+import enum
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, final
 
 from argand.bytecode import Instruction, original_code
 from argand.capture.objects import attention, optimizer_steps, polyfills
-from argand.capture.objects.handling import Handling
+from argand.capture.objects.handling import Exceptions
 from argand.capture.outside.journal import Journal
 from argand.capture.outside.world import World
 from argand.capture.record.recorder import Recorder
@@ -25,6 +27,8 @@ from argand.support.errors import CaptureBreak, Location
 from argand.support.options import Options
 
 FRAME_FUNCTION: Final = FrameFunction()
+# What `from __future__ import ...` says of code; exec() and compile() hand it on.
+_FUTURE: Final = 0x1FE0000
 
 
 class StackFrame(Protocol):
@@ -57,10 +61,38 @@ class StackFrame(Protocol):
         """The stack of user frames down to this one, as a traceback shows it."""
 
 
-def places_of(frames: Sequence[StackFrame]) -> tuple[tuple[str, str, int, str], ...]:
-    """Where frames stand: file, function, line and module, outermost first."""
+def places_of(frames: Sequence[StackFrame]) -> tuple[tuple[str, str, int, str, int], ...]:
+    """Where frames stand: file, function, line, module, and `__future__` as flags; outermost first."""
     rows = [(original_code(frame.code), frame) for frame in frames if not is_ours(frame.code.co_filename)]
-    return tuple((c.co_filename, c.co_name, frame.line, str(frame.globals.get("__name__"))) for c, frame in rows)
+    return tuple(
+        (c.co_filename, c.co_name, frame.line, str(frame.globals.get("__name__")), c.co_flags & _FUTURE)
+        for c, frame in rows
+    )
+
+
+@final
+@dataclass(slots=True)
+class ClassLookups:
+    """What classes held under the names that the trace asked for: guards are made of it."""
+
+    inherited: dict[tuple[type, str], Any] = field(default_factory=dict)  # with their bases
+    own: dict[tuple[type, str], Any] = field(default_factory=dict)
+
+    def forget(self, kind: type, name: str) -> None:
+        """The trace has written to a class: its subclasses hold something else now."""
+        for key in [key for key in self.inherited if key[1] == name and issubclass(key[0], kind)]:
+            del self.inherited[key]
+
+
+@final
+@dataclass(slots=True)
+class TorchState:
+    """What the trace has found of torch, and what of torch is open where it stands."""
+
+    global_hooks: bool | None = None  # of torch.nn, once they have been looked at
+    intact: dict[int, bool] = field(default_factory=dict)  # its functions: whether they call torch's own
+    entered: list[Any] = field(default_factory=list)  # contexts to leave when the trace ends inside
+    regions: list[Any] = field(default_factory=list)  # open contexts of the profiler, which a graph does not have
 
 
 class Tracer(ABC):
@@ -77,17 +109,9 @@ class Tracer(ABC):
         self.count = 0  # number of the instruction being run
         self._forced = forced
         self.next_forced = min(forced, default=-1)
-        self.handling = Handling()
-        self.global_hooks: bool | None = None  # of torch.nn, once they have been looked at
-        self.raised: set[int] = set()  # exceptions made inside whose traceback is of the user's lines
-        self.traces: dict[int, BaseException] = {}  # tracebacks the program got, and whose they are
-        self.before: dict[int, tuple[BaseException, Any]] = {}  # exceptions from outside, their tracebacks at the start
-        self.passed: list[tuple[BaseException, types.CodeType, int]] = []  # such an exception, a place it was raised at
-        self.entered: list[Any] = []  # contexts of torch, to leave when the trace ends inside
-        self.regions: list[Any] = []  # open contexts of the profiler, which a graph does not have
-        self.lookups: dict[tuple[type, str], Any] = {}  # what classes hold, with their bases
-        self.intact: dict[int, bool] = {}  # functions of torch: whether they call torch's own
-        self.own_lookups: dict[tuple[type, str], Any] = {}  # what they hold themselves
+        self.exceptions = Exceptions()
+        self.classes = ClassLookups()
+        self.torch = TorchState()
         # outside cells that functions made inside share: cell, source of its contents, of itself
         self.outer_cells: dict[int, tuple[types.CellType, Source, Source]] = {}
 
@@ -108,6 +132,11 @@ class Tracer(ABC):
     @abstractmethod
     def load_or(self, owner: Any, name: str, default: Any) -> Any:
         """`getattr(owner, name, default)`."""
+
+    @property
+    @abstractmethod
+    def arrays(self) -> Any:
+        """What is done with arrays of numpy's (rules.arrays.entry)."""
 
     @abstractmethod
     def is_handled(self) -> bool:
@@ -131,14 +160,9 @@ class Tracer(ABC):
         """
         self.root = None
         self.frames.clear()
-        self.handling = Handling()
+        self.exceptions = Exceptions()
         self.world.close()
         self.recorder.close()
-
-    @property
-    def handled(self) -> BaseException | None:
-        """What a bare `raise` would raise again."""
-        return self.handling.current
 
     def forced_break(self) -> CaptureBreak:
         """The break decided on by an earlier attempt for the current instruction."""
@@ -168,19 +192,12 @@ class Tracer(ABC):
         known = self.world.known.get(id(value))
         if known is not None:
             return known.raw is value
-        return isinstance(value, type | types.ModuleType | types.FunctionType) and id(value) not in self.world.made
+        kinds = type | types.ModuleType | types.FunctionType | enum.Enum
+        return isinstance(value, kinds) and id(value) not in self.world.made
 
     def written(self) -> Any:
         """Equal answers: the trace changed nothing outside between them."""
         return self.journal.mark(), self.world.changed()
-
-    def traceback_of(self, error: BaseException) -> types.TracebackType | None:
-        """What the program gets as the traceback of an exception; it can be made again for what comes after the trace."""
-        trace = error.__traceback__
-        if trace is not None:
-            self.traces[id(trace)] = error
-            self.world.hold(trace)
-        return trace
 
     @abstractmethod
     def cell_value(self, frame: StackFrame, name: str) -> Any:

@@ -37,7 +37,7 @@ class Deferred(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    places: tuple[tuple[str, str, int, str], ...]  # of the user's frames, outermost first
+    places: tuple[tuple[str, str, int, str, int], ...]  # of the user's frames, outermost first
 
 
 class Journal:

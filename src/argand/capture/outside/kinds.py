@@ -13,6 +13,7 @@ import types
 import weakref
 from typing import Any, Final
 
+import numpy
 import torch
 
 SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
@@ -31,6 +32,8 @@ PINNED: Final = (
     torch._ops.OpOverloadPacket,
     weakref.ref,
     functools._lru_cache_wrapper,
+    numpy.ufunc,
+    type(numpy.sum),  # what asks `__array_function__`
 )
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
@@ -68,22 +71,21 @@ def scalar_in(value: Any) -> Any:
     if isinstance(value, _BASES):
         base: Any = next(base for base in _BASES if isinstance(value, base))
         return _PLAIN_FORM[base](value)
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.number | numpy.bool_):
-        return memoryview(value).tobytes()
+    if isinstance(value, numpy.number | numpy.bool_):
+        held: Any = value
+        return memoryview(held).tobytes()
     return None
 
 
 def is_numpy_number(value: Any) -> bool:
     """Whether a value is one of numpy's numbers."""
-    numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.number | numpy.bool_)
+    return isinstance(value, numpy.number | numpy.bool_)
 
 
 @functools.cache
-def is_trusted_module(name: str | None) -> bool:
+def is_trusted_module(name: object) -> bool:
     """Modules whose functions and classes nobody replaces: the standard library, torch, ourselves."""
-    top = (name or "").partition(".")[0]
+    top = name.partition(".")[0] if isinstance(name, str) else ""  # `__module__` may be anything
     return top in {"torch", "argand", "numpy"} or top in sys.stdlib_module_names
 
 

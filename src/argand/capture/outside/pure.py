@@ -61,8 +61,8 @@ _OWN: Final = frozenset(
     | {type(iter(int, 1)), type(re.finditer("", "")), type(struct.iter_unpack("b", b""))}
 )
 # Classes of Python whose objects are made for real: what is in them (a lock) is nobody's until they are used.
-MADE: Final = frozenset({functools.cached_property})
-_NUMBERS: Final = numpy.generic  # numpy's scalars are values too
+MADE: Final = frozenset({functools.cached_property, numpy.finfo, numpy.iinfo})
+_NUMBERS: Final = (numpy.generic, numpy.dtype)  # numpy's scalars and types are values too
 _OF_C: Final = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 _OF_PYBIND: Final = "instancemethod"  # what pybind11 puts into its classes; the type has no other name
 _EVERYWHERE: Final = frozenset({"__dict__", "__weakref__"})
@@ -163,13 +163,15 @@ _RUN: Final[dict[str, frozenset[str]]] = {
     "sys": _ALL,
 }
 
+_WRITERS: Final = frozenset({"__setattr__", "__delattr__", "__setitem__", "__delitem__"})  # whatever module they are of
+
 
 # They look at the frames of their callers, or follow what comes after: where one is called, no frame is compiled.
 _LOOKS: Final = {
     "sys": _words("_getframe _current_frames breakpointhook __breakpointhook__ settrace setprofile call_tracing"),
     "builtins": _words("breakpoint"),
 }
-_LOOKS_WITHOUT: Final = {"eval": 2, "exec": 2}  # they do, given fewer arguments
+_LOOKS_WITHOUT: Final = _words("eval exec")  # they do, given no globals
 # A function that names one of these is not cut in two: the debugger would stop in a part of it.
 _NAMES: Final = _words("_getframe currentframe breakpoint set_trace")
 _CONTEXTS: Final = frozenset({"__enter__", "__exit__"})  # of C code: they are there for their effects
@@ -212,7 +214,7 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> N
     module, name = module_of(function), getattr(function, "__name__", "")
     looks = _named(_LOOKS, module, name)
     if module == "builtins" and name in _LOOKS_WITHOUT:
-        looks = len(args) + len(kwargs) < _LOOKS_WITHOUT[name]
+        looks = (args[1] if len(args) > 1 else kwargs.get("globals")) is None
     full = getattr(function, "__qualname__", None) or name or repr(function)
     row = Break.B021 if looks else Break.B002
     raise CaptureBreak(row, None, function=f"{module}.{full}" if module not in ("", "builtins") else full)
@@ -225,4 +227,5 @@ def names_debuggers(code: types.CodeType) -> bool:
 
 def may_run_python(function: Callable[..., Any]) -> bool:
     """Whether a Python function of a library is run for real instead of being interpreted."""
-    return _named(_RUN, (function.__module__ or "").partition(".")[0], function.__name__)
+    name = function.__name__
+    return name not in _WRITERS and _named(_RUN, (function.__module__ or "").partition(".")[0], name)

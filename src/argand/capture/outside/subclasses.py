@@ -13,11 +13,11 @@ from typing import Any, Final, final
 import torch
 
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Size
+from argand.capture.sizes.values import OpenSize
 
 _DISABLED: Final = torch._C._disabled_torch_function_impl
 _PLAIN: Final = frozenset(
-    {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), slice, Size, Float, types.FunctionType}
+    {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), slice, OpenSize, Float, types.FunctionType}
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, type(...)}
 )
 

@@ -15,14 +15,14 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
+import numpy
 import torch
 
 from argand.bytecode import append_only, collected_on_stack, is_resume, used_names
 from argand.capture.attempts import ReadLists
-from argand.capture.outside import pure
+from argand.capture.outside import arrays, pure
 from argand.capture.outside.kinds import (
     EQUAL_TYPES,
     HARMLESS,
@@ -37,6 +37,9 @@ from argand.capture.outside.kinds import (
     scalar_in,
     tuple_like,
 )
+from argand.capture.outside.known import Known as Known
+from argand.capture.outside.known import Namespace as Namespace
+from argand.capture.outside.known import Shadow as Shadow
 from argand.capture.outside.subclasses import is_subclass, like
 from argand.capture.outside.wrappers import read_wrapper
 from argand.capture.sizes.frame_sizes import FrameSizes
@@ -45,7 +48,7 @@ from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.guards import Guard, GuardKind, Source, tensor_spec
 from argand.runtime.levels import below_levels
-from argand.sizes.plan import Place, SizePlan
+from argand.sizes.plan import SizePlace, SizePlan
 from argand.sizes.refusals import Stop
 from argand.support.errors import Location
 
@@ -70,32 +73,6 @@ def _parts(container: Any) -> list[int]:
     return [id(part) for row in rows for part in row]
 
 
-@final
-@dataclass(slots=True, eq=False)
-class Known:
-    """An outside object: itself, what the trace sees of it, and where it lives."""
-
-    raw: Any
-    value: Any
-    source: Source
-    partial: bool = False  # a list whose `value` holds only what the trace appends
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Shadow:
-    """A copy of an outside container on which the trace works; compared with `before` at the end."""
-
-    known: Known
-    before: Any  # the contents at first access, as the trace sees them; None: only appended to
-    attributes: dict[str, Any] | None  # of an instance of a container's subclass
-
-
-@final
-class Namespace(dict[str, Any]):
-    """Stands for the dict of a module in a trace; holds nothing."""
-
-
 class World:
     """Everything a trace knows about the outside."""
 
@@ -105,6 +82,7 @@ class World:
         self.known: dict[int, Known] = {}
         self.shadows: list[Shadow] = []
         self.wrappers: set[int] = set()  # ids of tensors that hold other tensors
+        self.arrays: dict[int, tuple[Any, torch.Tensor]] = {}  # id(array of numpy's) -> it, its tensor in the trace
         self.inputs: dict[int, Known] = {}  # id(fake) -> the tensor it stands for
         self._plain: Any = None  # what turns the overrides of subclasses off, once there is one
         self._place = place
@@ -125,7 +103,7 @@ class World:
 
     def close(self) -> None:
         """Let go of the objects of the call; guards and names stay with what was captured."""
-        for held in (self.known, self.inputs, self._memo, self._keep, self.shadows):
+        for held in (self.known, self.inputs, self._memo, self._keep, self.shadows, self.arrays):
             held.clear()
         if self._plain is not None:
             self._plain.__exit__(None, None, None)
@@ -262,6 +240,11 @@ class World:
             return self._meet_again(source, known, reads=True)
         if isinstance(raw, torch.Tensor):
             return self._tensor(source, raw)
+        if kind is numpy.ndarray:
+            return self._opaque(source, raw) if (array := arrays.read_array(self, source, raw)) is None else array
+        if isinstance(raw, numpy.dtype) and arrays.is_known(raw):
+            self.guard(GuardKind.ID_IS, source, raw)  # there is one of each
+            return raw
         if isinstance(raw, _BOUND) and not isinstance(raw.__self__, _PLACES):
             return self._bound(source, raw)
         if isinstance(raw, PINNED):
@@ -276,8 +259,10 @@ class World:
         if scalar is not None:
             self.guard(GuardKind.HOLDS, source, scalar)
             return self.register(source, raw, raw)
-        if isinstance(raw, set | collections.deque) and not all(
-            map(is_settled if isinstance(raw, set) else is_constant, raw)
+        derived = isinstance(raw, set) and kind is not set  # no guard says what one holds
+        if derived or (
+            isinstance(raw, set | collections.deque)
+            and not all(map(is_settled if isinstance(raw, set) else is_constant, raw))
         ):
             return self._opaque(source, raw)
         if isinstance(raw, CONTAINERS):
@@ -292,7 +277,7 @@ class World:
 
     def _number(self, source: Source, raw: float) -> Any:
         self.guard(GuardKind.TYPE_IS, source, type(raw))
-        place = Place(str(source), source, raw)
+        place = SizePlace(str(source), source, raw)
         if type(raw) is int:
             return self.sizes.wrap(self.sizes.open(place))
         self.keep_off_disk("a float that is left open")
@@ -435,7 +420,8 @@ class World:
         else:
             self.guard(GuardKind.LENGTH, source, len(raw))
             if isinstance(raw, collections.deque):
-                value = collections.deque(maxlen=self.attribute(source, "maxlen", raw.maxlen))
+                self.guard(GuardKind.EQUALS, self.child(guards.Attr, source, "maxlen"), raw.maxlen)
+                value = collections.deque(maxlen=raw.maxlen)
                 known.value = value
                 self.known[id(value)] = known
                 self.guard(GuardKind.EQUALS, source, collections.deque(raw, raw.maxlen))

@@ -23,7 +23,7 @@ from argand.capture.record.pending import Pending
 from argand.capture.sizes.fitting import explain_failure
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.frame_sizes import floats_in, tensors_in
-from argand.capture.sizes.values import Claim, Shape, Size, expression
+from argand.capture.sizes.values import Claim, OpenShape, OpenSize, expression
 from argand.ops.fakes import DataDependent, check_reads, reads_offset
 from argand.runtime.guards import GuardKind, OffsetOf
 from argand.runtime.levels import unwrapped
@@ -115,7 +115,7 @@ class Recorder:
             return value
         if isinstance(value, torch.Tensor):
             return self.node_of(value)
-        if kind in (tuple, list, Shape):
+        if kind in (tuple, list, OpenShape):
             items = [self.argument(item) for item in value]
             return items if kind is list else tuple(items)
         if kind in _SEQUENCES:
@@ -128,7 +128,7 @@ class Recorder:
             return kind(*[self.argument(item) for item in value])
         if isinstance(value, list | tuple):
             return type(value)([self.argument(item) for item in value])
-        if kind is Size:
+        if kind is OpenSize:
             return self.size_node(value.expr)
         if kind is Float:
             return self._float(value)
@@ -281,6 +281,10 @@ class Recorder:
     def _effects(self) -> int:
         """How many operators so far must run whoever reads their results (ops.fakes.FakeMode)."""
         return 0 if self.world.sizes.mode is None else self.world.sizes.mode.effects
+
+    def draws(self) -> bool:
+        """Whether the graph may draw random numbers."""
+        return self.world.sizes.mode is not None and self.world.sizes.mode.draws > 0
 
     def _note_writes(self, tensors: list[torch.Tensor], versions: list[tuple[int, bool]]) -> bool:
         """Whether a call has written to one of its tensors."""

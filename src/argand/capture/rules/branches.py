@@ -19,7 +19,7 @@ from argand.capture.generated.torch_state import read_state
 from argand.capture.objects.tracer import Tracer
 from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Size
+from argand.capture.sizes.values import OpenSize
 from argand.runtime.lifetimes import LazyGraph
 from argand.sizes.expressions import Expr
 from argand.support.errors import Break, CaptureBreak
@@ -146,7 +146,7 @@ def _call(tracer: Tracer, function: Any, args: Sequence[Any]) -> Any:
 
 
 def _is_value(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) or type(leaf) is Size
+    return isinstance(leaf, torch.Tensor) or type(leaf) is OpenSize
 
 
 def refused(operator: str, reason: str) -> CaptureBreak:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from argand.capture.objects.tracer import Tracer
 from argand.capture.record.pending import Pending
+from argand.capture.record.recorder import Recorder
 from argand.capture.rules import torch_functions
 from argand.capture.rules.branches import Branch, check_own, close_branch, refused, trace_branch
 from argand.ops.control_flow import COND, MAP, SCAN, WHILE_LOOP, first_slice, stacked
@@ -58,14 +59,13 @@ def _tensors(operator: str, values: Iterable[Any], what: str) -> list[torch.Tens
 
 
 def _emit(
-    tracer: Tracer,
+    recorder: Recorder,
     target: Any,
     branches: Sequence[tuple[str, Branch]],
     arrange: Callable[[list[Any], list[Any]], tuple[Any, ...]],
     results: Sequence[Any],
 ) -> list[Any]:
     """The node, and its results as fakes. `arrange`: its arguments, of the graphs and of what is lifted."""
-    recorder = tracer.recorder
     lifted: dict[Any, Any] = {}
     for _, branch in branches:
         lifted |= {key: outer for key, (_, outer) in branch.lifted.items()}
@@ -101,7 +101,7 @@ def _cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Sequ
     node = recorder.node_of(pred)
     given = [recorder.node_of(leaf) for leaf in leaves]
     made = _emit(
-        tracer,
+        tracer.recorder,
         COND,
         (("cond_true", true), ("cond_false", false)),
         lambda graphs, lifted: (node, *graphs, (*given, *lifted)),
@@ -176,7 +176,7 @@ def _scan(tracer: Tracer, combine_fn: Any, init: Any, xs: Any, additional_inputs
     nodes = [[recorder.node_of(value) for value in values] for values in (init, xs, more)]
     likes = [*map(_dense, results[: len(init)]), *(stacked(row, xs[0].shape[0]) for row in results[len(init) :])]
     made = _emit(
-        tracer,
+        tracer.recorder,
         SCAN,
         (("scan_combine_fn", branch),),
         lambda graphs, lifted: (*graphs, nodes[0], nodes[1], [*nodes[2], *lifted]),
@@ -200,7 +200,7 @@ def _map(tracer: Tracer, function: Any, xs: Any, pos_args: Any = ()) -> Any:
     nodes = [recorder.node_of(value) for value in xs]
     given = [recorder.argument(value) for value in more]
     made = _emit(
-        tracer,
+        tracer.recorder,
         MAP,
         (("map_body", branch),),
         lambda graphs, lifted: (*graphs, nodes, [*given, *lifted]),
@@ -233,7 +233,7 @@ def _while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any,
     recorder = tracer.recorder
     nodes = [tuple(recorder.node_of(value) for value in values) for values in (init, more)]
     made = _emit(
-        tracer,
+        tracer.recorder,
         WHILE_LOOP,
         (("while_cond", test), ("while_body", body)),
         lambda graphs, lifted: (*graphs, nodes[0], (*nodes[1], *lifted)),

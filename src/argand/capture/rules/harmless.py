@@ -17,16 +17,15 @@ from typing import Any, Final
 
 import torch
 
+from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import callbacks, operate, polyfills
 from argand.capture.objects.generators import Callback
 from argand.capture.objects.methods import PLAIN, lookup, python_method
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
+from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import scalar_in
 from argand.support.errors import Break, CaptureBreak
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 # Reads nothing of its arguments but their identity or type, or only stores them.
 _HOLDERS: Final = (*(list, dict, set, frozenset, tuple, collections.deque, str, types.MappingProxyType),)
@@ -89,7 +88,7 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
     owner = getattr(function, "__self__", None)
     tracer.world.pin(function)
     if owner is not None:
-        operate.check_readable(tracer, owner)
+        operate.check_readable(tracer.world, owner)
     if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
         tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
     holds = _may_hold(function)
@@ -101,7 +100,7 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
             raise CaptureBreak(Break.B011, None, type=type(value).__name__)
         if holds:
             continue
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) or type(value) in KINDS:
             raise CaptureBreak(Break.B002, None, function=_name_of(function))
         of = getattr(function, "__objclass__", object)
         if type(function) is types.WrapperDescriptorType and isinstance(value, of) and scalar_in(value) is not None:
@@ -173,7 +172,7 @@ def iterable(tracer: Tracer, value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN:
         return value
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) or kind in KINDS:
         return operate.get_iter(tracer, value)
     found = lookup(tracer, kind, "__iter__")
     if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):

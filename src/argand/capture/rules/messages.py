@@ -7,18 +7,29 @@ Python. What asks or changes settings is interpreted or left to Python.
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any, Final
 
 import torch
 
+from argand.capture.objects import polyfills
 from argand.capture.objects.tracer import Tracer, places_of
 from argand.capture.outside import real
-from argand.capture.outside.journal import Deferred
+from argand.capture.outside.journal import Deferred, Journal
 from argand.support.errors import Break, CaptureBreak
 
 MODULES: Final = frozenset({"warnings", "logging"})
-_TELLS: Final = frozenset({"warn", "debug", "info", "warning", "error", "critical", "fatal", "log"})
+_LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "fatal": logging.CRITICAL,
+}
+_TELLS: Final = frozenset({*_LEVELS, "log"})
 _FINDS: Final = frozenset({"getLogger"})  # makes it at most
 _ASKS: Final = frozenset({"isEnabledFor", "getEffectiveLevel"})
 _OF_NOW: Final = frozenset({"exc_info", "stack_info"})  # they ask what is being handled, or for the stack
@@ -32,14 +43,33 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if name in _ASKS:
         return tracer.inline(function, args, kwargs)
     tensors = any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))
-    if name not in _TELLS or tensors or not _OF_NOW.isdisjoint(kwargs) or _is_redirected(tracer):
+    if (
+        name not in _TELLS
+        or tensors
+        or not _OF_NOW.isdisjoint(kwargs)
+        or _is_redirected(tracer.journal)
+        or _is_heard_at_once(tracer, function, args)
+    ):
         raise CaptureBreak(Break.B007, None, function=function.__qualname__)
     tracer.journal.deferred.append(Deferred(function, args, kwargs, places_of(tracer.frames)))
     return None
 
 
-def _is_redirected(tracer: Tracer) -> bool:
+def _is_heard_at_once(tracer: Tracer, function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether what hears the message may be code of the user's: the rest of the frame may ask what it did."""
+    if function.__module__ != "logging":
+        return not tracer.sealed(polyfills.is_shown_plainly, (), {})
+    is_method = "." in function.__qualname__
+    logger = args[0] if is_method and args else logging.root
+    if type(logger) not in (logging.Logger, logging.RootLogger):
+        return True
+    given = args[is_method] if len(args) > is_method else 0
+    level = given if function.__name__ == "log" else _LEVELS[function.__name__]
+    return bool(tracer.sealed(polyfills.is_heard_at_once, (logger, level), {}))
+
+
+def _is_redirected(journal: Journal) -> bool:
     """Whether the trace has changed who hears messages: those that come later must come after that."""
-    writes, modules = tracer.journal, [sys, *(sys.modules[name] for name in MODULES if name in sys.modules)]
+    writes, modules = journal, [sys, *(sys.modules[name] for name in MODULES if name in sys.modules)]
     changed = any(id(vars(module)) in writes.globals for module in modules)
     return changed or any(type(write.owner).__module__ in MODULES for write in writes.attributes.values())

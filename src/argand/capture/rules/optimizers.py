@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import torch
 
+from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import optimizer_steps, polyfills
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 
 def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -16,18 +16,17 @@ import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 from typing_extensions import override
 
+from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import attributes
 from argand.capture.objects.methods import lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.outside.subclasses import Overrides, is_subclass
+from argand.capture.record.recorder import Recorder
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Size
+from argand.capture.sizes.values import OpenSize
 from argand.support.errors import Break, CaptureBreak
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 DEFAULT: Final = torch.Tensor.__dict__["__torch_function__"].__func__
 _GETTER: Final = types.GetSetDescriptorType
@@ -50,7 +49,7 @@ class _Listener(TorchFunctionMode):
 
 def dispatch(tracer: Tracer, run: Callable[..., Any], args: Args, kwargs: Kwargs, again: Callable[[], Any]) -> Any:
     """A call that goes to overrides; `again` makes it below them, for functions that have none."""
-    if any(type(value) in (Size, Float) for value in (*args, *kwargs.values())):
+    if any(type(value) in (OpenSize, Float) for value in (*args, *kwargs.values())):
         raise CaptureBreak(Break.B010, None, type="a subclass, beside a size that is left open")
     asked = _ask(run, args, kwargs)
     if asked is None:
@@ -123,20 +122,20 @@ def default(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 def convert(tracer: Tracer, value: Any, kind: Any) -> Any:
     """Tensors in a result as those of a subclass."""
     if isinstance(value, torch.Tensor) and not isinstance(value, kind):
-        return as_subclass(tracer, value, kind)
+        return as_subclass(tracer.recorder, value, kind)
     if type(value) in (tuple, list):
         return type(value)(convert(tracer, item, kind) for item in value)
     return value
 
 
-def as_subclass(tracer: Tracer, tensor: torch.Tensor, kind: Any) -> Any:
+def as_subclass(recorder: Recorder, tensor: torch.Tensor, kind: Any) -> Any:
     """`tensor.as_subclass(kind)`: the same node of the graph; it gets its class when it leaves the graph."""
     if not is_subclass(kind):
         raise CaptureBreak(Break.B010, None, type=kind.__name__)
-    tracer.world.plain_from_here()
-    tracer.world.keep_off_disk(f"a tensor of the class {kind.__name__}")
+    recorder.world.plain_from_here()
+    recorder.world.keep_off_disk(f"a tensor of the class {kind.__name__}")
     made = real.call(torch.Tensor.as_subclass, (tensor, kind), {})
-    tracer.recorder.alias(made, tensor)
+    recorder.alias(made, tensor)
     return made
 
 
@@ -186,7 +185,7 @@ def make(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__} with options")
     with tracer.overrides.disabled():
         plain = tracer.recorder.call_method("detach", (data,), {})
-    return as_subclass(tracer, plain, kind)
+    return as_subclass(tracer.recorder, plain, kind)
 
 
 def push_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:

@@ -22,25 +22,23 @@ from typing import Any, Final
 import torch
 
 from argand.bytecode import LOCALS_ARE_NEW, is_resume, variables
-from argand.capture.markers import END, MISSING
+from argand.capture.markers import END, MISSING, Args, Kwargs
 from argand.capture.objects import attributes, callbacks, operate, polyfills
 from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.objects.generators import Inference
 from argand.capture.objects.methods import PLAIN, lookup, python_method
 from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside import real
-from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.arrays import KINDS, ArrayNumber
+from argand.capture.outside.kinds import is_numpy_number, is_trusted_module
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
-from argand.capture.rules import messages, overrides, torch_functions
+from argand.capture.rules import messages, overrides, references, torch_functions
 from argand.capture.rules.harmless import call_harmless, iterable
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Claim, Size
+from argand.capture.sizes.values import Claim, OpenSize
 from argand.runtime.guards import Attr
 from argand.support.errors import Break, CaptureBreak
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 _POOLING: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
@@ -93,6 +91,8 @@ def _subclasses(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
     """What users register with abstract classes is in nobody's code, so another process may have other answers."""
+    if isinstance(of, type) and any(id(base) in tracer.journal.attributes for base in of.__mro__ or ()):
+        raise CaptureBreak(Break.B013, None, what="a question about a class that was just written to")
 
     def is_ours(kind: type) -> bool:
         return is_trusted_module(kind.__module__)
@@ -184,7 +184,7 @@ def _object_format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _object_eq(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return operate.identical(tracer, *args) or NotImplemented
+    return operate.identical(tracer.world, *args) or NotImplemented
 
 
 def _object_ne(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -208,6 +208,8 @@ def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., 
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         if args and isinstance(args[0], torch.Tensor):
             return tracer.recorder.call_function(function, args, kwargs)
+        if args and type(args[0]) in KINDS:
+            return tracer.arrays.unary(tracer, function, args[0])
         found = python_method(tracer, args[0], method)
         if found is not None:
             return tracer.call(found, args, kwargs)
@@ -310,15 +312,15 @@ def _dir(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    error = tracer.handled
+    error = tracer.exceptions.current
     if error is None:  # a caller may handle one
         raise CaptureBreak(Break.B002, None, function="sys.exc_info")
-    return type(error), error, tracer.traceback_of(error)
+    return type(error), error, tracer.exceptions.traceback_of(error)
 
 
 def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
-        operate.check_readable(tracer, args[0])
+        operate.check_readable(tracer.world, args[0])
         callbacks.settle_key(tracer, args[0], args[1])
     return real.call(dict.get, args, kwargs)
 
@@ -420,9 +422,13 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
             if kind is int and tracer.world.sizes.reads_data and not args[0].is_floating_point():
                 return items.item(tracer.recorder, args[0])
             raise CaptureBreak(Break.B004, None, method=kind.__name__)
+        if args and type(args[0]) in KINDS:
+            return tracer.arrays.convert(tracer, kind, args[0])
+        if args and is_numpy_number(args[0]):
+            return real.call(kind, args, kwargs)  # its value is guarded
         if kind is float and args and type(args[0]) is Float:
             return args[0]
-        if kind is int and args and (type(args[0]) is Size or (type(args[0]) is Pending and args[0].kind is int)):
+        if kind is int and args and (type(args[0]) is OpenSize or (type(args[0]) is Pending and args[0].kind is int)):
             return args[0]
         found = python_method(tracer, args[0], method) if args else None
         if found is not None:
@@ -434,7 +440,7 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
 
 def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        return args[0].__class__ if type(args[0]) in (Claim, Float, Pending, Size) else type(args[0])
+        return args[0].__class__ if type(args[0]) in (Claim, Float, ArrayNumber, Pending, OpenSize) else type(args[0])
     raise CaptureBreak(Break.B013, None, what="type() making a class")
 
 
@@ -476,6 +482,7 @@ def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 
 CLASS_RULES: Final[dict[Any, Any]] = {
+    weakref.ref: references.make,
     bool: lambda tracer, args, kwargs: operate.truth(tracer, args[0]) if args else False,
     int: _number(int, "__int__"),
     float: _number(float, "__float__"),

@@ -20,7 +20,9 @@ from argand.capture.objects import attributes, polyfills
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import is_constant, is_trusted_module
+from argand.capture.outside.world import World
 from argand.capture.record import items
+from argand.capture.record.recorder import Recorder
 from argand.capture.rules import overrides
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.sizes.refusals import Stop
@@ -119,14 +121,14 @@ def is_intact(tracer: Tracer, function: types.FunctionType) -> bool:
 
     It becomes a node, which is compiled by its name, so one that calls what somebody has patched is interpreted instead.
     """
-    answer = tracer.intact.get(id(function))
+    answer = tracer.torch.intact.get(id(function))
     if answer is None:
-        tracer.intact[id(function)] = True  # it may call itself
+        tracer.torch.intact[id(function)] = True  # it may call itself
         tracer.world.inlined.setdefault(id(function), function)
         tables = (function.__globals__, vars(torch), vars(torch._C._nn))
         names = [(table, name) for table in tables for name in function.__code__.co_names if name in table]
         found = [_is_own(tracer, *row) for row in names]  # each is noted
-        answer = tracer.intact[id(function)] = all(found)
+        answer = tracer.torch.intact[id(function)] = all(found)
     return answer
 
 
@@ -177,21 +179,23 @@ def _is_quiet(function: Any, name: str) -> bool:
 
 def enter_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`record_function.__enter__`: a graph has no regions. At a break inside, it is entered for real."""
-    tracer.regions.append(args[0])
+    tracer.torch.regions.append(args[0])
     return args[0]
 
 
 def leave_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`record_function.__exit__`."""
-    if not any(manager is args[0] for manager in tracer.regions):
+    if not any(manager is args[0] for manager in tracer.torch.regions):
         raise CaptureBreak(Break.B013, None, what="the end of a record_function that began before this graph")
-    tracer.regions = [manager for manager in tracer.regions if manager is not args[0]]
+    tracer.torch.regions = [manager for manager in tracer.torch.regions if manager is not args[0]]
 
 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A method of a tensor."""
     if name == "tolist" and tracer.world.sizes.reads_data:
         return tracer.call(polyfills.tolist, args, kwargs)
+    if name == "numpy":
+        return tracer.arrays.of_tensor(tracer, args[0], args[1:], kwargs)
     if name in _METHOD_BREAKS:
         if name == "__hash__":
             return real.call(hash, args, kwargs)
@@ -201,11 +205,11 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
     if isinstance(kwargs.get(_SCALED.get(name, "")), torch.Tensor):
         return _scaled(tracer, name, args, kwargs)
     if name == "as_subclass":
-        return overrides.as_subclass(tracer, args[0], *args[1:], **kwargs)
+        return overrides.as_subclass(tracer.recorder, args[0], *args[1:], **kwargs)
     if name == "item":
         return items.item(tracer.recorder, args[0])
     if name == "requires_grad_":
-        return _require_grad(tracer, *args, **kwargs)
+        return _require_grad(tracer.recorder, *args, **kwargs)
     return tracer.recorder.call_method(name, args, kwargs)
 
 
@@ -221,13 +225,13 @@ def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     return tracer.call(filled, (name, *args), {"factor": kwargs[_SCALED[name]], **rest})
 
 
-def _require_grad(tracer: Tracer, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+def _require_grad(recorder: Recorder, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
     """`requires_grad_`: an argument becomes another leaf for whoever holds it, which no graph can do."""
     if tensor.requires_grad == requires_grad:
         return tensor
-    if id(tensor) in tracer.world.inputs:
+    if id(tensor) in recorder.world.inputs:
         raise CaptureBreak(Break.B013, None, what="requires_grad_() of a tensor from outside")
-    result: torch.Tensor = tracer.recorder.call_method("requires_grad_", (tensor, requires_grad), {})
+    result: torch.Tensor = recorder.call_method("requires_grad_", (tensor, requires_grad), {})
     return result
 
 
@@ -261,18 +265,18 @@ def _initialize(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
     world, holder = tracer.world, torch.nn.modules.module
-    if tracer.global_hooks is None:
-        tracer.global_hooks = not _are_empty(tracer, vars(holder), world.const(holder), _GLOBAL_HOOKS)
+    if tracer.torch.global_hooks is None:
+        tracer.torch.global_hooks = not _are_empty(tracer.world, vars(holder), world.const(holder), _GLOBAL_HOOKS)
     known = world.known.get(id(module))
-    free = _are_empty(tracer, module.__dict__, None if known is None else known.source, _HOOK_TABLES)
-    return free and not tracer.global_hooks and module.__dict__.get("_compiled_call_impl") is None
+    free = _are_empty(tracer.world, module.__dict__, None if known is None else known.source, _HOOK_TABLES)
+    return free and not tracer.torch.global_hooks and module.__dict__.get("_compiled_call_impl") is None
 
 
-def _are_empty(tracer: Tracer, values: dict[str, Any], source: Source | None, names: tuple[str, ...]) -> bool:
+def _are_empty(world: World, values: dict[str, Any], source: Source | None, names: tuple[str, ...]) -> bool:
     """Whether tables of hooks are empty, as the trace sees them; the lengths of those outside are guarded."""
     tables = {name: values[name] for name in names if values.get(name) is not None}
     for name, table in tables.items():
         if source is not None:
-            tracer.world.guard(GuardKind.LENGTH, tracer.world.child(DictAttr, source, name), len(table))
-    seen = (tracer.world.known.get(id(table)) for table in tables.values())
+            world.guard(GuardKind.LENGTH, world.child(DictAttr, source, name), len(table))
+    seen = (world.known.get(id(table)) for table in tables.values())
     return not any(table if known is None else known.value for table, known in zip(tables.values(), seen, strict=True))

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import torch
 
+from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import polyfills
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.record.recorder import Recorder
 from argand.support.errors import Break, CaptureBreak
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 MODULES: Final = ("torch._functorch.", "torch.func", "torch.autograd.forward_ad")
 _NOT_MODULES: Final = ("torch.functional", "torch._functorch.aot", "torch._functorch.compile")
@@ -67,16 +66,16 @@ def knows(function: Any) -> bool:
     return isinstance(function, types.BuiltinFunctionType) and function in _BY_FUNCTION
 
 
-def call_native(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def call_native(recorder: Recorder, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """A C function of the machinery."""
     name = _BY_FUNCTION[function]
     if name in _WRAPPERS:
-        return tracer.recorder.call_function(function, args, kwargs)
-    sizes = tracer.world.sizes
+        return recorder.call_function(function, args, kwargs)
+    sizes = recorder.world.sizes
     given = sizes.lower((args, kwargs)) if sizes.active else (args, kwargs)
     result = real.call(function, *given)
     if name in _LEVELS:
-        recorder = tracer.recorder
+        recorder = recorder
         node = recorder.effect(function, tuple(map(recorder.argument, args)), result)
         node.kwargs = {key: recorder.argument(value) for key, value in kwargs.items()}
     return result
@@ -98,7 +97,7 @@ def _call_level(tracer: Tracer, name: str, args: Args, kwargs: Kwargs) -> Any:
     """The C function behind a function of torch that only looks for a mode of torch.export."""
     if name == "_add_batch_dim" and args[1] < 0:
         args = (args[0], args[0].ndim + args[1], *args[2:])
-    return call_native(tracer, _find(name), args, kwargs)
+    return call_native(tracer.recorder, _find(name), args, kwargs)
 
 
 def inline(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import attributes
 from argand.capture.objects.methods import lookup
 from argand.capture.objects.tracer import Tracer
@@ -19,9 +20,6 @@ from argand.capture.outside import real
 from argand.capture.outside.wrappers import is_wrapper
 from argand.capture.sizes.frame_sizes import tensors_in
 from argand.support.errors import Break, CaptureBreak
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 
 def call(tracer: Tracer, run: Any, args: Args, kwargs: Kwargs) -> Any:

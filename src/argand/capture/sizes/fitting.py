@@ -23,10 +23,12 @@ from argand.support.errors import Location
 
 _FACTORS: Final = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64)
 
-Call = Callable[..., Any]
+AnyCallable = Callable[..., Any]
 
 
-def explain_failure(sizes: FrameSizes, run: Call, args: Any, kwargs: Any, error: Exception) -> None:
+def explain_failure(
+    sizes: FrameSizes, run: AnyCallable, args: Any, kwargs: Any, error: Exception
+) -> None:
     """Raise what the next attempt needs to know; give back when the error is the program's own.
 
     If the call fails for the real sizes in other words than for the samples, these name sizes: the
@@ -126,7 +128,7 @@ def _trial_samples(sizes: FrameSizes, facts: list[Fact]) -> dict[Symbol, int] | 
 
 
 def _failure(
-    sizes: FrameSizes, run: Call, args: Any, kwargs: Any, values: Mapping[Symbol, int]
+    sizes: FrameSizes, run: AnyCallable, args: Any, kwargs: Any, values: Mapping[Symbol, int]
 ) -> Exception | None:
     """What a call raises on fakes of other sizes."""
     mode = sizes.mode

@@ -14,7 +14,7 @@ import torch
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.places import open_dimensions, source_of
 from argand.capture.sizes.relations import relation
-from argand.capture.sizes.values import Shape, Size
+from argand.capture.sizes.values import OpenShape, OpenSize
 from argand.ops.fakes import FakeMode, fake_at, fake_of
 from argand.ops.layout import new
 from argand.runtime.guards import (
@@ -30,7 +30,7 @@ from argand.runtime.levels import unwrapped
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
-from argand.sizes.plan import Place, SizePlan, note
+from argand.sizes.plan import SizePlace, SizePlan, note
 from argand.sizes.refusals import FixSizes, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
@@ -56,14 +56,14 @@ class FrameSizes:
 
     # -- places ----------------------------------------------------------------------------------
 
-    def open(self, place: Place) -> int:
+    def open(self, place: SizePlace) -> int:
         """The size at a place as an int of the fakes; plain when it is fixed."""
         found = self._opened.get(place.name)
         if found is None:
             found = self._opened[place.name] = self._open(place)
         return found
 
-    def _open(self, place: Place) -> int:
+    def _open(self, place: SizePlace) -> int:
         plan, source = self.plan, source_of(place)
         symbol = plan.symbol(place)
         given = plan.given.get(place.name)
@@ -86,7 +86,7 @@ class FrameSizes:
             self._guard(Fact("<=", Expr.of(symbol), Expr.of(symbol.maximum)))
         return self.table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
 
-    def open_float(self, place: Place) -> Float:
+    def open_float(self, place: SizePlace) -> Float:
         """The float at a place."""
         self._activate()
         symbols = frozenset([self.plan.symbol(place)])
@@ -148,7 +148,7 @@ class FrameSizes:
     def value(self, expr: Expr) -> Any:
         """What the program sees of an expression."""
         known = expr.constant
-        return Size(expr, self) if known is None else known
+        return OpenSize(expr, self) if known is None else known
 
     def wrap(self, value: Any) -> Any:
         """What the program sees of integers read from fakes."""
@@ -157,18 +157,18 @@ class FrameSizes:
             return self.value(found.expr) if isinstance(found, SizeInt) else found
         if isinstance(value, tuple | list) and type(value) in (torch.Size, tuple, list):
             items = [self.wrap(item) for item in value]
-            if any(type(item) is Size for item in items):
-                return Shape(items) if type(value) is torch.Size else type(value)(items)
+            if any(type(item) is OpenSize for item in items):
+                return OpenShape(items) if type(value) is torch.Size else type(value)(items)
         return value
 
     def lower(self, value: Any) -> Any:
         """Arguments as torch takes them on fakes."""
         kind = type(value)
-        if kind is Size:
+        if kind is OpenSize:
             return int(self.table.learn(self.table.size(value.expr)))
         if kind is Float:
             return value.real
-        if kind is Shape:
+        if kind is OpenShape:
             return torch.Size([self.lower(item) for item in value])
         if kind is tuple or kind is list:
             return kind([self.lower(item) for item in value])
@@ -196,7 +196,7 @@ class FrameSizes:
         return self.table.decide(symbol, self._number(left), self._number(right), is_branch=True)
 
     def _number(self, value: Any) -> int:
-        return self.table.size(value.expr) if type(value) is Size else int(value)
+        return self.table.size(value.expr) if type(value) is OpenSize else int(value)
 
     def fix(self, expr: Expr, what: str) -> int:
         """The number itself is needed: a guard holds that of a quotient.

@@ -11,12 +11,14 @@ import torch
 
 from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
 from argand.sizes.marks import read_marks
-from argand.sizes.plan import Place, SizePlan
+from argand.sizes.plan import SizePlace, SizePlan
 
 _STATE: Final = frozenset({"_parameters", "_buffers"})
 
 
-def open_dimensions(plan: SizePlan, source: Source, raw: torch.Tensor) -> list[tuple[int, Place]]:
+def open_dimensions(
+    plan: SizePlan, source: Source, raw: torch.Tensor
+) -> list[tuple[int, SizePlace]]:
     """The dimensions of a tensor whose size is not taken for good."""
     marks = read_marks(raw)
     if plan.dynamic is False or (plan.opens_nothing and not marks):
@@ -36,11 +38,11 @@ def open_dimensions(plan: SizePlan, source: Source, raw: torch.Tensor) -> list[t
         if asked and real >= low:
             plan.required.add(name)
         if wanted and real >= low and (asked or name not in plan.fixed):
-            found.append((dim, Place(name, SizeOf(source, dim), real, low, high)))
+            found.append((dim, SizePlace(name, SizeOf(source, dim), real, low, high)))
     return found
 
 
-def source_of(place: Place) -> Source:
+def source_of(place: SizePlace) -> Source:
     """Where the size of a place is found at each call."""
     source: Source = place.source
     return source if place.divisor == 1 else Quotient(source, place.divisor)

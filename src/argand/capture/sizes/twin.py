@@ -2,7 +2,8 @@
 
 In: a recorded graph whose fakes have samples for sizes, and the table that explains their shapes.
 Out: what has to be fixed, when a shape is not what its expression says, so that an integer that only
-looked like a size, and an operator without a formula, are found out.
+looked like a size, and an operator without a formula, are found out. A function of torch may also choose
+by size what it computes (`cdist`): the operators it runs must be the same for small and large sizes.
 """
 
 from __future__ import annotations
@@ -28,29 +29,38 @@ from argand.support import events
 from argand.support.errors import Location
 
 Inputs = Mapping[torch.fx.Node, Any]
+Operators = Mapping[torch.fx.Node, tuple[Any, ...]]  # what each node runs inside of torch
 
 
 def check_twin(graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes) -> Refusal | None:
     """Run a graph for other sizes, and compare all shapes; `inputs` are the real ones."""
     with events.stage("capture.twin"):
-        refusal = _Twin(sizes, sizes.table.twin(), is_small=False).check(graph, inputs)
+        twin = _Twin(sizes, sizes.table.twin(), is_small=False)
+        refusal = twin.check(graph, inputs)
         for few in (1, 0):
             small = sizes.table.small(few)
             if refusal is None and small is not None:
                 refusal = _Twin(sizes, small, is_small=True).check(graph, inputs)
-        return refusal or _check_lowest(graph, inputs, sizes)
+        return refusal or _check_lowest(graph, inputs, sizes, twin.operators)
 
 
-def _check_lowest(graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes) -> Refusal | None:
+def _check_lowest(
+    graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes, operators: Operators
+) -> Refusal | None:
     """Run a graph for the smallest sizes it is for: some operators work, or give what they say, above
-    a size only (`narrow`, `qr`). The first size that will do becomes a fact."""
+    a size only (`narrow`, `qr`, `cdist`). The first size that will do becomes a fact."""
     lowest = sizes.table.lowest()
-    refusal = None if lowest is None else _fails(graph, inputs, sizes, lowest)
+
+    def fails(values: Mapping[Symbol, int]) -> FixSizes | None:
+        at_values = SizeTable.at_values(values)
+        return _Twin(sizes, at_values, is_small=False, expected=operators).check(graph, inputs)
+
+    refusal = None if lowest is None else fails(lowest)
     if lowest is None or refusal is None:
         return None
     facts = []
     for symbol in lowest.keys() - sizes.table.unbacked:
-        least = _least_that_works(graph, inputs, sizes, symbol, lowest[symbol])
+        least = _least_that_works(fails, sizes, symbol, lowest[symbol])
         if least is None or least > sizes.table.reals[symbol]:
             return refusal
         if least > lowest[symbol]:
@@ -59,12 +69,15 @@ def _check_lowest(graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes) -> R
 
 
 def _least_that_works(
-    graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes, symbol: Symbol, low: int
+    fails: Callable[[Mapping[Symbol, int]], FixSizes | None],
+    sizes: FrameSizes,
+    symbol: Symbol,
+    low: int,
 ) -> int | None:
     """The smallest size that will do for one symbol, others at their samples; None: not even those."""
 
     def works(size: int) -> bool:
-        return _fails(graph, inputs, sizes, {**sizes.table.samples, symbol: size}) is None
+        return fails({**sizes.table.samples, symbol: size}) is None
 
     high = sizes.table.samples[symbol]
     if works(low):
@@ -77,19 +90,17 @@ def _least_that_works(
     return high
 
 
-def _fails(
-    graph: torch.fx.Graph, inputs: Inputs, sizes: FrameSizes, values: Mapping[Symbol, int]
-) -> FixSizes | None:
-    return _Twin(sizes, SizeTable.at_values(values), is_small=False).check(graph, inputs)
-
-
 @final
 class _Twin:
     """One run of a graph at the samples of another table."""
 
-    def __init__(self, sizes: FrameSizes, table: SizeTable, is_small: bool) -> None:
+    def __init__(
+        self, sizes: FrameSizes, table: SizeTable, is_small: bool, expected: Operators | None = None
+    ) -> None:
         self.sizes, self.table = sizes, table
         self.is_small = is_small  # symbols that may be 0 or 1 are: strides are not what they say
+        self.expected = expected  # what each node must run
+        self.operators: dict[torch.fx.Node, tuple[Any, ...]] = {}
 
     def check(self, graph: torch.fx.Graph, inputs: Mapping[torch.fx.Node, Any]) -> FixSizes | None:
         """What has to be fixed, when a shape is not what its expression says."""
@@ -117,9 +128,13 @@ class _Twin:
             mode.unbacked = self._data_sizes(node)
             try:
                 refusal = self._check_branches(node, values, mode)
+                mode.called = []
                 values[node] = _run(node, values)
             except Exception as error:
                 return self._failed(node, error)
+            self.operators[node] = tuple(mode.called)
+            if self.expected is not None and self.operators[node] != self.expected[node]:
+                return self._refuse(node, "torch computes it in another way for other sizes")
             if refusal is None and (
                 node.target is not operator.getitem or isinstance(example, torch.Tensor)
             ):

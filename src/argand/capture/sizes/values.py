@@ -49,7 +49,7 @@ def seen_as(kind: type) -> Any:
 
 
 @final
-class Size:
+class OpenSize:
     """An integer of the program that is known at run time only."""
 
     __slots__ = ("expr", "owner")
@@ -93,13 +93,13 @@ class Size:
 
 def expression(value: Any) -> Expr:
     """What an integer of the program stands for."""
-    return value.expr if type(value) is Size else Expr.of(int(value))
+    return value.expr if type(value) is OpenSize else Expr.of(int(value))
 
 
 def _computed(name: str, reflected: bool) -> Callable[..., Any]:
     function = getattr(operator, name)
 
-    def method(self: Size, other: Any) -> Any:
+    def method(self: OpenSize, other: Any) -> Any:
         if isinstance(other, float):
             number = self.owner.fix(self.expr, f"a float ({name})")
             return function(other, number) if reflected else function(number, other)
@@ -113,7 +113,7 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
 
 
 def _compared(name: str, symbol: str) -> Callable[..., Any]:
-    def method(self: Size, other: Any) -> Any:
+    def method(self: OpenSize, other: Any) -> Any:
         if isinstance(other, float):
             number = self.owner.fix(self.expr, "a comparison with a float")
             return getattr(float(number), name)(other)
@@ -125,25 +125,25 @@ def _compared(name: str, symbol: str) -> Callable[..., Any]:
 
 
 def _needs_number(name: str) -> Callable[..., Any]:
-    def method(self: Size, *args: Any) -> Any:
+    def method(self: OpenSize, *args: Any) -> Any:
         return getattr(self.owner.fix(self.expr, name), f"__{name}__")(*args)
 
     return method
 
 
-def _same(self: Size) -> Size:
+def _same(self: OpenSize) -> OpenSize:
     return self
 
 
 for _name in _COMPUTED:
-    setattr(Size, f"__{_name}__", _computed(_name, False))
-    setattr(Size, f"__r{_name}__", _computed(_name, True))
+    setattr(OpenSize, f"__{_name}__", _computed(_name, False))
+    setattr(OpenSize, f"__r{_name}__", _computed(_name, True))
 for _name, _symbol in _COMPARED.items():
-    setattr(Size, f"__{_name}__", _compared(f"__{_name}__", _symbol))
+    setattr(OpenSize, f"__{_name}__", _compared(f"__{_name}__", _symbol))
 for _name in _SAME:
-    setattr(Size, f"__{_name}__", _same)
+    setattr(OpenSize, f"__{_name}__", _same)
 for _name in _NUMBER.split():
-    setattr(Size, f"__{_name}__", _needs_number(_name))
+    setattr(OpenSize, f"__{_name}__", _needs_number(_name))
 
 
 @final
@@ -162,7 +162,7 @@ class Claim:
 
 
 @final
-class Shape(tuple[Any, ...]):
+class OpenShape(tuple[Any, ...]):
     """A `torch.Size` that holds sizes."""
 
     _argand_native = True

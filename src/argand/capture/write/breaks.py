@@ -49,9 +49,9 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     caught = _write_caught(rebuilder, inner, chained)
     ways = []
     for condition, stack, index in _ways(inner, instruction, operation):
-        call, handled = _resume(rebuilder, inner, index, stack, inner.tracer.handled, not chained)
+        call, handled = _resume(rebuilder, inner, index, stack, inner.tracer.exceptions.current, not chained)
         ways.append((condition, _wrap(rebuilder, call, chained, handled)))
-    text, handled = operation.text, inner.tracer.handled
+    text, handled = operation.text, inner.tracer.exceptions.current
     if handled is not None:
         text = f"handling({rebuilder.value(handled)}, lambda: {text})"
     effects()
@@ -89,7 +89,7 @@ def _wrap(
 
 def _write_caught(rebuilder: Rebuilder, inner: Frame, chained: list[tuple[Frame, list[Any]]]) -> str:
     """The continuation when the operation raises: a `try` of one of the frames, or the user's lines in the traceback."""
-    handler, handled = inner.program[inner.index][1].handler, inner.tracer.handled
+    handler, handled = inner.program[inner.index][1].handler, inner.tracer.exceptions.current
     if handler is not None:
         stack = inner.stack[: handler.depth]
         call, handled = _resume(rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True)

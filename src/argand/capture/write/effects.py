@@ -44,11 +44,17 @@ def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
 
 def _write_attributes(rebuilder: Rebuilder, entry: Writes) -> None:
     owner = rebuilder.value(entry.owner)
-    plain = isinstance(entry.owner, torch.nn.Module | torch.Tensor | type | threading.local)
-    store = "setattr" if plain else rebuilder.constant(object.__setattr__)
+    whole = isinstance(entry.owner, torch.nn.Module | torch.Tensor | threading.local)
+    kind: Any = type if isinstance(entry.owner, type) else object
+    meta: Any = type(entry.owner)
+    # What a class of the user's does to a write, or a metaclass, was interpreted.
+    plain = whole or (kind is type and meta.__setattr__ is kind.__setattr__)
+    store = "setattr" if plain else rebuilder.constant(kind.__setattr__)
     for name, value in entry.values.items():
         if value is DELETED:
-            rebuilder.emit(f"{_if_there(entry.owner, owner, name)}delattr({owner}, {name!r})")
+            simple = whole or meta.__delattr__ is kind.__delattr__
+            delete = "delattr" if simple else rebuilder.constant(kind.__delattr__)
+            rebuilder.emit(f"{_if_there(entry.owner, owner, name)}{delete}({owner}, {name!r})")
         elif plain and name.isidentifier():
             rebuilder.emit(f"{owner}.{name} = {rebuilder.value(value)}")
         else:

@@ -23,13 +23,13 @@ from argand.capture.markers import MISSING
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside import pure, wrappers
+from argand.capture.outside import arrays, pure, wrappers
 from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
 from argand.capture.outside.subclasses import is_subclass, of_class
 from argand.capture.record.pending import Pending
 from argand.capture.rules.transforms import check_free
 from argand.capture.sizes.floats import Computed, Float
-from argand.capture.sizes.values import Claim, Shape, Size
+from argand.capture.sizes.values import Claim, OpenShape, OpenSize
 from argand.runtime.guards import Const, Source
 from argand.sizes.expressions import Expr, Symbol
 from argand.support.errors import Break, CaptureBreak
@@ -44,7 +44,10 @@ _REDUCED: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 _C: Final = types.BuiltinFunctionType
 _VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
-_POOLED: Final = (numpy.generic, types.CodeType, re.Pattern, property, torch.finfo, torch.iinfo, types.GenericAlias)
+_POOLED: Final = (
+    *(numpy.generic, numpy.dtype, numpy.finfo, numpy.iinfo, torch.finfo, torch.iinfo),
+    *(types.CodeType, re.Pattern, property, types.GenericAlias),
+)
 
 
 _BLANKS: Final = frozenset({object, dict, list, set, collections.OrderedDict, collections.defaultdict})
@@ -167,6 +170,12 @@ class Rebuilder:
         make = self.constant(wrappers.rebuilt)
         return self._named(value, f"(lambda kind, *rest: {make}(kind, {parts}, *rest))({rest})")
 
+    def _array(self, value: Any) -> str:
+        found = self.tracer.world.arrays.get(id(value))
+        if found is None:
+            raise CannotRebuild("an array that is not of the trace")
+        return self._named(value, f"{self.constant(arrays.array_over)}({self.value(found[1])})")
+
     def output(self, node: torch.fx.Node) -> str:
         """The variable that holds a result of the graph."""
         name = self._output_names.get(node)
@@ -263,7 +272,7 @@ class Rebuilder:
             self.emit(f"{name}.__qualname__ = {value.__qualname__!r}")
         return name
 
-    def _size(self, value: Size) -> str:
+    def _size(self, value: OpenSize) -> str:
         if self.sizes_in_graph:
             return self.output(self.tracer.recorder.size_node(value.expr))
         sizes = self.tracer.world.sizes
@@ -316,7 +325,7 @@ class Rebuilder:
         return name
 
     def _traceback(self, value: types.TracebackType) -> str:
-        error = self.tracer.traces.get(id(value))
+        error = self.tracer.exceptions.owner_of(value)
         if error is None:
             return self.constant(value)
         return self.fresh(f"{self.value(error)}.__traceback__")  # now: the next raise makes a longer one
@@ -440,8 +449,12 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
     Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
-    Size: Rebuilder._size,
+    numpy.ndarray: Rebuilder._array,
+    arrays.ArrayNumber: lambda self, value: self.fresh(
+        f"{self.constant(arrays.number_in)}({self.value(value.tensor)})"
+    ),
+    OpenSize: Rebuilder._size,
     Float: lambda self, value: self.source(value.source),
     Claim: lambda self, value: self.output(value.node),
-    Shape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
+    OpenShape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
 }

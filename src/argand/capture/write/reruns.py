@@ -3,7 +3,8 @@
 In: the statement that runs a graph. Out: the same in a `try`; when it raises, the frame runs in Python from its beginning.
 The journal is applied after the graph, so nothing has happened yet that eager would do again, and what eager raises has its
 type, text and place, and is seen by the user's handlers. Where the graph changes its inputs, what they held is kept only
-if a handler could see the difference; otherwise the graph's own exception comes out.
+if a handler could see the difference; otherwise the graph's own exception comes out. Nothing need be kept where a graph
+is ``repeatable`` although it changes its inputs: what it leaves behind is written anew before it is read.
 """
 
 from __future__ import annotations
@@ -16,11 +17,6 @@ from argand.capture.write.rebuild import Rebuilder
 from argand.runtime.guards import FrameFunction, Local
 
 _FUNCTION: Final = FrameFunction()
-# parts of the names of functions that draw random numbers
-_RANDOM: Final = (
-    *("rand", "drop", "normal", "uniform", "bernoulli", "poisson", "multinomial", "exponential", "gumbel"),
-    *("attention", "cauchy", "geometric", "rrelu", "lstm", "gru", "rnn"),
-)
 
 
 def arguments(rebuilder: Rebuilder) -> str:
@@ -28,21 +24,25 @@ def arguments(rebuilder: Rebuilder) -> str:
     tracer: Any = rebuilder.tracer
     code = tracer.root.code
     names, star, stars = inspect.getargs(code)
-    rows = [("", name) for name in names[: code.co_argcount]] + [("*", star)] * bool(star)
-    rows += [(f"{name}=", name) for name in names[code.co_argcount :]] + [("**", stars)] * bool(stars)
+    rows = [("", name) for name in names[: code.co_argcount]]
+    if star:
+        rows.append(("*", star))
+    rows += [(f"{name}=", name) for name in names[code.co_argcount :]]
+    if stars:
+        rows.append(("**", stars))
     return ", ".join(form + rebuilder.source(tracer.world.child(Local, None, name)) for form, name in rows)
 
 
-def write_attempt(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...]) -> list[str]:
+def write_attempt(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], repeatable: bool) -> list[str]:
     """A statement, and what happens when it raises. `state` is torch's at the beginning of the frame."""
     tracer = rebuilder.tracer
     recorder = tracer.recorder
-    changed = recorder.changed_inputs()
-    changes = bool(changed) or recorder.changes_inputs()
+    changed = [] if repeatable else recorder.changed_inputs()
+    changes = not repeatable and recorder.changes_inputs()
     if changes and not recorder.handled:
         return [statement]
     head, kept = [], ""
-    random = any(part in str(node.target) for node in recorder.graph.nodes for part in _RANDOM)
+    random = recorder.draws()
     if recorder.handled and (changes or random):
         tensors = "".join(f"{rebuilder.source(known.source)}, " for known in changed)
         head.append(f"before = Before(({tensors}), {random})")

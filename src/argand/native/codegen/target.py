@@ -1,11 +1,12 @@
-"""native.codegen.target: what the machine can do, as far as code generation depends on it."""
+"""native.codegen.target: the machine this process runs on, and what tells its code from that of others."""
 
 from __future__ import annotations
 
 import functools
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from argand.native.target import Target as Target  # what this module finds out
 from argand.runtime.disk.keys import hexdigest
 
 _TELLING: Final = ("flags", "model", "vendor_id", "stepping")
@@ -16,15 +17,6 @@ _USED: Final = (
     *("lzcnt", "mmx", "movbe", "popcnt", "sahf", "sse", "ssse"),
 )
 _OF_ONE_VENDOR: Final = frozenset(("fma4", "sse4a"))
-
-
-class Target(NamedTuple):
-    """What the scheduler and the code generators know of a machine; tests make others of it."""
-
-    cpu: str
-    features: str  # for LLVM: +name or -name
-    vector_bytes: int
-    threads: int = 2  # of torch's pool when the program was compiled: only where work is cut depends on it
 
 
 @functools.cache

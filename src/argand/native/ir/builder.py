@@ -69,6 +69,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[object, ...], Node] = {}
+        self.trace = ""  # the user's lines that new nodes are made for
 
     def node(
         self, op: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None, attribute: Attribute = None
@@ -77,7 +78,7 @@ class Builder:
         key = (op, tuple(map(id, inputs)), shape, dtype, _key(attribute))
         found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[key] = Node(op, inputs, shape, dtype, attribute)
+            found = self._nodes[key] = Node(op, inputs, shape, dtype, attribute, self.trace)
         return found
 
     def count(self, op: str) -> int:

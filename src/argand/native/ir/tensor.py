@@ -21,7 +21,7 @@ from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, Shape
 from argand.runtime.marks import OutOfRange
 
-Item = TypeVar("Item")
+Ordered = TypeVar("Ordered")
 
 
 class NodeKind(enum.Enum):
@@ -122,6 +122,7 @@ class ExternCall:
     single: bool  # the op returns one tensor, no tuple
     writes: bool = False  # changes an input of the graph: runs after everything else
     raises: bool = False  # perhaps, on the values it gets: inputs of the graph stay as they are until then
+    in_place: bool = False  # it writes a part of its first input, an input of the graph, which then is its result
 
 
 @final
@@ -178,6 +179,7 @@ class Node:
     shape: Shape
     dtype: DType | None
     attribute: Attribute = None
+    trace: str = ""  # the user's lines it was made for, as a traceback has them
 
     @property
     def kind(self) -> NodeKind:
@@ -219,22 +221,28 @@ class Graph:
         return Graph(inputs, outputs, effects, layouts or {}, nodes)
 
 
+def in_running_order(effects: Iterable[Node]) -> tuple[Node, ...]:
+    """Draws and checks in their order, then what writes to inputs."""
+    return tuple(sorted(effects, key=_writes))  # sorting keeps the order of equals
+
+
+def _writes(node: Node) -> bool:
+    return isinstance(node.attribute, ExternCall) and node.attribute.writes
+
+
 def roots_of(effects: Iterable[Node], results: Iterable[object]) -> list[Node]:
     """What a graph runs for: draws in their order, results, and last what writes to inputs."""
-    drawn: list[Node] = []
-    written: list[Node] = []
-    for node in effects:
-        writes = isinstance(node.attribute, ExternCall) and node.attribute.writes
-        (written if writes else drawn).append(node)
+    ordered = in_running_order(effects)
     nodes = [r.node if isinstance(r, Output) else r for r in results]
-    return [*drawn, *(n for n in nodes if isinstance(n, Node)), *written]
+    wanted = [n for n in nodes if isinstance(n, Node)]
+    return [*(n for n in ordered if not _writes(n)), *wanted, *(n for n in ordered if _writes(n))]
 
 
-def topological(roots: Iterable[Item], needs: Callable[[Item], Sequence[Item]]) -> tuple[Item, ...]:
+def topological(roots: Iterable[Ordered], needs: Callable[[Ordered], Sequence[Ordered]]) -> tuple[Ordered, ...]:
     """All that the roots need, each after what it needs itself."""
-    order: list[Item] = []
-    seen: set[Item] = set()
-    stack: list[tuple[Item, bool]] = [(root, False) for root in reversed(list(roots))]
+    order: list[Ordered] = []
+    seen: set[Ordered] = set()
+    stack: list[tuple[Ordered, bool]] = [(root, False) for root in reversed(list(roots))]
     while stack:
         item, done = stack.pop()
         if done:

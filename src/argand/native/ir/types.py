@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 import torch
 
+from argand.ops.layout import Shape as Shape
 from argand.ops.layout import contiguous_strides as contiguous_strides  # of both IRs too
 from argand.sizes.expressions import SizeInt
 from argand.sizes.facts import compare
 
 Size: TypeAlias = int  # a SizeInt where it is known only at run time: its value is but a sample
-Shape: TypeAlias = tuple[Size, ...]
 
 
 class _Row(NamedTuple):

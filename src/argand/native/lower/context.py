@@ -15,7 +15,7 @@ import torch
 
 from argand.native.codegen import math
 from argand.native.ir.builder import Builder
-from argand.native.ir.tensor import MATHS, Node
+from argand.native.ir.tensor import MATHS, GatherMap, Lookup, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
 from argand.sizes.expressions import SizeInt
 from argand.support.options import Options
@@ -93,6 +93,13 @@ class LoweringContext:
     def where(self, condition: Node, yes: Value, no: Value) -> Node:
         """Elementwise choice."""
         return self.op("select", condition, *self._alike(yes, no))
+
+    def gather(self, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None, forms: GatherMap) -> Node:
+        """Elements looked up by index; torch's kernel says what is wrong with a lookup where nothing is."""
+        sizes = inputs[0].shape
+        if any(isinstance(form, Lookup) and size == 0 for form, size in zip(forms, sizes, strict=True)):
+            raise NotLowered
+        return self.build.node("gather", inputs, shape, dtype, forms)
 
     def _alike(self, *values: Value) -> list[Node]:
         dtype = next((v.dtype for v in values if isinstance(v, Node)), self.dtype)

@@ -52,7 +52,7 @@ def wrapped(c: LoweringContext, index: Node, size: int) -> Node:
 def _embedding(c: LoweringContext, weight: Node, index: Node, *_: Any, **__: Any) -> Node:
     rank = len(index.shape)
     place = c.build.reshape(c.build.cast(index, DType.I64), (*index.shape, 1))
-    return c.build.node("gather", (weight, place), c.shape, c.dtype, (Lookup(1), Affine.of(rank)))
+    return c.gather((weight, place), c.shape, c.dtype, (Lookup(1), Affine.of(rank)))
 
 
 def _index_select(c: LoweringContext, x: Node, dim: int, index: Node) -> Node:
@@ -64,7 +64,7 @@ def _index_select(c: LoweringContext, x: Node, dim: int, index: Node) -> Node:
     forms[dim % rank] = Lookup(1, OutOfRange.AXIS if dim % rank == 1 else OutOfRange.SELF)
     count = c.shape[dim % rank]
     place = c.build.reshape(c.build.cast(index, DType.I64), (count, *(1,) * (rank - 1 - dim % rank)))
-    return c.build.node("gather", (x, place), c.shape, c.dtype, tuple(forms))
+    return c.gather((x, place), c.shape, c.dtype, tuple(forms))
 
 
 def _gather(c: LoweringContext, x: Node, dim: int, index: Node, **_: Any) -> Node:
@@ -73,7 +73,7 @@ def _gather(c: LoweringContext, x: Node, dim: int, index: Node, **_: Any) -> Nod
         raise NotLowered
     forms: list[Affine | Lookup] = [Affine.of(d) for d in range(rank)]
     forms[dim % rank] = Lookup(1, OutOfRange.GATHER)
-    return c.build.node("gather", (x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms))
+    return c.gather((x, c.build.cast(index, DType.I64)), c.shape, c.dtype, tuple(forms))
 
 
 def _index(c: LoweringContext, x: Node, indices: Sequence[Node | None]) -> Node:
@@ -96,7 +96,7 @@ def _index(c: LoweringContext, x: Node, indices: Sequence[Node | None]) -> Node:
         place = wrapped(c, index, x.shape[d])
         nodes.append(c.build.reshape(place, (*place.shape,) + (1,) * after))
         forms[d] = Lookup(len(nodes), OutOfRange.INDEX)
-    return c.build.node("gather", (x, *nodes), c.shape, c.dtype, tuple(forms))
+    return c.gather((x, *nodes), c.shape, c.dtype, tuple(forms))
 
 
 TABLE: Final[Mapping[str, Lowering]] = {

@@ -16,21 +16,24 @@ import torch.fx
 from torch._ops import OpOverload
 
 from argand.native.control_flow import CompileBody, Laid, arguments_of
-from argand.native.convolution import Fused, channels_last, pack_convolutions
+from argand.native.convolution import NO_LAYOUTS, Fused, channels_last, pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.convolve import Convolve
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import LoweringContext, NotLowered
+from argand.native.lower.slots import find_slots
 from argand.native.lower.table import TABLE
 from argand.ops.control_flow import RESULTS
 from argand.ops.rows import draws, may_raise
+from argand.protocol import PLAIN, GraphContext
 from argand.runtime.convolution import PackedConvolution
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.floats import OpenFloat
 from argand.sizes.refusals import fixing
 from argand.support import events
 from argand.support.options import Options
+from argand.support.switches import is_off
 
 _NO_SIZE: Final = -(1 << 40)
 
@@ -39,7 +42,7 @@ def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tu
     """Metadata of a fake or real tensor; None for anything else."""
     if not isinstance(value, torch.Tensor):
         return None
-    plain = value.layout is torch.strided and value.device.type == "cpu"
+    plain = value.layout is torch.strided and value.device.type in ("cpu", "cuda")
     dtype = FROM_TORCH.get(value.dtype) if plain else None
     return TensorMeta(express(value.shape), express(value.stride()), value.dtype, dtype)
 
@@ -48,22 +51,34 @@ def import_graph(
     module: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     options: Options,
+    context: GraphContext = PLAIN,
     compile_body: CompileBody | None = None,
+    *,
+    packs: bool = True,
 ) -> Graph:
-    """Lower every node of the graph; ``compile_body``: what compiles the graphs inside of it."""
-    return _Importer(module, options, compile_body).run(list(example_inputs))
+    """Lower every node of the graph; ``compile_body``: what compiles the graphs inside; ``packs``: convolutions may be ours."""
+    return _Importer(module, context, options, compile_body, packs).run(list(example_inputs))
 
 
 @final
 class _Importer:
-    def __init__(self, module: torch.fx.GraphModule, options: Options, compile_body: CompileBody | None) -> None:
-        self.module, self.options, self.compile_body = module, options, compile_body
-        table = module.meta.get("sizes")
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        context: GraphContext,
+        options: Options,
+        compile_body: CompileBody | None,
+        packs: bool,
+    ) -> None:
+        self.module, self.context = module, context
+        self.options, self.compile_body = options, compile_body
         self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
-        if table is not None:
-            known = functools.cache(table.express)
+        if context.sizes is not None:
+            known = functools.cache(context.sizes.express)
             self.express = lambda sizes: tuple(map(known, sizes))
-        self.packed = pack_convolutions(module)
+        packs = packs and not is_off(options, "convolutions")
+        self.packed = pack_convolutions(module, context.sizes) if packs else NO_LAYOUTS
+        self.slots = find_slots(module, () if is_off(options, "writes") else context.writes)
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.effects: list[Node] = []
@@ -74,6 +89,7 @@ class _Importer:
         inputs: list[TensorMeta | int | None] = []
         outputs: tuple[Any, ...] = ()
         for node in self.module.graph.nodes:
+            self.build.trace = node.meta.get("stack_trace") or ""
             if node.op == "placeholder":
                 spec = spec_of(node.meta.get("val", None), self.express)
                 if spec is None and len(inputs) < len(example_inputs):
@@ -131,13 +147,14 @@ class _Importer:
     def _outputs(self, results: Any) -> tuple[Any, ...]:
         listed = results if isinstance(results, list | tuple) else (results,)
         outputs: list[Any] = []
-        into: tuple[int, ...] = self.module.meta.get("writes", ())
+        into = () if is_off(self.options, "writes") else self.context.writes
         for position, result in enumerate(listed):
             value = self.values[result] if isinstance(result, torch.fx.Node) else result
             if isinstance(value, Node) and isinstance(result.meta["val"], OpenFloat):
                 outputs.append(None)  # kept for the backward: autograd has it from the call
             elif isinstance(value, Node):
-                spec = spec_of(result.meta["val"], self.express)
+                slot = result in self.slots  # it has the memory of the input, gaps and all
+                spec = spec_of((result.args[0] if slot else result).meta["val"], self.express)
                 assert spec is not None
                 target = into[position] if position < len(into) else -1
                 outputs.append(Output(value, spec, self.memory[result], target))
@@ -155,11 +172,13 @@ class _Importer:
             return self._convolve(result, *self.packed.calls[node])
         if node.target in RESULTS:
             return self._flow(node, result)
+        if node in self.slots:
+            return self._extern(node, self._value(node.args[0]), self.slots[node])
         args: Any = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         if node.target is operator.truediv:  # a number over a size
             return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
-        row = None if _only_checks(node) else TABLE.get(str(node.target))
+        row = None if _only_checks(node) or self._is_left_to_torch(node) else TABLE.get(str(node.target))
         if row is not None and self._plain(args, kwargs, result):
             fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
             try:
@@ -170,6 +189,18 @@ class _Importer:
             except NotLowered:
                 events.count("native.not_lowered", detail=str(node.target))
         return self._extern(node, result)
+
+    def _is_left_to_torch(self, node: torch.fx.Node) -> bool:
+        return is_off(self.options, "lowering", str(node.target)) or is_off(self.options, "node", node.name)
+
+    def _why(self, node: torch.fx.Node, result: Any) -> str:
+        """Why an operator is torch's: a key of the report's table of reasons."""
+        if _only_checks(node):
+            return "checks"
+        if str(node.target) not in TABLE:
+            return "no row"
+        args: Any = torch.fx.node.map_arg((node.args, node.kwargs), self.values.__getitem__)
+        return "arguments" if self._plain(args[0], args[1], result) else "types"
 
     def _plain(self, args: Any, kwargs: Any, result: Any) -> bool:
         """Whether all tensors of the call are of types we compute with."""
@@ -238,6 +269,10 @@ class _Importer:
         assert spec is not None
         call = ExternCall(target, args, {}, layouts, (spec,), True, False)
         events.count("native.extern", detail="convolution")
+        own = isinstance(target, Convolve)
+        events.record(
+            "extern", lambda: {"op": "convolution", "origin": self.build.trace, "why": "own" if own else "torch"}
+        )
         return build.node("item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0)
 
     def _flow(self, node: torch.fx.Node, result: Any) -> Any:
@@ -262,7 +297,9 @@ class _Importer:
                 inputs.append(value)
                 fake = self._value(argument)
                 if isinstance(fake, float):
-                    symbols = getattr(fake, "symbols", self.module.meta["sizes"].samples)
+                    sizes = self.context.sizes
+                    every = frozenset(sizes.samples) if sizes else frozenset()
+                    symbols = fake.symbols if isinstance(fake, OpenFloat) else every
                     raise fixing(symbols, f"{node.target} of a number known only at run time")
                 strides = laid or (fake.stride() if isinstance(fake, torch.Tensor) else ())
                 layouts.append(self.express(strides) or contiguous_strides(value.shape))
@@ -276,16 +313,27 @@ class _Importer:
         specs = tuple(spec_of(r, self.express) for r in results)
         writes = _writes(node.target)
         raises = isinstance(node.target, OpOverload) and may_raise(node.target, result)
-        call = ExternCall(target or node.target, args, kwargs, tuple(layouts), specs, single, writes, raises)
+        slot = node in self.slots
+        if slot:
+            events.count("native.slots", detail=str(target))
+        call = ExternCall(target or node.target, args, kwargs, tuple(layouts), specs, single, writes, raises, slot)
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node) or _only_checks(node):
             self.effects.append(extern)
         events.count("native.extern", detail=str(node.target))
+        events.record(
+            "extern", lambda: {"op": str(node.target), "origin": self.build.trace, "why": self._why(node, result)}
+        )
         items = tuple(
             None if spec is None else self.build.node("item", (extern,), spec.shape, spec.dtype, k)
             for k, spec in enumerate(specs)
         )
         return items[0] if single else items
+
+
+def _is_scalar(node: torch.fx.Node, value: torch.Tensor) -> bool:
+    """A number on the CPU, which torch takes beside tensors of any device."""
+    return node.op == "placeholder" and value.dim() == 0 and value.device.type == "cpu"
 
 
 def _map_nested(value: Any, place: Any) -> Any:
@@ -314,14 +362,14 @@ def _writes(target: Any) -> bool:
     return isinstance(target, OpOverload) and bool(target._schema.is_mutable)
 
 
-def is_functional(module: torch.fx.GraphModule) -> bool:
-    """Whether nothing but inputs of the graph is written to, and all tensors are dense on the CPU."""
+def is_functional(module: torch.fx.GraphModule, device: str = "cpu") -> bool:
+    """Whether nothing but inputs of the graph is written to, and all tensors are dense on one device."""
     for node in module.graph.nodes:
         value = node.meta.get("val")
         if node.op == "call_function" and node.users and value is None:
             return False  # nothing is known about a result somebody uses
         if isinstance(value, torch.Tensor) and (
-            value.layout is not torch.strided or value.device.type not in ("cpu", "meta")
+            value.layout is not torch.strided or not (value.device.type in (device, "meta") or _is_scalar(node, value))
         ):
             return False
     return all(

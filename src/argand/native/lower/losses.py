@@ -21,7 +21,7 @@ def _pick(c: LoweringContext, table: Node, classes: Node, axis: int) -> Node:
     """The element of each sample's class along an axis."""
     forms: list[Affine | Lookup] = [Affine.of(d) for d in range(len(table.shape) - 1)]
     forms.insert(axis, Lookup(1, OutOfRange.TARGET))
-    return c.build.node("gather", (table, classes), classes.shape, table.dtype, tuple(forms))
+    return c.gather((table, classes), classes.shape, table.dtype, tuple(forms))
 
 
 def _nll_loss(

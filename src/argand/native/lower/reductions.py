@@ -7,14 +7,13 @@ in one pass over a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.lower.context import Lowering, LoweringContext, NotLowered, dtype_of, in_float, wrap_dims
-
-Dims = int | Sequence[int] | None
+from argand.ops.layout import Dims
 
 
 def _finish(c: LoweringContext, x: Node, like: Node, dims: tuple[int, ...], keepdim: bool) -> Node:

@@ -11,14 +11,15 @@ from dataclasses import replace
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node, Output
 
-Rule = Callable[[Builder, Node], Node | None]
+Rewrite = Callable[[Builder, Node], Node | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
+def rewrite(graph: Graph, rule: Rewrite) -> Graph:
     """The graph with ``rule`` applied to each node after its inputs; None keeps the node."""
     build = Builder()
     done: dict[Node, Node] = {}
     for node in graph.nodes:
+        build.trace = node.trace
         same = build.rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = rule(build, same) or same
     outputs = tuple(replace(o, node=done[o.node]) if isinstance(o, Output) else o for o in graph.outputs)

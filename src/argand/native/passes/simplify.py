@@ -117,12 +117,16 @@ RULES: Final = (
 _BY_OP: Final = {op: tuple(r for r in RULES if op in r.ops) for r in RULES for op in r.ops}
 
 
-def simplify(graph: Graph) -> Graph:
-    """Apply every rule once, bottom up."""
+def _all(name: str) -> bool:
+    return True
+
+
+def simplify(graph: Graph, applies: Callable[[str], bool] = _all) -> Graph:
+    """Apply every rule once, bottom up; ``applies`` says which ones, by name."""
 
     def rule(build: Builder, node: Node) -> Node | None:
         for row in _BY_OP.get(node.op, ()):
-            found = row.apply(build, node)
+            found = row.apply(build, node) if applies(row.name) else None
             if found is not None:
                 return found
         return None

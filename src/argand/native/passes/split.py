@@ -10,41 +10,41 @@ other, with its sums in the nearest cache (``schedule.loop_order``).
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node
 from argand.native.ir.types import Size, at_least, divides, numel
 from argand.native.passes.rewrite import rewrite
+from argand.native.target import CPU_LIMITS, Limits
 
-FEW_RESULTS: Final = 16
-LONG: Final = 65536  # elements per result below which one thread does it
 PIECES: Final = (64, 32, 48, 40, 16, 24, 20, 128, 12, 10, 8)
 ROW_PIECES: Final = (16, 8, 32, 12, 10, 20, 14)
 LONGEST_ROW: Final = 8192  # elements whose sums fit a cache
 FEW_ROWS: Final = 32  # per piece: below, writing partial sums costs too much
 
 
-def split_reductions(graph: Graph) -> Graph:
+def split_reductions(graph: Graph, limits: Limits = CPU_LIMITS) -> Graph:
     """Split long sums, products and extremes over all dimensions or the leading ones."""
-    return rewrite(graph, _split)
+    return rewrite(graph, functools.partial(_split, limits))
 
 
-def _split(build: Builder, node: Node) -> Node | None:
+def _split(limits: Limits, build: Builder, node: Node) -> Node | None:
     if node.op not in ("sum", "prod", "amax", "amin"):
         return None
     dims: tuple[int, ...] = node.attribute  # type: ignore[assignment]
     dim = max(dims, key=lambda d: node.inputs[0].shape[d])
-    pieces = _pieces(node, dims, node.inputs[0].shape[dim])
+    pieces = _pieces(limits, node, dims, node.inputs[0].shape[dim])
     return None if pieces is None else _cut(build, node, dims, dim, pieces)
 
 
-def _pieces(node: Node, dims: tuple[int, ...], size: Size) -> int | None:
+def _pieces(limits: Limits, node: Node, dims: tuple[int, ...], size: Size) -> int | None:
     """How many pieces to cut the longest reduced dimension into; None: none."""
     source, results = node.inputs[0], numel(node.shape)
-    if numel(source.shape) < LONG * (max(results, 1) if results <= FEW_RESULTS else 1):
+    if numel(source.shape) < limits.long_row * (max(results, 1) if results <= limits.few_results else 1):
         return None
-    if results <= FEW_RESULTS:
+    if results <= limits.few_results:
         return next((p for p in PIECES if divides(p, size) and size > p), None)
     rows = numel(source.shape[: len(dims)])
     if node.op != "sum" or dims != tuple(range(len(dims))) or not at_least(LONGEST_ROW, results):

@@ -1,6 +1,6 @@
 """native.passes.table: the native compiler, pass by pass, with the reason for each ordering.
 
-In: tensor IR as ``native.lower`` makes it. Out: ``Launch``, kernels as LLVM text and the plan that runs them. Every
+In: tensor IR as ``native.lower`` makes it. Out: ``Launch``, kernels as LLVM text (Triton's for a GPU) and the plan that runs them. Every
 pass is a function of the form before it, the options and the target; what it changes while it works stays inside of it.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from argand.native.choice import Choices
 from argand.native.codegen.llvm.module import KernelModule, emit_module
 from argand.native.codegen.target import Target
+from argand.native.codegen.triton.module import emit_triton
 from argand.native.contract.take import take_products
 from argand.native.ir.faults import report
 from argand.native.ir.tensor import Graph
@@ -26,12 +27,13 @@ from argand.native.schedule.demand import Demand, find_demand
 from argand.native.schedule.fuse import fuse
 from argand.native.schedule.groups import Fusion
 from argand.native.schedule.nest import LoopNests, build_nests
-from argand.native.schedule.order import order_groups
+from argand.native.schedule.order import Schedule, order_groups
 from argand.native.schedule.storage import choose_memory
 from argand.native.schedule.writes import settle_writes
 from argand.support import events
 from argand.support.errors import InternalError
 from argand.support.options import Options
+from argand.support.switches import is_off
 
 UNMEASURED: Final = Choices(None)
 
@@ -53,6 +55,7 @@ class Pass(NamedTuple):
     gives: Level
     run: Callable[[Any, Setting], Any]
     after: tuple[tuple[str, str], ...] = ()
+    optional: bool = False  # what comes after it does without, so it can be off (support.switches)
 
 
 def _plain(function: Callable[[Any], Any]) -> Callable[[Any, Setting], Any]:
@@ -64,31 +67,61 @@ def _fuse(demand: Demand, setting: Setting) -> Fusion:
     return fuse(demand, setting.options)
 
 
+def _split(graph: Graph, setting: Setting) -> Graph:
+    return split_reductions(graph, setting.target.limits)
+
+
+def _build_nests(schedule: Schedule, setting: Setting) -> LoopNests:
+    return build_nests(schedule, setting.target.limits)
+
+
 def _take_products(nests: LoopNests, setting: Setting) -> LoopNests:
+    if not setting.target.limits.own_products:
+        return nests
     if setting.options.checked_kernels:  # products of BLAS check nothing, but do not leave their operands
         return nests
     return take_products(nests, setting.target, setting.choices, setting.options.fusion)
 
 
 def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
+    if setting.target.gpu is not None:
+        return emit_triton(nests, setting.target.gpu)
     return emit_module(nests, setting.target, setting.options.checked_kernels)
 
 
 def _plan(module: KernelModule, setting: Setting) -> Launch:
-    frozen, is_branch = setting.options.freeze, setting.is_branch
-    return Launch(module, make_plan(module.schedule, module.work, frozen=frozen, is_branch=is_branch))
+    frozen, is_branch, reuse = setting.options.freeze, setting.is_branch, not is_off(setting.options, "reuse")
+    return Launch(module, make_plan(module.schedule, module.work, frozen=frozen, is_branch=is_branch, reuse=reuse))
+
+
+def _simplify(graph: Graph, setting: Setting) -> Graph:
+    return simplify(graph, lambda rule: not is_off(setting.options, "rule", rule))
 
 
 def _rewrite(name: str, run: Callable[[Graph], Graph], after: tuple[tuple[str, str], ...] = ()) -> Pass:
     """A pass over tensor IR; each also removes common subexpressions and dead nodes, see rewrite."""
-    return Pass(name, levels.TENSOR, levels.TENSOR, _plain(run), after)
+    return Pass(name, levels.TENSOR, levels.TENSOR, _plain(run), after, optional=True)
 
 
 PASSES: Final = (
     _rewrite("fold_constants", fold_constants),
-    _rewrite("simplify", simplify, after=(("fold_constants", "constants that fold become units and zeros"),)),
+    Pass(
+        "simplify",
+        levels.TENSOR,
+        levels.TENSOR,
+        _simplify,
+        after=(("fold_constants", "constants that fold become units and zeros"),),
+        optional=True,
+    ),
     _rewrite("sink_gathers", sink_gathers, after=(("simplify", "rules leave less to look up"),)),
-    _rewrite("split_reductions", split_reductions, after=(("simplify", "rules see reductions whole"),)),
+    Pass(
+        "split_reductions",
+        levels.TENSOR,
+        levels.TENSOR,
+        _split,
+        after=(("simplify", "rules see reductions whole"),),
+        optional=True,
+    ),
     Pass(
         "find_demand",
         levels.TENSOR,
@@ -125,7 +158,7 @@ PASSES: Final = (
         "build_nests",
         levels.SCHEDULE,
         levels.LOOPS,
-        _plain(build_nests),
+        _build_nests,
         after=(("choose_memory", "loads and stores are of what is stored"),),
     ),
     Pass(
@@ -134,6 +167,7 @@ PASSES: Final = (
         levels.LOOPS,
         _take_products,
         after=(("build_nests", "what follows a product is a nest by then, and may run on its elements"),),
+        optional=True,
     ),
     Pass("emit", levels.LOOPS, levels.MODULE, _emit, after=(("build_nests", "it writes their loops"),)),
     Pass(
@@ -171,17 +205,19 @@ def run_pass(row: Pass, value: Any, setting: Setting) -> Any:
             raise
         except Exception as error:
             raise InternalError(name, f"{type(error).__name__}: {error}", dump=row.takes.show(value)) from error
-    if setting.options.verify:
+    if setting.options.verify == "forms":
         report(row.gives.verify(result), row.name, row.gives.show(result))
     return result
 
 
 def run_passes(graph: Graph, setting: Setting) -> Launch:
     """All passes in order."""
-    if setting.options.verify:
+    if setting.options.verify == "forms":
         report(levels.TENSOR.verify(graph), "lower", levels.TENSOR.show(graph))
     value: Any = graph
     for row in PASSES:
+        if row.optional and is_off(setting.options, "pass", row.name):
+            continue
         value = run_pass(row, value, setting)
         _show(row, value)
     launch: Launch = value

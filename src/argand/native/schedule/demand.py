@@ -8,21 +8,31 @@ concatenations, sources of gathers.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-import torch
-
-from argand.native.extern import Operand, preallocates
+from argand.native.extern import Operand, blas_of, preallocates
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
-from argand.native.ir.strides import Strided, apart, dense, same_layout, strided
-from argand.native.ir.tensor import ExternCall, Graph, Node, NodeKind, Output, TensorMeta, roots_of, topological
+from argand.native.ir.strides import Strided, apart, dense, same_layout, source_of, strided
+from argand.native.ir.tensor import (
+    ExternCall,
+    Graph,
+    Node,
+    NodeKind,
+    Output,
+    TensorMeta,
+    in_running_order,
+    roots_of,
+    topological,
+)
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
+from argand.ops.table import Blas
+from argand.support import events
 
-aten = torch.ops.aten
-PRODUCTS = (aten.mm.default, aten.bmm.default)  # whose operands native.extern hands to BLAS
 COMPUTED = (NodeKind.POINTWISE, NodeKind.REDUCE, NodeKind.GATHER)
 
 
@@ -41,9 +51,10 @@ class Demand:
     graph: Graph
     layouts: Mapping[Node, Shape]
     operands: Mapping[Node, tuple[Node, ...]]
-    after: Mapping[Node, Node]  # writes that must follow another write
+    after: Mapping[Node, Node]  # writes that must follow another write, draws and checks the one before
     destinations: Mapping[Node, Destination]
     writes: Mapping[Node, int]  # copies into inputs, and which result each is
+    placed: Mapping[Node, Node]  # values that are inputs with a part of them written anew, in the inputs' memory
     outputs: tuple[Any, ...]
     required: frozenset[Node]  # computed nodes that need memory
     nodes: tuple[Node, ...]  # topological over ``needs``
@@ -94,13 +105,14 @@ class _Draft:
     after: dict[Node, Node] = field(default_factory=dict)
     destinations: dict[Node, Destination] = field(default_factory=dict)
     writes: dict[Node, int] = field(default_factory=dict)
+    placed: dict[Node, Node] = field(default_factory=dict)
     required: set[Node] = field(default_factory=set)
 
     def strides(self, node: Node) -> Shape | None:
         return _strides(self.layouts, node)
 
     def finish(self, outputs: tuple[Any, ...]) -> Demand:
-        fields = (self.graph, self.layouts, self.operands, self.after, self.destinations, self.writes)
+        fields = (self.graph, self.layouts, self.operands, self.after, self.destinations, self.writes, self.placed)
         whole = Demand(*fields, outputs, frozenset(self.required), ())
         roots = [*roots_of(self.graph.effects, outputs), *self.writes]
         return dataclasses.replace(whole, nodes=topological(roots, whole.needs))
@@ -113,10 +125,11 @@ def find_demand(graph: Graph) -> Demand:
     for node in graph.nodes:
         _leaf_layout(demand, node)
     _prefer_layouts(demand)
+    _place_updates(demand)
     for node in graph.nodes:
         if node.op == "extern":
             call: Any = node.attribute
-            factors = _factors(demand, node) if call.target in PRODUCTS else (None,) * len(node.inputs)
+            factors = _factors(demand, node) if blas_of(call.target) is Blas.PLAIN else (None,) * len(node.inputs)
             demand.operands[node] = tuple(
                 factor or _uncopied(demand, build, value, strides) or _in_memory(demand, build, value, strides)
                 for factor, value, strides in zip(factors, node.inputs, call.layouts, strict=True)
@@ -126,6 +139,8 @@ def find_demand(graph: Graph) -> Demand:
             demand.operands[node] = (source, *node.inputs[1:])
         elif node.kind is NodeKind.ASSEMBLED:
             _pieces(demand, node)
+    for earlier, later in itertools.pairwise(in_running_order(graph.effects)):
+        demand.after[later] = earlier
     return demand.finish(_outputs(demand, build))
 
 
@@ -185,6 +200,8 @@ def _leaf_layout(demand: _Draft, node: Node) -> None:
         call: Any = node.inputs[0].attribute
         assert isinstance(call, ExternCall)
         demand.layouts[node] = call.outputs[node.attribute].strides  # type: ignore[union-attr,index]
+        if call.in_place:
+            demand.placed[node] = node.inputs[0].inputs[0]
 
 
 def _prefer_layouts(demand: _Draft) -> None:
@@ -206,13 +223,13 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
         if not isinstance(output, Output):
             results.append(output)
             continue
-        if not fails and _takes(graph, output):
+        if output.node not in demand.placed and not fails and _takes(graph, output):
             results.append(_write(demand, inputs, output, len(results)))
             continue
         node = _in_memory(demand, build, output.node, output.spec.strides, apart)
         place = strided(node, demand.strides)
         if place is None or owners.setdefault(place.leaf, output.memory) != output.memory:
-            other = Node("copy", (output.node,), output.node.shape, output.node.dtype)
+            other = Node("copy", (output.node,), output.node.shape, output.node.dtype, None, output.node.trace)
             node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)
     return tuple(results)
@@ -236,7 +253,7 @@ def _write(demand: _Draft, inputs: dict[Any, Node], output: Output, position: in
     node, number = output.node, output.into
     target = inputs.setdefault(number, Node("input", (), node.shape, node.dtype, number))
     _leaf_layout(demand, target)
-    copy = Node("copy", (node,), node.shape, node.dtype)
+    copy = Node("copy", (node,), node.shape, node.dtype, None, node.trace)
     demand.destinations[copy] = Destination(target, tuple(Affine.of(d) for d in range(len(node.shape))))
     demand.writes[copy] = position
     demand.required.add(copy)
@@ -263,7 +280,7 @@ def _in_memory(
             return build.expand(base, node.shape)
     copy = build.node("copy", (node,), node.shape, node.dtype)
     if copy in demand.layouts and not same_layout(node.shape, demand.layouts[copy], wanted):
-        copy = Node("copy", (node,), node.shape, node.dtype)  # the value in a second layout
+        copy = Node("copy", (node,), node.shape, node.dtype, None, node.trace)  # the value in a second layout
     demand.layouts.setdefault(copy, wanted)
     demand.required.add(copy)
     return copy
@@ -308,10 +325,34 @@ def _pieces(demand: _Draft, node: Node) -> None:
             begin += piece.shape[dim]  # type: ignore[index]
         elif position == 1:
             forms = list(node.attribute)  # type: ignore[arg-type]
-        copy = Node("copy", (piece,), piece.shape, piece.dtype)
+        copy = Node("copy", (piece,), piece.shape, piece.dtype, None, piece.trace)
         demand.destinations[copy] = Destination(node, tuple(forms))
         demand.required.add(copy)
         if node.op == "update" and copies:
             demand.after[copy] = copies[0]
         copies.append(copy)
+    if node in demand.placed:  # all but the piece is there
+        base, piece = copies
+        del demand.destinations[base], demand.after[piece]
+        demand.required.discard(base)
+        copies = [piece]
     demand.operands[node] = tuple(copies)
+
+
+def _place_updates(demand: _Draft) -> None:
+    """Updates of inputs that are the inputs' new values: the piece is written where it belongs, the rest stays.
+
+    Nothing else reads the input. So a call that fails later has left nothing behind that the same call, begun anew, would see.
+    """
+    graph = demand.graph
+    users = Counter(value for node in graph.nodes for value in node.inputs)
+    users.update(source_of(output.node) for output in graph.outputs if isinstance(output, Output))
+    for output in graph.outputs:
+        if not isinstance(output, Output) or output.node.op != "update" or not _takes(graph, output):
+            continue
+        node = output.node
+        base = node.inputs[0]
+        if base.op == "input" and base.attribute == output.into and users[base] == 1:
+            events.count("native.slots", detail="update")
+            demand.placed[node] = base
+            demand.layouts[node] = demand.layouts[base]

@@ -29,7 +29,7 @@ from argand.support.options import Options
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy
 LARGE_INNER = 32768  # elements from which a row is worth its own parallel kernel
 NEAR = 4  # groups that only one of two kernels side by side may wait for: more would keep memory alive
-READING = 30  # cost up to which kernels side by side gain from reading once: dearer ones wait for themselves
+READING = 30  # cost up to which kernels side by side gain from reading once: costlier ones are limited by their own arithmetic
 
 
 def fuse(demand: Demand, options: Options) -> Fusion:

@@ -16,14 +16,13 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
+from argand.native.target import Limits
 from argand.sizes.expressions import SizeInt
 
 RowSite: TypeAlias = tuple[int, ir.Block]
 LoopSite: TypeAlias = tuple[int, Variables, ir.Block]
-PANEL_BYTES: Final = 1 << 16  # sums of columns side by side that stay in the nearest caches
 UNITS: Final = 8  # pieces of work that must be left for the threads
 FEW_ROWS: Final = 16  # up to so many, sums in registers are better
-TILE: Final = 8  # lines that still fit one set of a cache when rows are a power of two apart
 Scratch: TypeAlias = tuple[tuple[DType, int], ...]
 
 
@@ -34,11 +33,12 @@ def arrange(
     rows: Sequence[RowSite],
     sites: Sequence[LoopSite],
     scratch: Scratch,
+    limits: Limits,
 ) -> ir.Kernel:
     """The kernel of these statements."""
     sizes = dict(extents)
     if group.outer is None and sites:
-        return _pointwise(buffers, sizes, sites[0])
+        return _pointwise(buffers, sizes, sites[0], limits.strip)
     outer = _ordered(group.outer or frozenset(), [*_blocks(rows), *_blocks(sites)])
     blocks = [*_blocks(rows), *_blocks(sites)]
     vector = _outer_vector(outer, sites, sizes)
@@ -47,7 +47,7 @@ def arrange(
     outer, dropped = coalesce(outer, blocks, sizes, keep=vector)
     rows = [(depth, _drop(block, dropped)) for depth, block in rows]
     sites = [(depth, inner, _drop(block, dropped)) for depth, inner, block in sites]
-    if vector is not None and not scratch and _sums_rows(vector, outer, sites, sizes):
+    if vector is not None and not scratch and _sums_rows(vector, outer, sites, sizes, limits.panel_bytes):
         return _column_sums(buffers, vector, outer, rows, sites[0], sizes)
     depths = sorted({depth for depth, *_ in (*rows, *sites)})
     body: list[ir.Statement] = []
@@ -61,7 +61,9 @@ def arrange(
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), tuple(body), vector, scratch)
 
 
-def _sums_rows(vector: Var, outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int]) -> bool:
+def _sums_rows(
+    vector: Var, outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int], panel_bytes: int
+) -> bool:
     """Whether the kernel is plain sums of many rows, in pieces that keep the threads busy."""
     if len(sites) != 1 or type(sizes[vector]) is not int:
         return False
@@ -71,7 +73,7 @@ def _sums_rows(vector: Var, outer: Sequence[Var], sites: Sequence[LoopSite], siz
     if not found or not plain or any(isinstance(s, ir.Store) for s in block):
         return False
     rows, units = (math.prod(sizes[v] for v in part) for part in (inner, outer))
-    fits = sizes[vector] * 8 * len(found) <= PANEL_BYTES
+    fits = sizes[vector] * 8 * len(found) <= panel_bytes
     return fits and at_least(rows, FEW_ROWS) and at_least(units // sizes[vector], UNITS)
 
 
@@ -123,16 +125,16 @@ def _renumbered(block: ir.Block, fresh: int) -> tuple[ir.Block, dict[ir.ValueId,
     return tuple(ir.renamed(s, names) for s in block), names, fresh + len(names)
 
 
-def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite) -> ir.Kernel:
+def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite, strip: int) -> ir.Kernel:
     """All loops are free: the contiguous one runs inside, the others are the rows."""
     _, variables, block = site
     order, dropped = coalesce(_ordered(variables, [block]), [block], sizes)
     block = _drop(block, dropped)
     best = _most_contiguous(order, [block])
     order = [*(v for v in order if v != best), best]
-    whole = divides(TILE, sizes[best]) or isinstance(sizes[best], SizeInt)
-    if _crosses(best, order, block) and whole and sizes[best] > TILE:
-        return _tiled(buffers, order, block, sizes)
+    whole = strip > 0 and (divides(strip, sizes[best]) or isinstance(sizes[best], SizeInt))
+    if whole and _crosses(best, order, block) and sizes[best] > strip:
+        return _tiled(buffers, order, block, sizes, strip)
     body = _nest([best], block, sizes, vectorize=True)
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in order[:-1]), body)
 
@@ -145,18 +147,20 @@ def _crosses(best: Var, order: Sequence[Var], block: ir.Block) -> bool:
     )
 
 
-def _tiled(buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes: dict[Var, int]) -> ir.Kernel:
+def _tiled(
+    buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes: dict[Var, int], length: int
+) -> ir.Kernel:
     """Run over strips of few elements, so that the cache lines of a strip serve the next rows."""
     *rest, best = order
     strip = max(sizes) + 1
-    values = {best: Affine.of(strip).scale(TILE) + Affine.of(best)}
+    values = {best: Affine.of(strip).scale(length) + Affine.of(best)}
     cut = ir.with_indices(block, functools.partial(Affine.substitute, values=values))
     outer = [*rest[:-1], strip, *rest[-1:]]
     size = sizes[best]
-    sizes = {**sizes, strip: -(-size // TILE), best: TILE}
+    sizes = {**sizes, strip: -(-size // length), best: length}
     body = _nest([best], cut, sizes, vectorize=True)
-    if not divides(TILE, size) and isinstance(body[-1], ir.Loop):
-        left = Affine.of(strip).scale(-TILE).shift(size)
+    if not divides(length, size) and isinstance(body[-1], ir.Loop):
+        left = Affine.of(strip).scale(-length).shift(size)
         body = (*body[:-1], dataclasses.replace(body[-1], limit=left))
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
 

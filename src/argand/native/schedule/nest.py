@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
@@ -24,11 +25,11 @@ from argand.native.schedule.groups import Group, Variables, variables_of
 from argand.native.schedule.loop_order import arrange
 from argand.native.schedule.mapping import Coordinates, reads, view_coordinates
 from argand.native.schedule.order import Schedule
+from argand.native.target import CPU_LIMITS, Limits
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
 
 SiteKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
-SCRATCH_BYTES = 1 << 16  # stack a kernel may use for rows it needs twice
 
 
 @final
@@ -49,6 +50,7 @@ class LoopNest:
 
     kernel: ir.Kernel | ir.Contraction
     owners: tuple[Node, ...]
+    traces: Mapping[ir.ValueId, str] = field(default_factory=dict)  # the user's lines behind values
 
 
 @final
@@ -60,7 +62,7 @@ class LoopNests:
     work: tuple[LoopNest | Node, ...]
 
 
-def build_nests(schedule: Schedule) -> LoopNests:
+def build_nests(schedule: Schedule, limits: Limits = CPU_LIMITS) -> LoopNests:
     """The loop nests of all groups.
 
     Only the finished loops show whether an element of an input is read after it was written; such a write
@@ -72,18 +74,18 @@ def build_nests(schedule: Schedule) -> LoopNests:
         if group in externs:
             work.append(externs[group])
             continue
-        built = build_nest(schedule, group) if group.members else None
+        built = build_nest(schedule, group, limits) if group.members else None
         while built is not None and (late := _late_writes(schedule, group, built)):
             schedule = _write_aside(schedule, late)
-            built = build_nest(schedule, group)
+            built = build_nest(schedule, group, limits)
         if built is not None:
             work.append(built)
     return LoopNests(schedule, tuple(work))
 
 
-def build_nest(schedule: Schedule, group: Group) -> LoopNest | None:
+def build_nest(schedule: Schedule, group: Group, limits: Limits) -> LoopNest | None:
     """The kernel of a group and the owners of its buffers; None when nothing is stored."""
-    return _Nest(schedule, group).run()
+    return _Nest(schedule, group, limits).run()
 
 
 def _late_writes(schedule: Schedule, group: Group, nest: LoopNest) -> list[Node]:
@@ -110,8 +112,8 @@ def _write_aside(schedule: Schedule, copies: list[Node]) -> Schedule:
 
 @final
 class _Nest:
-    def __init__(self, schedule: Schedule, group: Group) -> None:
-        self.schedule, self.demand = schedule, schedule.demand
+    def __init__(self, schedule: Schedule, group: Group, limits: Limits) -> None:
+        self.schedule, self.demand, self.limits = schedule, schedule.demand, limits
         # Numbering the variables from 0 makes kernels of equal layers equal.
         order = sorted(group.variables)
         self.group = group.substitute({var: Affine.of(k) for k, var in enumerate(order)})
@@ -127,6 +129,7 @@ class _Nest:
         self.storing: Node | None = None
         self.finished: set[Node] = set()
         self.next_value = 0
+        self.traces: dict[ir.ValueId, str] = {}
 
     def run(self) -> LoopNest | None:
         stored = [
@@ -150,8 +153,9 @@ class _Nest:
             [(s.depth, tuple(s.statements)) for s in rows],
             [(s.depth, s.inner, tuple(s.statements)) for s in loops],
             tuple(self.scratch),
+            self.limits,
         )
-        return LoopNest(kernel, tuple(self.buffers))
+        return LoopNest(kernel, tuple(self.buffers), self.traces)
 
     # --- where things go ---------------------------------------------------------------------
 
@@ -211,7 +215,9 @@ class _Nest:
             site = home if home.depth <= site.depth else site
         key = (node, coordinates)
         if key not in site.memo:
-            site.memo[key] = self._make(node, coordinates, site)
+            made = site.memo[key] = self._make(node, coordinates, site)
+            if node.trace:
+                self.traces.setdefault(made, node.trace)
         return site.memo[key]
 
     def _make(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
@@ -310,10 +316,10 @@ class _Nest:
         return self._emit(site, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
     def _keep_row(self, node: Node) -> bool:
-        """Worth a row of stack: costly to compute again, and the row fits."""
+        """Worth a row of near memory: costly to compute again, and the row fits."""
         inner = variables_of(self.group.members[node]) - self.outer
         used = sum(count * dtype.row.bytes for dtype, count in self.scratch)
-        fits = at_least(SCRATCH_BYTES, used + 8 * self._row_length(inner))
+        fits = at_least(self.limits.row_bytes, used + 8 * self._row_length(inner))
         return fits and _weight(self.schedule, node) >= 4
 
     def _row_length(self, inner: Variables) -> int:

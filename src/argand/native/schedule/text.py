@@ -42,6 +42,8 @@ def _memory(demand: Demand, names: Mapping[Node, str], node: Node) -> str:
         words += f" into {names.get(destination.owner, '?')}[{', '.join(map(str, destination.forms))}]"
     elif node in demand.layouts and node.op not in ("input", "tensor"):
         words += f" strides [{','.join(map(str, demand.layouts[node]))}]"
+    if node in demand.placed:
+        words += f" in {names.get(demand.placed[node], 'an input')}"
     if node in demand.after:
         words += f" after {names[demand.after[node]]}"
     return words + (" required" if node in demand.required else "")

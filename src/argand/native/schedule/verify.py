@@ -5,6 +5,7 @@ In: Demand, Fusion, Storage, Schedule or LoopNests. Out: the first broken rule, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, NotAffine, Var, span
 from argand.native.ir.faults import Fault
 from argand.native.ir.strides import source_of, strided
-from argand.native.ir.tensor import Node, NodeKind
+from argand.native.ir.tensor import Node, NodeKind, in_running_order
 from argand.native.ir.types import Shape
 from argand.native.ir.verify_loops import verify_kernel
 from argand.native.schedule.demand import COMPUTED, Demand
@@ -60,6 +61,9 @@ def verify_demand(demand: Demand) -> Fault | None:
         target = demand.destinations[copy].owner if copy in demand.destinations else None
         if target is None or target.op != "input" or demand.outputs[position] is not target:
             return Fault("D5", f"result {position} is not the input it is written into", len(demand.nodes))
+    for earlier, later in itertools.pairwise(in_running_order(demand.graph.effects)):
+        if demand.after.get(later) is not earlier:
+            return Fault("D6", "an effect does not wait for the one before it", demand.nodes.index(later))
     return None
 
 

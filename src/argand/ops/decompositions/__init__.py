@@ -19,12 +19,12 @@ from torch import Tensor
 from argand.ops.decompositions import foreach, images, losses, norms, pointwise, reductions, shapes
 from argand.ops.layout import NoAnswer, is_dense
 from argand.ops.rows import row_of
-from argand.ops.table import Rule
+from argand.ops.table import TypeRule
 
-Function = Callable[..., Any]
+Decomposition = Callable[..., Any]
 
 
-def _named(family: ModuleType) -> Mapping[str, Function]:
+def _named(family: ModuleType) -> Mapping[str, Decomposition]:
     """A family's functions by op: the public ones have its name, TABLE names the others."""
     own = (f for f in vars(family).values() if isinstance(f, FunctionType) and f.__module__ == family.__name__)
     return {**{f.__name__: f for f in own if not f.__name__.startswith("_")}, **family.TABLE}
@@ -51,7 +51,7 @@ def _laid_out(result: Any, wanted: Any) -> Any:
     return result.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
-def _with_eager_strides(function: Function, rule: Rule) -> Function:
+def _with_eager_strides(function: Decomposition, rule: TypeRule) -> Decomposition:
     """Operands in unusual memory order: eager's result may be laid out unlike that of the parts."""
 
     @wraps(function)
@@ -70,9 +70,9 @@ def _with_eager_strides(function: Function, rule: Rule) -> Function:
 
 
 @cache
-def decompositions() -> Mapping[Any, Function]:
+def decompositions() -> Mapping[Any, Decomposition]:
     """All our decompositions, by OpOverload."""
-    found: dict[Any, Function] = {}
+    found: dict[Any, Decomposition] = {}
     for family in (pointwise, reductions, norms, losses, shapes, images, foreach):
         for name, function in _named(family).items():
             packet, _, overload = name.partition(".")

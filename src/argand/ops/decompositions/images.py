@@ -16,8 +16,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from argand.ops.decompositions.precision import widen
+from argand.ops.layout import Sizes
 
-Sizes = Sequence[int]
 _LARGEST: Final = 16  # places of a kernel; more loads than that per result gain nothing
 
 

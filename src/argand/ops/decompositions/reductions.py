@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from argand.ops.decompositions.precision import one_rounding, widen
-
-Dims = int | Sequence[int] | None
+from argand.ops.layout import Dims
 
 
 def _dims(self: Tensor, dim: Dims) -> list[int]:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from argand.ops.indexing import COPIED_VIEWS
+from argand.ops.layout import Sizes
 
-Sizes = Sequence[int]
 _aten: Final = torch.ops.aten
 
 

@@ -78,10 +78,9 @@ class GraphWriter(Writer):
         return super().write(value)
 
 
-def write_graph(module: GraphModule, writer: GraphWriter, *, values: bool) -> list[Any]:
+def write_graph(module: GraphModule, writer: GraphWriter, table: Any = None, *, values: bool) -> list[Any]:
     """One row per node; ``values`` for aten graphs: the metadata of results belongs to them."""
     rows: list[Any] = []
-    table = module.meta.get("sizes")
     for node in module.graph.nodes:
         row = [node.op, node.name, _target(module, node, writer)]
         row += [writer.write(node.args), writer.write(node.kwargs)]
@@ -150,7 +149,4 @@ def read_graph(rows: list[Any], tensors: bytes, table: Any = None, *, values: bo
         if len(row) > 6:
             node.meta["example_value"] = read_spec(row[6], table)
         reader.nodes.append(node)
-    module = LazyGraph(constants, graph, "Stored")
-    if table is not None:
-        module.meta["sizes"] = table
-    return module
+    return LazyGraph(constants, graph, "Stored")

@@ -26,7 +26,7 @@ from argand.runtime.disk.values import guarded
 from argand.support.options import Options
 
 # Options that change whether or where something is compiled, not what comes out.
-_NOT_IN_KEYS: Final = ("cache", "cache_dir", "recompile_limit", "fullgraph", "strict", "dynamic", "name")
+_NOT_IN_KEYS: Final = ("cache", "cache_dir", "recompile_limit", "fullgraph", "strict", "dynamic", "name", "background")
 
 
 def hexdigest(*parts: bytes) -> str:

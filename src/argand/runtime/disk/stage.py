@@ -21,11 +21,11 @@ from argand.support import events
 from argand.support.options import Options
 
 Sections: TypeAlias = Mapping[str, bytes]
-Value = TypeVar("Value")
+Built = TypeVar("Built")
 OFF: Final = Bypass("the cache is off")
 
 
-class Stage(ABC, Generic[Value]):
+class Stage(ABC, Generic[Built]):
     """One piece of work for one input. Methods are called in the order they stand here, each at most once."""
 
     kind: ClassVar[str]  # of its entries: capture, autograd, graph, object
@@ -35,26 +35,26 @@ class Stage(ABC, Generic[Value]):
         """The key of the file: everything the result depends on. May raise ``Unstorable``."""
 
     @abstractmethod
-    def decode(self, sections: Sections) -> Value | None:
+    def decode(self, sections: Sections) -> Built | None:
         """The result from a file; None when it is for another case. ``Damaged``: the file is set aside."""
 
     @abstractmethod
-    def build(self) -> Value:
+    def build(self) -> Built:
         """The work itself."""
 
     @abstractmethod
-    def encode(self, value: Value) -> Mapping[str, Sections] | Bypass:
+    def encode(self, value: Built) -> Mapping[str, Sections] | Bypass:
         """The files to write, by their keys; the first is the entry, others lead to it. May raise ``Unstorable``."""
 
 
-class Result(NamedTuple, Generic[Value]):
+class Result(NamedTuple, Generic[Built]):
     """What came out of a stage, and the key of its entry."""
 
-    value: Value
+    value: Built
     key: str | Bypass
 
 
-def run_stage(stage: Stage[Value], options: Options) -> Result[Value]:
+def run_stage(stage: Stage[Built], options: Options) -> Result[Built]:
     """The result of a stage: from disk when it is there, else built and written."""
     store = open_store(options)
     if store is None:
@@ -70,7 +70,7 @@ def run_stage(stage: Stage[Value], options: Options) -> Result[Value]:
     return Result(value, files if isinstance(files, Bypass) else _write(store, files))
 
 
-def look_up(store: DiskStore, kind: str, key: str, decode: Callable[[Sections], Value | None]) -> Value | None:
+def look_up(store: DiskStore, kind: str, key: str, decode: Callable[[Sections], Built | None]) -> Built | None:
     """What a file holds; None when there is none, or none that can be used here."""
     sections = store.get(key, kind=kind)
     if sections is None:
@@ -82,7 +82,7 @@ def look_up(store: DiskStore, kind: str, key: str, decode: Callable[[Sections], 
         return None
 
 
-def or_bypass(kind: str, ask: Callable[[], Value]) -> Value | Bypass:
+def or_bypass(kind: str, ask: Callable[[], Built]) -> Built | Bypass:
     """What is asked for, or the reason it has no data form, which is counted."""
     try:
         return ask()

@@ -28,6 +28,7 @@ from argand.support.options import Options, read_environment
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
 DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless another limit is given
 SHOWN_FROM_DISK: Final = frozenset(("cache", "stages", "recompiles"))  # logs that need no compile
+SHOWN_BESIDES: Final = "report"
 COLLECT_EVERY: Final = 64  # entries written between two looks at the size
 
 
@@ -56,23 +57,30 @@ def default_directory() -> Path:
 
 
 @functools.cache
-def _store_at(directory: str) -> DiskStore:
-    return DiskStore(Path(directory) if directory else default_directory())
+def _store_at(directory: str, blind: bool = False) -> DiskStore:
+    return DiskStore(Path(directory) if directory else default_directory(), blind=blind)
 
 
 def open_store(options: Options) -> DiskStore | None:
     """The cache the options name, one object per directory.
 
-    None when they turn it off, and while the user wants to be shown what only a compile makes.
+    None when they turn it off, and while the user wants to be shown what only a compile makes. A report is about both
+    (``SHOWN_BESIDES``): what is there is counted, but not used.
     """
-    return _store_at(options.cache_dir) if options.cache and events.shown() <= SHOWN_FROM_DISK else None
+    if not options.cache:
+        return None
+    shown = events.shown()
+    if SHOWN_BESIDES in shown:
+        return _store_at(options.cache_dir, True)
+    return _store_at(options.cache_dir) if shown <= SHOWN_FROM_DISK else None
 
 
 @final
 class DiskStore:
     """A directory of cache entries, private to the user."""
 
-    def __init__(self, directory: Path, *, warn: bool = True) -> None:
+    def __init__(self, directory: Path, *, warn: bool = True, blind: bool = False) -> None:
+        self._blind = blind  # what is found is told and not given
         self.directory = directory / f"v{FORMAT}"
         self._lock = make_lock()
         self._warned: set[str] = set()
@@ -107,7 +115,7 @@ class DiskStore:
         with contextlib.suppress(OSError):
             os.utime(path)
         events.count("cache.hit", detail=f"{kind}: {key}")
-        return sections
+        return None if self._blind else sections
 
     def peek(self, key: str) -> dict[str, bytes]:
         """The same for a look from outside: nothing is counted, nothing counts as used."""

@@ -94,18 +94,18 @@ def before_with(frame: Frame, ins: Instruction) -> None:
 def with_except_start(frame: Frame, ins: Instruction) -> None:
     """An exception leaves a `with`: push what __exit__ says."""
     leave, error, tracer = frame.stack[-4], frame.stack[-1], frame.tracer
-    frame.stack.append(tracer.call(leave, (type(error), error, tracer.traceback_of(error)), {}))
+    frame.stack.append(tracer.call(leave, (type(error), error, tracer.exceptions.traceback_of(error)), {}))
 
 
 def push_exc_info(frame: Frame, ins: Instruction) -> None:
     """A handler begins."""
     error = frame.stack[-1]
-    frame.stack[-1:] = (frame.tracer.handling.begin(error), error)
+    frame.stack[-1:] = (frame.tracer.exceptions.begin(error), error)
 
 
 def pop_except(frame: Frame, ins: Instruction) -> None:
     """A handler ends."""
-    frame.tracer.handling.end(frame.stack.pop())
+    frame.tracer.exceptions.end(frame.stack.pop())
 
 
 def check_exc_match(frame: Frame, ins: Instruction) -> None:
@@ -132,18 +132,18 @@ def raise_varargs(frame: Frame, ins: Instruction) -> None:
     """`raise`, `raise a`, `raise a from b`."""
     tracer, count = frame.tracer, ins.arg or 0
     if not count:
-        if tracer.handled is None:  # a caller may handle one
+        if tracer.exceptions.current is None:  # a caller may handle one
             raise CaptureBreak(Break.B013, None, what="a `raise` of what a caller handles")
-        real.raise_(tracer.handled)
+        real.raise_(tracer.exceptions.current)
     cause: Any = frame.stack[-1] if count == 2 else NULL
     error = frame.stack[-count]
     error = _instance_of(tracer, error, "exceptions must derive from BaseException")
     if cause is not NULL:
         wrong = "exception causes must derive from BaseException"
         error.__cause__ = None if cause is None else _instance_of(tracer, cause, wrong)
-    if error.__context__ is not tracer.handled and tracer.is_outside(error):
+    if error.__context__ is not tracer.exceptions.current and tracer.is_outside(error):
         raise CaptureBreak(Break.B013, None, what="a `raise` of an exception from outside while another is handled")
-    set_context(error, tracer.handled)
+    set_context(error, tracer.exceptions.current)
     real.raise_(error)
 
 

@@ -14,7 +14,7 @@ from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.outside import real
 
 
-def _binary(rows: dict[str, operate.Row]) -> Handler:
+def _binary(rows: dict[str, operate.OperatorRow]) -> Handler:
     """`a + b` with its in-place forms, `a < b`."""
 
     def handler(frame: Frame, ins: Instruction) -> None:
@@ -36,7 +36,7 @@ def _unary(function: Callable[[Any], Any], method: str) -> Handler:
 def is_op(frame: Frame, ins: Instruction) -> None:
     """`a is b`, `a is not b`."""
     stack = frame.stack
-    stack[-2:] = (operate.identical(frame.tracer, stack[-2], stack[-1]) != bool(ins.arg),)
+    stack[-2:] = (operate.identical(frame.tracer.world, stack[-2], stack[-1]) != bool(ins.arg),)
 
 
 def contains_op(frame: Frame, ins: Instruction) -> None:

@@ -41,7 +41,7 @@ def swap(frame: Frame, ins: Instruction) -> None:
 
 
 def jump(frame: Frame, ins: Instruction) -> int | None:
-    """Go on at the target."""
+    """Continue at the target."""
     return ins.target
 
 

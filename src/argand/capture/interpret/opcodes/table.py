@@ -7,7 +7,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from argand.bytecode import ROWS, VERSION, Instruction, decode
-from argand.capture.interpret.frame import Frame, Handler, Program
+from argand.capture.interpret.frame import Frame, HandledCode, Handler
 from argand.capture.interpret.opcodes import calling, containers, control, loads
 from argand.support.errors import Break, CaptureBreak
 
@@ -34,6 +34,6 @@ HANDLERS: Final[dict[str, Handler]] = {**HANDLED, **REFUSED}
 
 
 @functools.lru_cache(maxsize=4096)
-def program_of(code: CodeType) -> Program:
+def program_of(code: CodeType) -> HandledCode:
     """The instructions of a code object, each with its handler."""
     return tuple((HANDLERS[ins.op], ins) for ins in decode(code).instructions)

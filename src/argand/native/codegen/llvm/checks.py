@@ -37,11 +37,11 @@ def checked(schedule: Schedule, nest: LoopNest) -> tuple[LoopNest, Checks]:
     kernel = nest.kernel
     assert isinstance(kernel, Kernel)  # contractions are not made when kernels are checked
     whole = Kernel(buffers, kernel.outer, kernel.body, kernel.vector, kernel.scratch)
-    lengths = tuple(_length(schedule, owner) for owner in owners)
+    lengths = tuple(length_of(schedule, owner) for owner in owners)
     return LoopNest(whole, owners), Checks(lengths, owners.index(schedule.flag))
 
 
-def _length(schedule: Schedule, owner: Node) -> int:
+def length_of(schedule: Schedule, owner: Node) -> int:
     """Elements from the first to the last one of a node's memory."""
     if owner.op in ("flag", "seed"):
         return 1

@@ -30,7 +30,7 @@ _GRAIN: Final = 30_000  # vector instructions that are worth a thread
 _ALIGNED: Final = 16
 
 
-class Step(NamedTuple):
+class UnitsCall(NamedTuple):
     """A call of a function: how many units, of which at least ``grain`` go to a thread, and its sizes."""
 
     function: str
@@ -45,10 +45,11 @@ class ConvolutionCall:
     """One convolution: weights packed, then the tiles. Buffers of the second: image, packed weights, then ``owners``."""
 
     node: Node  # the extern
-    pack: Step
+    pack: UnitsCall
     floats: int  # packed
-    run: Step
+    run: UnitsCall
     owners: tuple[Node, ...]
+    origins: tuple[str, ...] = ()  # the user's lines it computes
 
 
 def is_convolution(node: object) -> bool:
@@ -119,9 +120,9 @@ class Convolutions:
         events.count("native.convolution", detail=name)
         return ConvolutionCall(
             node,
-            Step(pack, layout.panels, max(1, _GRAIN // max(layout.panel_floats, 1)), layout.pack_sizes),
+            UnitsCall(pack, layout.panels, max(1, _GRAIN // max(layout.panel_floats, 1)), layout.pack_sizes),
             layout.floats,
-            Step(name, layout.units, max(1, _GRAIN // max(layout.work, 1)), (*layout.sizes, *epilogue.steps)),
+            UnitsCall(name, layout.units, max(1, _GRAIN // max(layout.work, 1)), (*layout.sizes, *epilogue.steps)),
             others,
         )
 
@@ -146,7 +147,7 @@ class Convolutions:
         steps = tuple(f"step{k}" for k, _ in enumerate(epilogue.steps))
         dense.load_sizes(text, steps, len(layout.sizes))
         write = writer(text, epilogue, self.target, pointers, layout.width, widths)
-        if isinstance(layout.shape, dense.Tile):
+        if isinstance(layout.shape, dense.PixelTile):
             dense.emit_dense(text, layout.shape, "%b0", "%b1", write)
         else:
             depthwise.emit_depthwise(text, layout.shape, "%b0", "%b1", write)
@@ -163,7 +164,7 @@ class Convolutions:
 class _Layout(NamedTuple):
     """How a convolution is cut: what its kernel is made for, its panels and sizes."""
 
-    shape: dense.Tile | depthwise.Window
+    shape: dense.PixelTile | depthwise.Window
     lanes: int
     width: int
     panels: int
@@ -175,7 +176,7 @@ class _Layout(NamedTuple):
     work: int  # vector instructions of a unit
 
 
-def _tile(spec: Convolve, target: Target) -> dense.Tile:
+def _tile(spec: Convolve, target: Target) -> dense.PixelTile:
     """The tile that wastes least at the edges."""
     lanes = target.vector_bytes // 4
     outputs = spec.outputs // spec.groups
@@ -186,7 +187,7 @@ def _tile(spec: Convolve, target: Target) -> dense.Tile:
         return -(-spec.pixels // rows) * rows * -(-outputs // (vectors * lanes)) * vectors * lanes
 
     rows, vectors = min(tiles, key=cost)
-    return dense.Tile(rows, vectors, lanes)
+    return dense.PixelTile(rows, vectors, lanes)
 
 
 def _uneven(units: int, threads: int) -> float:

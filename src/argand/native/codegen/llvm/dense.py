@@ -27,7 +27,7 @@ _OUTER_SIZES: Final = 9
 _BATCH: Final = 16  # addresses are computed for so many pixels at once
 
 
-class Tile(NamedTuple):
+class PixelTile(NamedTuple):
     """Output pixels and vectors of channels that are computed together."""
 
     rows: int
@@ -58,7 +58,7 @@ def load_sizes(text: Text, names: tuple[str, ...], first: int = 0) -> dict[str, 
     return found
 
 
-def emit_dense(text: Text, tile: Tile, x: str, weights: str, write: Write) -> None:
+def emit_dense(text: Text, tile: PixelTile, x: str, weights: str, write: Write) -> None:
     """The body of a kernel over ``%begin`` to ``%end``: tiles of pixels, or panels of channels.
 
     The sums of a tile are a function of their own, shared by the kernels of a module: it is most of the code.
@@ -76,7 +76,7 @@ def emit_dense(text: Text, tile: Tile, x: str, weights: str, write: Write) -> No
 class _Panels:
     """The loops around tiles."""
 
-    def __init__(self, text: Text, tile: Tile, name: str, x: str, weights: str, write: Write) -> None:
+    def __init__(self, text: Text, tile: PixelTile, name: str, x: str, weights: str, write: Write) -> None:
         self.text, self.tile, self.name, self.x, self.weights, self.write = text, tile, name, x, weights, write
         self.size = load_sizes(text, SIZES[:_OUTER_SIZES])
         self.width = tile.vectors * tile.lanes
@@ -122,7 +122,7 @@ class _Panels:
 class _Tile:
     """The sums of one tile, in registers, then in memory."""
 
-    def __init__(self, text: Text, tile: Tile) -> None:
+    def __init__(self, text: Text, tile: PixelTile) -> None:
         self.text, self.tile = text, tile
         self.size = load_sizes(text, SIZES)
         self.kind = f"<{tile.lanes} x float>"

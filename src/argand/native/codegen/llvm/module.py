@@ -5,6 +5,7 @@ In: LoopNests. Out: KernelModule: the text, its functions, and what runs by name
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
@@ -19,6 +20,7 @@ from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import Node
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
+from argand.native.schedule.origins import origins_of
 from argand.support import events
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
@@ -36,6 +38,7 @@ class KernelCall:
     total: int
     grain: int
     sizes: tuple[int, ...] = ()
+    origins: tuple[str, ...] = ()  # the user's lines it computes
 
 
 Work: TypeAlias = KernelCall | ConvolutionCall | Node  # a kernel, a convolution of ours, or an extern node
@@ -64,20 +67,22 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
     for item in nests.work:
         if not isinstance(item, LoopNest):
             if is_convolution(item) and item not in moved:
-                work.append(convolutions.call(item, items[item], None))
+                call = convolutions.call(item, items[item], None)
+                work.append(dataclasses.replace(call, origins=tuple(filter(None, [item.trace]))))
             elif item not in moved:
                 work.append(item)
             continue
         if item in epilogues:
-            work.append(convolutions.call(epilogues[item], items[epilogues[item]], item))
+            call = convolutions.call(epilogues[item], items[epilogues[item]], item)
+            work.append(dataclasses.replace(call, origins=origins_of(nests.schedule, item, epilogues[item])))
             continue
         checks = None
         if check:
             item, checks = checked(nests.schedule, item)  # the same nest, with marks
-        key = (_key(item.kernel), checks)
+        key = (kernel_key(item.kernel), checks)
         if key not in functions:
             number = len(functions)
-            name = _name(number, item.kernel)
+            name = kernel_name(number, item.kernel)
             events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
             if isinstance(item.kernel, Contraction):
                 functions[key] = (name, emit_contraction(name, item.kernel, target, declarations))
@@ -85,21 +90,22 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
                 functions[key] = (name, emit_kernel(name, item.kernel, target, declarations, checks, number))
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
-        work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes))
+        origins = origins_of(nests.schedule, item)
+        work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes, origins))
     own = tuple(convolutions.functions.values())
     text = "\n".join([*declarations, *(e.text for _, e in functions.values()), *(body for _, body in own)])
     names = (*(name for name, _ in functions.values()), *(name for name, _ in own))
     return KernelModule(nests.schedule, text, names, tuple(work))
 
 
-def _name(number: int, kernel: Kernel | Contraction) -> str:
+def kernel_name(number: int, kernel: Kernel | Contraction) -> str:
     """What a profile shows of a kernel: the first of its operations, in order."""
     ops = dict.fromkeys(s.op for s in walk(kernel.body) if isinstance(s, Compute | Accumulate) and s.op != "cast")
     shown = [op for op in ops if op.isidentifier()][:SHOWN]
     return "_".join((f"kernel{number}", *(("product",) * isinstance(kernel, Contraction)), *shown))
 
 
-def _key(kernel: Kernel | Contraction) -> object:
+def kernel_key(kernel: Kernel | Contraction) -> object:
     """What makes two kernels the same function: 0.0 and -0.0, 1 and True are not."""
     numbers = tuple(repr(s.value) for s in walk(kernel.body) if isinstance(s, Literal))
     return kernel, numbers

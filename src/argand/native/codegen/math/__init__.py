@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
-from argand.native.codegen.math.builder import Element, FunctionBody, Value, symbol_of
+from argand.native.codegen.math.builder import Element, FunctionBody, Lanes, symbol_of
 from argand.native.codegen.text import Text, vector
 
-Writer = Callable[..., Value]
+MathWriter = Callable[..., Lanes]
 
 
 # Each is written by the function of its name.
@@ -27,28 +27,28 @@ _FAMILIES: Final = {
     error: "erf erfc gelu",
 }
 # What is only called for arguments that hardly occur: not inlined, and not for others to call.
-_RARE: Final[dict[str, Writer]] = {f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")}
-_WRITERS: Final[dict[str, Writer]] = {
+_RARE: Final[dict[str, MathWriter]] = {f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")}
+WRITERS: Final[dict[str, MathWriter]] = {
     **{name: getattr(family, name) for family, names in _FAMILIES.items() for name in names.split()},
     **_RARE,
 }
-_BINARY: Final = frozenset({"atan2", "pow"})
-SUPPORTED: Final = frozenset(_WRITERS.keys() - _RARE.keys())
+BINARY: Final = frozenset({"atan2", "pow"})
+SUPPORTED: Final = frozenset(WRITERS.keys() - _RARE.keys())
 
 
 @functools.cache
 def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     """The declarations and definitions that a call of `name` needs, callees first."""
     body = FunctionBody(element, lanes)
-    names = ["%x", "%y"] if name in _BINARY else ["%x"]
-    result = _WRITERS[name](body, *(Value(body, argument, element) for argument in names))
+    names = ["%x", "%y"] if name in BINARY else ["%x"]
+    result = WRITERS[name](body, *(Lanes(body, argument, element) for argument in names))
     parameters = ", ".join(f"{vector(element, lanes)} {argument}" for argument in names)
     inline = "noinline cold" if name in _RARE else "alwaysinline"
     return define(body, symbol_of(name, element, lanes), parameters, result, inline)
 
 
 def define(
-    body: FunctionBody, symbol: str, parameters: str, result: Value, inline: str = "alwaysinline"
+    body: FunctionBody, symbol: str, parameters: str, result: Lanes, inline: str = "alwaysinline"
 ) -> tuple[str, ...]:
     """The definition of a function whose body is written, after all that it needs."""
     kind = body.vector(result.element)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import FunctionBody, Value
+from argand.native.codegen.math.builder import FunctionBody, Lanes
 from argand.native.codegen.math.exponential import exp2_bounded, exp_clamped
 from argand.native.codegen.math.power import exp2_double
 
 
-def erf(body: FunctionBody, x: Value) -> Value:
+def erf(body: FunctionBody, x: Lanes) -> Lanes:
     """1 - erfc|x|, and a polynomial near 0; floats take erfc|x| = 2^p(|x|)."""
     magnitude = body.absolute(x)
     if body.element == "float":
@@ -25,7 +25,7 @@ def erf(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(body.select(magnitude < 0.9, near, far), x)
 
 
-def _erfc_of_magnitude(body: FunctionBody, a: Value) -> Value:
+def _erfc_of_magnitude(body: FunctionBody, a: Lanes) -> Lanes:
     """e^(-a^2) G(t) / (1 + 2a), t = (a - 4) / (a + 4); a is a double in any body, up to 28."""
     mills = table.MILLS_F32 if body.element == "float" else table.MILLS_F64
     ratio = body.polynomial((a - 4.0) / (a + 4.0), mills) / body.fma(a, 2.0, 1.0)
@@ -38,7 +38,7 @@ def _erfc_of_magnitude(body: FunctionBody, a: Value) -> Value:
     return ratio * body.fma(power, -lost, power)
 
 
-def erfc(body: FunctionBody, x: Value) -> Value:
+def erfc(body: FunctionBody, x: Lanes) -> Lanes:
     """Floats are computed in double; denormal results are rounded once."""
     if body.element == "double":
         value = _erfc_of_magnitude(body, body.at_most(body.absolute(x), 28.0))
@@ -49,7 +49,7 @@ def erfc(body: FunctionBody, x: Value) -> Value:
     return body.convert("fptrunc", body.select(negative, 2.0 - value, value), "float")
 
 
-def gelu(body: FunctionBody, x: Value) -> Value:
+def gelu(body: FunctionBody, x: Lanes) -> Lanes:
     """x Phi(x), where Phi(-|x|) = 2^p(|x|) in floats; 0 where eager's 1 + erf is 0, too."""
     if body.element == "double":
         return x * 0.5 * (body.call("erf", x * math.sqrt(0.5)) + 1.0)

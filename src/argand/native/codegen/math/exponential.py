@@ -10,7 +10,7 @@ import math
 from typing import Final, NamedTuple
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import FunctionBody, Value
+from argand.native.codegen.math.builder import FunctionBody, Lanes
 
 
 class Format(NamedTuple):
@@ -41,12 +41,12 @@ def format_of(body: FunctionBody) -> Format:
 class Reduced(NamedTuple):
     """x = n ln 2 + r."""
 
-    n_bits: Value  # an integer whose low bits are n
-    n: Value
-    r: Value
+    n_bits: Lanes  # an integer whose low bits are n
+    n: Lanes
+    r: Lanes
 
 
-def reduce_exponent(body: FunctionBody, x: Value) -> Reduced:
+def reduce_exponent(body: FunctionBody, x: Lanes) -> Reduced:
     """Split x, which lies where exp neither overflows nor vanishes."""
     form = format_of(body)
     shifted = body.fma(x, 1 / math.log(2), form.magic)
@@ -55,19 +55,19 @@ def reduce_exponent(body: FunctionBody, x: Value) -> Reduced:
     return Reduced(body.bits_of(shifted), n, r)
 
 
-def power_of_two(body: FunctionBody, n_bits: Value, less: int = 0) -> Value:
+def power_of_two(body: FunctionBody, n_bits: Lanes, less: int = 0) -> Lanes:
     """2^(n - less), where that is a normal number."""
     form = format_of(body)
     exponent = n_bits.integer("shl", form.mantissa)
     return body.float_of(exponent.integer("add", (form.bias - less) << form.mantissa))
 
 
-def exp_twice(body: FunctionBody, r: Value) -> Value:
+def exp_twice(body: FunctionBody, r: Lanes) -> Lanes:
     """2 e^r: twice, so that scaling by 2^(n-1) reaches the largest numbers."""
     return body.polynomial(r, [2.0, 2.0, *(2 * c for c in format_of(body).tail)])
 
 
-def exp_clamped(body: FunctionBody, x: Value) -> Value:
+def exp_clamped(body: FunctionBody, x: Lanes) -> Lanes:
     """exp where a result below the normal numbers may be anything tiny: sums with 1 use it."""
     form = format_of(body)
     bounded = body.at_most(body.at_least(x, form.normal), form.largest)
@@ -75,7 +75,7 @@ def exp_clamped(body: FunctionBody, x: Value) -> Value:
     return exp_twice(body, reduced.r) * power_of_two(body, reduced.n_bits, less=1)
 
 
-def exp(body: FunctionBody, x: Value) -> Value:
+def exp(body: FunctionBody, x: Lanes) -> Lanes:
     """Denormal results are reached in two steps, by 2^64 too much and then 2^-64."""
     form = format_of(body)
     bounded = body.at_most(body.at_least(x, form.smallest), form.largest)
@@ -84,7 +84,7 @@ def exp(body: FunctionBody, x: Value) -> Value:
     return exp_twice(body, reduced.r) * first * second
 
 
-def _scale(body: FunctionBody, x: Value, n_bits: Value) -> tuple[Value, Value]:
+def _scale(body: FunctionBody, x: Lanes, n_bits: Lanes) -> tuple[Lanes, Lanes]:
     """2^(n-1) as a product of two normal numbers."""
     form = format_of(body)
     tiny = body.convert("sext", x < form.normal, body.whole)
@@ -95,7 +95,7 @@ def _scale(body: FunctionBody, x: Value, n_bits: Value) -> tuple[Value, Value]:
     return body.float_of(first), body.float_of(second)
 
 
-def exp2(body: FunctionBody, x: Value) -> Value:
+def exp2(body: FunctionBody, x: Lanes) -> Lanes:
     """2^x = 2^n e^(r ln 2), |r| <= 1/2."""
     form = format_of(body)
     low, high = (-150.0, 129.0) if body.element == "float" else (-1076.0, 1025.0)
@@ -106,7 +106,7 @@ def exp2(body: FunctionBody, x: Value) -> Value:
     return exp_twice(body, r) * first * second
 
 
-def expm1(body: FunctionBody, x: Value) -> Value:
+def expm1(body: FunctionBody, x: Lanes) -> Lanes:
     """2^n (e^r - 1) + (2^n - 1), in halves for the largest n."""
     form = format_of(body)
     lowest = -18.0 if body.element == "float" else -38.0
@@ -120,7 +120,7 @@ def expm1(body: FunctionBody, x: Value) -> Value:
     return body.select(reduced.n.equals(0.0), body.select(x.equals(0.0), x, near), result)
 
 
-def sigmoid(body: FunctionBody, x: Value) -> Value:
+def sigmoid(body: FunctionBody, x: Lanes) -> Lanes:
     """1 / (1 + e^-x), with what the sum lost in rounding."""
     power = exp_clamped(body, -x)
     total = power + 1.0
@@ -129,25 +129,25 @@ def sigmoid(body: FunctionBody, x: Value) -> Value:
     return body.select(total < math.inf, body.fma(-result, result * lost, result), result)
 
 
-def silu(body: FunctionBody, x: Value) -> Value:
+def silu(body: FunctionBody, x: Lanes) -> Lanes:
     """x / (1 + e^-x); NaN at -inf, as in eager."""
     return x / (exp_clamped(body, -x) + 1.0)
 
 
-def gelu_tanh(body: FunctionBody, x: Value) -> Value:
+def gelu_tanh(body: FunctionBody, x: Lanes) -> Lanes:
     """x/2 (1 + tanh u) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     scale = -2 * math.sqrt(2 / math.pi)
     inner = body.fma(x * x, 0.044715 * scale, scale) * x
     return x / (exp_clamped(body, inner) + 1.0)
 
 
-def softplus(body: FunctionBody, x: Value) -> Value:
+def softplus(body: FunctionBody, x: Lanes) -> Lanes:
     """log(1 + e^x) = max(x, 0) + log1p(e^-|x|)."""
     small = body.call("log1p", body.call("exp", -body.absolute(x)))
     return body.at_least(x, 0.0) + small
 
 
-def exp2_bounded(body: FunctionBody, y: Value) -> Value:
+def exp2_bounded(body: FunctionBody, y: Lanes) -> Lanes:
     """2^y for floats |y| <= 120, to about 2^-23."""
     shifted = y + F32.magic
     r = y - (shifted - F32.magic)
@@ -156,7 +156,7 @@ def exp2_bounded(body: FunctionBody, y: Value) -> Value:
     return body.float_of(mantissa.integer("add", exponent))
 
 
-def tanh(body: FunctionBody, x: Value) -> Value:
+def tanh(body: FunctionBody, x: Lanes) -> Lanes:
     """Float: 1 - 2 / (e^2|x| + 1), and a polynomial near 0. Double: by expm1."""
     magnitude = body.absolute(x)
     if body.element == "float":
@@ -171,7 +171,7 @@ def tanh(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(result, x)
 
 
-def sinh(body: FunctionBody, x: Value) -> Value:
+def sinh(body: FunctionBody, x: Lanes) -> Lanes:
     """(e + e / (e + 1)) / 2 with e = expm1|x|; twice e^|x|/2 where expm1 would overflow."""
     magnitude = body.absolute(x)
     small = body.call("expm1", body.at_most(magnitude, 40.0))
@@ -180,13 +180,13 @@ def sinh(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(body.select(magnitude > 30.0, far, near), x)
 
 
-def cosh(body: FunctionBody, x: Value) -> Value:
+def cosh(body: FunctionBody, x: Lanes) -> Lanes:
     """h + 1 / (4 h) with h = e^|x| / 2."""
     half = _half_exp(body, body.absolute(x))
     return half + 0.25 / half
 
 
-def _half_exp(body: FunctionBody, x: Value) -> Value:
+def _half_exp(body: FunctionBody, x: Lanes) -> Lanes:
     """e^x / 2 for x >= 0, finite a little beyond where e^x overflows."""
     form = format_of(body)
     reduced = reduce_exponent(body, body.at_most(x, form.largest + 1.0))

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import FunctionBody, Value
+from argand.native.codegen.math.builder import FunctionBody, Lanes
 from argand.native.codegen.math.exponential import format_of
 
 _LOG10_2: Final = Fraction("0.30102999566398119521373889472449302676818988146211")
@@ -20,18 +20,18 @@ _LOG10_2: Final = Fraction("0.30102999566398119521373889472449302676818988146211
 class SplitNumber(NamedTuple):
     """x = 2^e (1 + f)."""
 
-    e: Value
-    f: Value
+    e: Lanes
+    f: Lanes
 
 
-def _exponent_bits(body: FunctionBody, bits: Value) -> Value:
+def _exponent_bits(body: FunctionBody, bits: Lanes) -> Lanes:
     """e << mantissa, for the m nearest to 1."""
     root_half = 0x3F3504F3 if body.element == "float" else 0x3FE6A09E667F3BCD
     mantissa = format_of(body).mantissa
     return bits.integer("sub", root_half).integer("and", -(1 << mantissa))
 
 
-def _split(body: FunctionBody, x: Value) -> SplitNumber:
+def _split(body: FunctionBody, x: Lanes) -> SplitNumber:
     form = format_of(body)
     smallest = 2.0**-126 if body.element == "float" else 2.0**-1022
     shift = form.mantissa + 2
@@ -43,7 +43,7 @@ def _split(body: FunctionBody, x: Value) -> SplitNumber:
     return SplitNumber(e - body.select(tiny, float(shift), 0.0), m - 1.0)
 
 
-def _log1p_near(body: FunctionBody, f: Value) -> tuple[Value, Value]:
+def _log1p_near(body: FunctionBody, f: Lanes) -> tuple[Lanes, Lanes]:
     """log(1 + f) = f + rest for f in [-0.293, 0.415]; the two parts."""
     if body.element == "float":
         square = f * f
@@ -56,13 +56,13 @@ def _log1p_near(body: FunctionBody, f: Value) -> tuple[Value, Value]:
     return f, s * (half + tail) - half
 
 
-def _finish(body: FunctionBody, x: Value, result: Value) -> Value:
+def _finish(body: FunctionBody, x: Lanes, result: Lanes) -> Lanes:
     """The values at 0, below 0, and at infinity."""
     edge = body.select(x.equals(0.0), -math.inf, math.nan)
     return body.select(x.equals(math.inf), x, body.select(x > 0.0, result, edge))
 
 
-def log(body: FunctionBody, x: Value) -> Value:
+def log(body: FunctionBody, x: Lanes) -> Lanes:
     """e ln 2 + log(1 + f)."""
     form, (e, f) = format_of(body), _split(body, x)
     first, rest = _log1p_near(body, f)
@@ -70,7 +70,7 @@ def log(body: FunctionBody, x: Value) -> Value:
     return _finish(body, x, body.fma(e, form.ln2_high, first + low))
 
 
-def _log_base(body: FunctionBody, x: Value, scale: float, e_high: float, e_low: float) -> Value:
+def _log_base(body: FunctionBody, x: Lanes, scale: float, e_high: float, e_low: float) -> Lanes:
     """log to another base: (f + rest) * scale with scale in two parts, + e * (e_high + e_low)."""
     e, f = _split(body, x)
     first, rest = _log1p_near(body, f)
@@ -89,19 +89,19 @@ def _short(value: float, bits: int) -> float:
     return math.ldexp(math.floor(mantissa * 2.0**bits), exponent - bits)
 
 
-def log2(body: FunctionBody, x: Value) -> Value:
+def log2(body: FunctionBody, x: Lanes) -> Lanes:
     """e + log(1 + f) / ln 2."""
     return _log_base(body, x, 1 / math.log(2), 1.0, 0.0)
 
 
-def log10(body: FunctionBody, x: Value) -> Value:
+def log10(body: FunctionBody, x: Lanes) -> Lanes:
     """e log10(2) + log(1 + f) / ln 10."""
     high = _short(math.log10(2), 12 if body.element == "float" else 40)
     low = float(_LOG10_2 - Fraction(high))
     return _log_base(body, x, 1 / math.log(10), high, low)
 
 
-def log1p(body: FunctionBody, x: Value) -> Value:
+def log1p(body: FunctionBody, x: Lanes) -> Lanes:
     """f = 2^-e x + (2^-e - 1), so that 1 + x is never rounded; e comes from (1 + x) / 4.
 
     The quarter keeps 2^(2-e) a normal number for the largest x.
@@ -119,7 +119,7 @@ def log1p(body: FunctionBody, x: Value) -> Value:
     return body.select(x.equals(0.0), x, result)
 
 
-def asinh(body: FunctionBody, x: Value) -> Value:
+def asinh(body: FunctionBody, x: Lanes) -> Lanes:
     """log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|; log(a) + ln 2 for large a."""
     a = body.absolute(x)
     limit = 1e9 if body.element == "float" else 1e18
@@ -131,7 +131,7 @@ def asinh(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(body.select(a > limit / 10, far, near), x)
 
 
-def acosh(body: FunctionBody, x: Value) -> Value:
+def acosh(body: FunctionBody, x: Lanes) -> Lanes:
     """log1p(t + sqrt(2 t + t^2)), t = x - 1; log(x) + ln 2 for large x."""
     limit = 1e9 if body.element == "float" else 1e18
     t = body.at_most(x, limit) - 1.0
@@ -140,7 +140,7 @@ def acosh(body: FunctionBody, x: Value) -> Value:
     return body.select(x < 1.0, math.nan, body.select(x > limit / 10, far, near))
 
 
-def atanh(body: FunctionBody, x: Value) -> Value:
+def atanh(body: FunctionBody, x: Lanes) -> Lanes:
     """log1p(2 a / (1 - a)) / 2, a = |x|."""
     a = body.absolute(x)
     result = body.call("log1p", (a * 2.0) / (1.0 - a)) * 0.5

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import FunctionBody, Value
+from argand.native.codegen.math.builder import FunctionBody, Lanes
 from argand.native.codegen.math.exponential import F64
 
 
-def rsqrt(body: FunctionBody, x: Value) -> Value:
+def rsqrt(body: FunctionBody, x: Lanes) -> Lanes:
     """1 / sqrt(x), two correctly rounded steps as in eager."""
     return 1.0 / body.sqrt(x)
 
 
-def log2_double(body: FunctionBody, x: Value) -> Value:
+def log2_double(body: FunctionBody, x: Lanes) -> Lanes:
     """log2 of a positive normal double, to about 2^-38; -inf at 0, inf at infinity."""
     bits = body.bits_of(x)
     high = bits.integer("sub", 0x3FE6A09E667F3BCD).integer("and", -(1 << 52))
@@ -30,7 +30,7 @@ def log2_double(body: FunctionBody, x: Value) -> Value:
     return body.select(x < math.inf, result, x)
 
 
-def exp2_double(body: FunctionBody, y: Value) -> Value:
+def exp2_double(body: FunctionBody, y: Lanes) -> Lanes:
     """2^y in double for |y| <= 1000, to about 2^-44."""
     shifted = y + F64.magic
     r = (y - (shifted - F64.magic)) * math.log(2)
@@ -39,7 +39,7 @@ def exp2_double(body: FunctionBody, y: Value) -> Value:
     return body.float_of(body.bits_of(value).integer("add", exponent))
 
 
-def pow(body: FunctionBody, x: Value, y: Value) -> Value:
+def pow(body: FunctionBody, x: Lanes, y: Lanes) -> Lanes:
     """Float: 2^(y log2|x|) in double, rounded once. Double: the C library, lane by lane."""
     if body.element == "double":
         return body.each_lane("pow", x, y)

@@ -15,12 +15,12 @@ import functools
 import math
 
 from argand.native.codegen.math import define
-from argand.native.codegen.math.builder import Element, FunctionBody, Value
+from argand.native.codegen.math.builder import Element, FunctionBody, Lanes
 from argand.native.codegen.math.trigonometric import bounded_cos
 from argand.native.codegen.text import Text
 
 
-def _keys(body: FunctionBody) -> tuple[Value, Value]:
+def _keys(body: FunctionBody) -> tuple[Lanes, Lanes]:
     """Two words per (seed, stream), the same in all lanes: scalar code."""
     steps = (
         "%k0 = mul i64 %stream, -7046029254386353131",
@@ -34,22 +34,22 @@ def _keys(body: FunctionBody) -> tuple[Value, Value]:
     return _in_all_lanes(body, "%low"), _in_all_lanes(body, "%high")
 
 
-def _in_all_lanes(body: FunctionBody, scalar: str) -> Value:
+def _in_all_lanes(body: FunctionBody, scalar: str) -> Lanes:
     if body.lanes == 1:
-        return Value(body, scalar, "i32")
+        return Lanes(body, scalar, "i32")
     vector = body.vector("i32")
     one = body.line(f"insertelement {vector} poison, i32 {scalar}, i32 0", "i32")
     shape = f"<{body.lanes} x i32> zeroinitializer"
     return body.line(f"shufflevector {vector} {one.text}, {vector} poison, {shape}", "i32")
 
 
-def _permute(x: Value, rounds: tuple[tuple[int, int], ...], last: int) -> Value:
+def _permute(x: Lanes, rounds: tuple[tuple[int, int], ...], last: int) -> Lanes:
     for shift, factor in rounds:
         x = x.integer("xor", x.integer("lshr", shift)).integer("mul", factor)
     return x.integer("xor", x.integer("lshr", last))
 
 
-def _word(body: FunctionBody, index: Value, keys: tuple[Value, Value], number: int) -> Value:
+def word(body: FunctionBody, index: Lanes, keys: tuple[Lanes, Lanes], number: int) -> Lanes:
     """32 random bits; `number` tells apart the words of one element."""
     low = body.convert("trunc", index, "i32")
     high = body.convert("trunc", index.integer("lshr", 32), "i32")
@@ -59,7 +59,7 @@ def _word(body: FunctionBody, index: Value, keys: tuple[Value, Value], number: i
     return _permute(x, ((16, 0x7FEB352D), (15, 0x846CA68B)), 16)
 
 
-def _uniform(body: FunctionBody, words: list[Value]) -> Value:
+def uniform(body: FunctionBody, words: list[Lanes]) -> Lanes:
     """[0, 1): 24 bits of one word for a float, 53 of two for a double, as torch has them."""
     if body.element == "float":
         bits = words[0].integer("lshr", 8)
@@ -69,23 +69,23 @@ def _uniform(body: FunctionBody, words: list[Value]) -> Value:
     return body.fma(high, 2.0**-27, low * 2.0**-53)
 
 
-def _normal(body: FunctionBody, keys: tuple[Value, Value], index: Value) -> Value:
+def normal(body: FunctionBody, keys: tuple[Lanes, Lanes], index: Lanes) -> Lanes:
     """Box and Muller's cosine half; 1 - u lies in (0, 1]."""
-    words = [_word(body, index, keys, number) for number in range(4)]
-    radius = body.sqrt(body.call("log", 1.0 - _uniform(body, words[:2])) * -2.0)
-    return radius * bounded_cos(body, _uniform(body, words[2:]) * (2 * math.pi))
+    words = [word(body, index, keys, number) for number in range(4)]
+    radius = body.sqrt(body.call("log", 1.0 - uniform(body, words[:2])) * -2.0)
+    return radius * bounded_cos(body, uniform(body, words[2:]) * (2 * math.pi))
 
 
 @functools.cache
 def _definition(kind: str, element: Element, lanes: int) -> tuple[str, tuple[str, ...]]:
     body = FunctionBody(element, lanes)
-    index = Value(body, "%index", "i64")
+    index = Lanes(body, "%index", "i64")
     keys = _keys(body)
     if kind == "normal":
-        result = _normal(body, keys, index)
+        result = normal(body, keys, index)
     else:
-        words = [_word(body, index, keys, number) for number in range(2 if element == "double" else 1)]
-        result = words[0] if kind == "bits" else _uniform(body, words)
+        words = [word(body, index, keys, number) for number in range(2 if element == "double" else 1)]
+        result = words[0] if kind == "bits" else uniform(body, words)
     symbol = f"@argand.{kind}.{body.suffix(element)}"
     parameters = f"i64 %seed, i64 %stream, {body.vector('i64')} %index"
     return f"{body.vector(result.element)} {symbol}", define(body, symbol, parameters, result)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from argand.native.codegen.math import coefficients as table
-from argand.native.codegen.math.builder import FunctionBody, Value
+from argand.native.codegen.math.builder import FunctionBody, Lanes
 from argand.native.codegen.math.exponential import format_of
 from argand.native.codegen.text import rounded
 
@@ -31,12 +31,12 @@ def parts(body: FunctionBody, value: Fraction, count: int) -> list[float]:
 class Quadrant(NamedTuple):
     """x = n pi/2 + r: sin r, cos r, and the bits of n."""
 
-    n: Value
-    sine: Value
-    cosine: Value
+    n: Lanes
+    sine: Lanes
+    cosine: Lanes
 
 
-def _reduce(body: FunctionBody, x: Value) -> Quadrant:
+def _reduce(body: FunctionBody, x: Lanes) -> Quadrant:
     form = format_of(body)
     shifted = body.fma(x, 2 / math.pi, form.magic)
     n, r = shifted - form.magic, x
@@ -51,11 +51,11 @@ def _reduce(body: FunctionBody, x: Value) -> Quadrant:
     return Quadrant(body.bits_of(shifted), sine, cosine)
 
 
-def _is_large(body: FunctionBody, x: Value) -> Value:
+def _is_large(body: FunctionBody, x: Lanes) -> Lanes:
     return body.absolute(x) > (1e5 if body.element == "float" else 1e8)
 
 
-def _wave(body: FunctionBody, quadrant: Quadrant, turn: int) -> Value:
+def _wave(body: FunctionBody, quadrant: Quadrant, turn: int) -> Lanes:
     """sin(r + (n + turn) pi/2)."""
     n = quadrant.n.integer("add", turn)
     odd = body.compare("ne", n.integer("and", 1), 0)
@@ -64,23 +64,23 @@ def _wave(body: FunctionBody, quadrant: Quadrant, turn: int) -> Value:
     return body.float_of(body.bits_of(value).integer("xor", sign))
 
 
-def sin(body: FunctionBody, x: Value) -> Value:
+def sin(body: FunctionBody, x: Lanes) -> Lanes:
     """Sine; keeps -0."""
     value = body.select(x.equals(0.0), x, _wave(body, _reduce(body, x), 0))
     return body.unless_any(_is_large(body, x), value, "sin_large", x)
 
 
-def bounded_cos(body: FunctionBody, x: Value) -> Value:
+def bounded_cos(body: FunctionBody, x: Lanes) -> Lanes:
     """Cosine of what is not large."""
     return _wave(body, _reduce(body, x), 1)
 
 
-def cos(body: FunctionBody, x: Value) -> Value:
+def cos(body: FunctionBody, x: Lanes) -> Lanes:
     """Cosine."""
     return body.unless_any(_is_large(body, x), bounded_cos(body, x), "cos_large", x)
 
 
-def tan(body: FunctionBody, x: Value) -> Value:
+def tan(body: FunctionBody, x: Lanes) -> Lanes:
     """sin r / cos r, or -cos r / sin r in odd quadrants."""
     n, sine, cosine = _reduce(body, x)
     odd = body.compare("ne", n.integer("and", 1), 0)
@@ -89,18 +89,18 @@ def tan(body: FunctionBody, x: Value) -> Value:
     return body.unless_any(_is_large(body, x), value, "tan_large", x)
 
 
-def by_libm(name: str) -> Callable[[FunctionBody, Value], Value]:
+def by_libm(name: str) -> Callable[[FunctionBody, Lanes], Lanes]:
     """A function of anything, however large, by the C library."""
     return lambda body, x: body.each_lane(name + "f" if body.element == "float" else name, x)
 
 
-def _arc_tail(body: FunctionBody, z: Value) -> Value:
+def _arc_tail(body: FunctionBody, z: Lanes) -> Lanes:
     """(atan(z) - z) / z for 0 <= z <= 1."""
     square = z * z
     return body.polynomial(square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64) * (square)
 
 
-def atan(body: FunctionBody, x: Value) -> Value:
+def atan(body: FunctionBody, x: Lanes) -> Lanes:
     """atan|x| = pi/2 - atan(1/|x|) above 1."""
     a = body.absolute(x)
     steep = a > 1.0
@@ -110,7 +110,7 @@ def atan(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(body.select(steep, high - (arc - low), arc), x)
 
 
-def atan2(body: FunctionBody, y: Value, x: Value) -> Value:
+def atan2(body: FunctionBody, y: Lanes, x: Lanes) -> Lanes:
     """The angle of (x, y), from the ratio of the smaller to the greater."""
     ax, ay = body.absolute(x), body.absolute(y)
     steep = ay > ax
@@ -128,12 +128,12 @@ def atan2(body: FunctionBody, y: Value, x: Value) -> Value:
 class Arc(NamedTuple):
     """asin(s) in two cases: s = |x| up to 1/2; above, s = sqrt((1 - |x|) / 2)."""
 
-    large: Value
-    s: Value
-    rest: Value  # asin(s) - s
+    large: Lanes
+    s: Lanes
+    rest: Lanes  # asin(s) - s
 
 
-def _arc(body: FunctionBody, x: Value) -> Arc:
+def _arc(body: FunctionBody, x: Lanes) -> Arc:
     a = body.absolute(x)
     large = a > 0.5
     z = body.select(large, body.fma(a, -0.5, 0.5), a * a)
@@ -142,7 +142,7 @@ def _arc(body: FunctionBody, x: Value) -> Arc:
     return Arc(large, s, s * z * tail)
 
 
-def asin(body: FunctionBody, x: Value) -> Value:
+def asin(body: FunctionBody, x: Lanes) -> Lanes:
     """asin|x| = pi/2 - 2 asin(sqrt((1 - |x|) / 2)) above 1/2."""
     large, s, rest = _arc(body, x)
     high, low = parts(body, _PI / 2, 2)
@@ -150,7 +150,7 @@ def asin(body: FunctionBody, x: Value) -> Value:
     return body.with_sign(body.select(large, far, s + rest), x)
 
 
-def acos(body: FunctionBody, x: Value) -> Value:
+def acos(body: FunctionBody, x: Lanes) -> Lanes:
     """pi/2 - asin(x); near 1, 2 asin(sqrt((1 - x) / 2)); near -1, pi less that."""
     large, s, rest = _arc(body, x)
     twice = (s + rest) * 2.0

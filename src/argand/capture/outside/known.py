@@ -1,0 +1,34 @@
+"""capture.outside.known: what the world keeps of an object from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from argand.runtime.guards import Source
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Known:
+    """An outside object: itself, what the trace sees of it, and where it lives."""
+
+    raw: Any
+    value: Any
+    source: Source
+    partial: bool = False  # a list whose `value` holds only what the trace appends
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Shadow:
+    """A copy of an outside container on which the trace works; compared with `before` at the end."""
+
+    known: Known
+    before: Any  # the contents at first access, as the trace sees them; None: only appended to
+    attributes: dict[str, Any] | None  # of an instance of a container's subclass
+
+
+@final
+class Namespace(dict[str, Any]):
+    """Stands for the dict of a module in a trace; holds nothing."""

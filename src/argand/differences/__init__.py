@@ -1,0 +1,1 @@
+"""differences: what a call gives and changes, compared with what eager gives and changes."""
