@@ -8,7 +8,7 @@ from argand.support import events
 
 
 def test_nobody_listens_nothing_is_made():
-    assert not events._subscribers
+    assert not events._subscriptions
     events.artifact("guards", lambda: pytest.fail("rendered for nobody"))
     events.count("capture.graphs")
     with events.stage("capture"):
@@ -63,7 +63,7 @@ def test_unsubscribing():
     stop()
     events.count("two")
     assert [event.counter for event in heard] == ["one"]
-    assert not events._subscribers
+    assert not events._subscriptions
 
 
 def test_collectors_nest_and_hear_other_threads():
@@ -87,4 +87,4 @@ def test_many_threads_subscribe_at_once():
         thread.start()
     for thread in threads:
         thread.join()
-    assert not events._subscribers
+    assert not events._subscriptions

@@ -89,7 +89,7 @@ def test_a_new_setting_replaces_the_old_one(lines):
     events.artifact("bytecode", lambda: "new")
     assert lines == ["[bytecode]\nnew"]
     logs.set_logs("")
-    assert not events._subscribers
+    assert not events._subscriptions
 
 
 def test_the_environment_variable_reaches_the_error_stream():

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch._ops import OpOverload
 
+from argand.ops.copied import Copied
 from argand.ops.fakes import functional_twins
 from argand.ops.rows import OF_TORCH, draws, row_of
 from argand.ops.table import Raises, written_arguments
@@ -41,47 +41,6 @@ class Recipe(NamedTuple):
     functional: Any = None  # WRITE: an OpOverload or a Copied
     written: tuple[tuple[int, str], ...] = ()  # WRITE: positions and names of written arguments
     pure_results: int = 0  # WRITE: leading results of `functional` that are no written argument
-
-
-@final
-class Copied:
-    """Functional form of an op that has none: run it on copies, return results and copies."""
-
-    def __init__(self, op: OpOverload, written: tuple[tuple[int, str], ...]) -> None:
-        self.op, self.written = op, written
-        self.__name__ = f"copied_{op._opname}"
-        self.__qualname__ = self.__name__
-        self.__module__ = __name__
-
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The results that are no written argument, then what was written."""
-        values = list(args)
-        copies = []
-        for position, name in self.written:
-            old = values[position] if position < len(values) else kwargs.get(name)
-            new = map_nested(_clone, old)
-            copies.append(new)
-            if position < len(values):
-                values[position] = new
-            elif name in kwargs:
-                kwargs[name] = new
-        result = self.op(*values, **kwargs)
-        results = result if isinstance(result, tuple) else (result,)
-        fresh = tuple(
-            value
-            for value, described in zip(results, self.op._schema.returns, strict=False)
-            if described.alias_info is None
-        )
-        return (*fresh, *copies)
-
-
-def map_nested(change: Callable[[Any], Any], value: Any) -> Any:
-    """An argument, or each item of a list of them, changed."""
-    return [map_nested(change, item) for item in value] if isinstance(value, list | tuple) else change(value)
-
-
-def _clone(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd

@@ -10,7 +10,8 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from argand.autograd.functional import Copied, is_effect, is_random
+from argand.autograd.functional import is_effect, is_random
+from argand.ops.copied import Copied
 from argand.ops.rows import may_raise
 from argand.runtime.lifetimes import LazyGraph
 from argand.support.errors import InternalError

@@ -18,10 +18,11 @@ from typing_extensions import override
 
 from argand.autograd import functional, zero_tensors
 from argand.autograd.aliasing import Aliasing, StorageView
-from argand.autograd.functional import Action, Copied, Recipe
+from argand.autograd.functional import Action, Recipe
 from argand.autograd.geometry import ViewStep, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
 from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
+from argand.ops.copied import Copied, map_nested
 from argand.ops.fakes import FakeMode, infer
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
@@ -139,7 +140,7 @@ class AtenRecorder(FakeMode):
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
         result = infer(func, args, kwargs)
-        held = functional.map_nested(hold, result)
+        held = map_nested(hold, result)
         self.own(self.emit(target or func, node_args, node_kwargs, held), held)
         return result
 
@@ -212,11 +213,11 @@ class AtenRecorder(FakeMode):
         results = described if isinstance(described, tuple) else (described,)
         returns = twin.op._schema.returns
         fresh = [v for v, r in zip(results, returns, strict=False) if r.alias_info is None]
-        copies = functional.map_nested(_fresh_like, targets)
+        copies = map_nested(_fresh_like, targets)
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
-        held = functional.map_nested(hold, values)
+        held = map_nested(hold, values)
         self.own(self.emit(twin, node_args, node_kwargs, held), held)
         return values
 
@@ -389,8 +390,8 @@ def _fresh_like(value: Any) -> Any:
 
 def _value_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The fake result of a call on nodes."""
-    fakes = functional.map_nested(_fake_of_node, args)
-    named = {name: functional.map_nested(_fake_of_node, value) for name, value in kwargs.items()}
+    fakes = map_nested(_fake_of_node, args)
+    named = {name: map_nested(_fake_of_node, value) for name, value in kwargs.items()}
     if functional.is_effect(func):
         return None
     if func.is_view:

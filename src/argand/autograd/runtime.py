@@ -351,8 +351,7 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             ctx.set_materialize_grads(False)
             ctx.primals = args
             ctx.versions = [args[k]._version for k in checked]
-            if random:
-                ctx.generator = torch.get_rng_state()
+            ctx.generator = torch.get_rng_state() if random else None
             values = forward(list(args))
             if sizes is not None:
                 ctx.sizes = sizes.values(args)
@@ -485,7 +484,7 @@ def _differentiate(
             "one of the variables needed for gradient computation has been modified by an "
             "inplace operation between the forward and this differentiable backward"
         )
-    if not hasattr(ctx, "generator"):
+    if ctx.generator is None:
         return again(primals, tangents, asked)
     state = torch.get_rng_state()
     torch.set_rng_state(ctx.generator)

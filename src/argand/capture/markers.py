@@ -22,6 +22,12 @@ class Marker:
         return f"<{self.name}>"
 
 
+class OfTrace:
+    """Base of values that stand for the program's while it is traced: their methods are ours, and run for real."""
+
+    __slots__ = ()
+
+
 NULL: Final = Marker("NULL")  # CPython's NULL on the stack
 MISSING: Final = Marker("MISSING")  # a lookup found nothing
 END: Final = Marker("END")  # an iterator is exhausted

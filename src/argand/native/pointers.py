@@ -14,6 +14,7 @@ import torch
 
 from argand.customops import pointers, registry
 from argand.native.ir.strides import same_layout
+from argand.ops.copied import Copied
 from argand.ops.layout import contiguous
 from argand.runtime.launch import Call, KernelStep, Ref, Step
 
@@ -22,8 +23,8 @@ def pointer_steps(
     target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Any]
 ) -> tuple[Step, ...] | None:
     """Steps of one call; ``outputs`` in the operator's order."""
-    written = getattr(target, "written", ())  # autograd.functional.Copied: results, then copies
-    overload = target.op if written else target
+    # A copied operator gives its results, then the copies.
+    overload, written = (target.op, target.written) if isinstance(target, Copied) else (target, ())
     if not isinstance(overload, torch._ops.OpOverload) or overload.namespace == "aten":
         return None
     op = registry.find(overload._schema.name)

@@ -36,6 +36,7 @@ _TOLD: Final = frozenset(
         "perf_hints",
     ]
 )
+SHOWN: Final = _TOLD | {SHOWN_BESIDES}  # so that stages do their work, whatever is on disk
 _MOST_SPANS: Final = 20_000
 _LONGEST: Final = 60_000  # characters of one text
 _ALL: Final = 12_000_000  # of all texts
@@ -81,8 +82,6 @@ class _Thread:
 @final
 class Collected:
     """The subscriber of one session."""
-
-    shown: Final = _TOLD | {SHOWN_BESIDES}  # so that stages do their work, whatever is on disk
 
     def __init__(self) -> None:
         self.begin = time.perf_counter()

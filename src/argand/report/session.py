@@ -20,7 +20,7 @@ from typing import Any, final
 
 from argand.report import machine
 from argand.report.calls import Watcher
-from argand.report.collect import Collected
+from argand.report.collect import SHOWN, Collected
 from argand.report.data import Session, make
 from argand.report.page import render
 from argand.runtime import _native
@@ -44,7 +44,7 @@ class ReportInTheMaking:
         self._directory = default_directory()
         self._known = _keys(self._directory)
         self._memory = machine.MemoryWatch(self._collected.begin)
-        self._unsubscribe = events.subscribe(self._collected)
+        self._unsubscribe = events.subscribe(self._collected, shows=SHOWN, wraps=self._collected.wrap)
         _native.measure_plans(True)
         _native.set_call_watcher(self._watcher)
 

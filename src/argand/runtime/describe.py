@@ -51,7 +51,7 @@ def evaluate(source: Source, view: FrameView) -> Any:
             case guards.Object(reference):
                 return NULL if reference() is None else reference()
             case _:
-                return step(source, evaluate(source.base, view))
+                return NULL if source.base is None else step(source, evaluate(source.base, view))
     except Exception:  # whatever user code raises here, the source has no value
         return NULL
 

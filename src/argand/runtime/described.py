@@ -14,7 +14,7 @@ import torch
 
 from argand.runtime import _native
 from argand.runtime.launch import DTYPE_NUMBERS, SYMBOL, BufferKind, StepKind
-from argand.runtime.plans import Row, Rows
+from argand.runtime.plans import Detached, Row, Rows
 
 _SIZES: Final = {number: dtype.itemsize for dtype, number in DTYPE_NUMBERS.items()}
 # What no fusion makes faster: products, convolutions, attention, by the names of operators and of our kernels.
@@ -59,7 +59,7 @@ def _name(row: Row) -> str:
         case (StepKind.PRODUCT, operands, _, _, table, *_):
             return ("b" if tuple(table[:2]) != (1, 1) else "") + ("addmm" if len(operands) == 4 else "mm")
         case (StepKind.CALL, _, function, *_):
-            function = getattr(function, "target", function)
+            function = function.target if isinstance(function, Detached) else function
             return str(function if isinstance(function, torch._ops.OpOverload) else _called(function))
         case (StepKind.FREE, *_):
             return "free"

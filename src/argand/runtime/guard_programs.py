@@ -167,8 +167,7 @@ class _Builder:
         if kind is guards.Object:
             self.watched[id(source.reference())] = source.reference()
             return self.child(self.root, Op.CONST, source.reference())
-        base = getattr(source, "base", None)
-        node = self.root if base is None else self.node(base)
+        node = self.root if source.base is None else self.node(source.base)
         if kind is guards.TypeOf and node.expected_type is not None:
             # Where a guard fixes the class, it is that class, shared by all such values.
             self.watched[id(node.expected_type)] = node.expected_type

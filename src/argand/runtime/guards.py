@@ -31,6 +31,7 @@ class _Place:
 
     __slots__ = ()
     text = ""  # what the user would write, over the fields
+    base: Source | None = None  # the source it is found under
 
     @override
     def __str__(self) -> str:

@@ -59,23 +59,40 @@ class Record(NamedTuple):
 
 Event: TypeAlias = StageStart | StageEnd | Count | Artifact | Record
 Subscriber: TypeAlias = Callable[[Event], None]
+Wrapper: TypeAlias = Callable[[Callable[..., Any], Mapping[str, Any]], Callable[..., Any]]
+
+
+class _Subscription(NamedTuple):
+    hears: Subscriber
+    shows: frozenset[str]  # artefacts it waits for
+    wraps: Wrapper | None  # what it puts around compiled graphs
+
 
 _lock: Final = make_lock()
-_subscribers: tuple[Subscriber, ...] = ()
+_subscriptions: tuple[_Subscription, ...] = ()
 
 
-def _replace(subscribers: tuple[Subscriber, ...]) -> None:
-    globals()["_subscribers"] = subscribers
+def _replace(subscriptions: tuple[_Subscription, ...]) -> None:
+    globals()["_subscriptions"] = subscriptions
 
 
-def subscribe(subscriber: Subscriber) -> Callable[[], None]:
-    """Add a subscriber; call the result to remove it."""
+def subscribe(
+    subscriber: Subscriber, *, shows: frozenset[str] = frozenset(), wraps: Wrapper | None = None
+) -> Callable[[], None]:
+    """Add a subscriber; call the result to remove it.
+
+    Args:
+        subscriber: called with every event.
+        shows: the artefacts it waits for: what only a compile makes is then not taken from a cache.
+        wraps: gets each compiled graph made while it listens, and its description; may put a clock around it.
+    """
+    subscription = _Subscription(subscriber, shows, wraps)
     with _lock:
-        _replace((*_subscribers, subscriber))
+        _replace((*_subscriptions, subscription))
 
     def unsubscribe() -> None:
         with _lock:
-            _replace(tuple(s for s in _subscribers if s is not subscriber))
+            _replace(tuple(s for s in _subscriptions if s is not subscription))
 
     return unsubscribe
 
@@ -83,51 +100,50 @@ def subscribe(subscriber: Subscriber) -> Callable[[], None]:
 def unsubscribe_all(kind: type) -> None:
     """Remove every subscriber of a class."""
     with _lock:
-        _replace(tuple(s for s in _subscribers if not isinstance(s, kind)))
+        _replace(tuple(s for s in _subscriptions if not isinstance(s.hears, kind)))
 
 
 def shown() -> frozenset[str]:
-    """The artefacts that printers among the subscribers wait for."""
-    return frozenset(name for s in _subscribers for name in getattr(s, "shown", ()))
+    """The artefacts that subscribers wait for."""
+    return frozenset(name for s in _subscriptions for name in s.shows)
 
 
 def emit(event: Event) -> None:
     """Hand an event to every subscriber."""
-    for subscriber in _subscribers:
-        subscriber(event)
+    for subscription in _subscriptions:
+        subscription.hears(event)
 
 
 def count(counter: str, amount: int = 1, detail: str = "") -> None:
     """Emit a counter."""
-    if _subscribers:
+    if _subscriptions:
         emit(Count(counter, amount, detail))
 
 
 def artifact(name: str, render: Callable[[], str], detail: str = "") -> None:
     """Emit the text of a stage; ``render`` runs only when a subscriber asks for the text."""
-    if _subscribers:
+    if _subscriptions:
         emit(Artifact(name, render, detail))
 
 
 def wrapped(call: Callable[..., Any], make: Callable[[], Mapping[str, Any]]) -> Callable[..., Any]:
-    """A compiled graph as subscribers want it: one with a ``wrap`` may put a clock around those made while it listens."""
-    for subscriber in _subscribers:
-        wrap = getattr(subscriber, "wrap", None)
-        if wrap is not None:
-            call = wrap(call, make())
+    """A compiled graph with what subscribers put around it."""
+    for subscription in _subscriptions:
+        if subscription.wraps is not None:
+            call = subscription.wraps(call, make())
     return call
 
 
 def record(name: str, make: Callable[[], Mapping[str, Any]]) -> None:
     """Emit data; ``make`` runs only when a subscriber asks for the fields."""
-    if _subscribers:
+    if _subscriptions:
         emit(Record(name, make))
 
 
 @contextlib.contextmanager
 def stage(name: str, detail: str = "") -> Iterator[None]:
     """Time a stage."""
-    if not _subscribers:
+    if not _subscriptions:
         yield
         return
     emit(StageStart(name, detail))

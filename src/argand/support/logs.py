@@ -119,7 +119,7 @@ def set_logs(text: str) -> Printer:
         logger.propagate = False
     events.unsubscribe_all(Printer)
     if printer.shown:
-        events.subscribe(printer)
+        events.subscribe(printer, shows=printer.shown)
     return printer
 
 

@@ -18,7 +18,7 @@ import numpy
 import torch
 
 from argand.capture.interpret.frame import is_internal
-from argand.capture.markers import MISSING, Args, Kwargs
+from argand.capture.markers import MISSING, Args, Kwargs, OfTrace
 from argand.capture.objects import attention, attributes, optimizer_steps, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
@@ -188,7 +188,7 @@ def _call_own(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         return tracer.inline(function, args, kwargs)
     if args and type(args[0]) is ArrayNumber:
         return tracer.arrays.call_method(tracer, function.__name__, args[0], args[1:], kwargs)
-    if args and getattr(type(args[0]), "_argand_native", False):
+    if args and issubclass(type(args[0]), OfTrace):
         return real.call(function, args, kwargs)
     raise CaptureBreak(Break.B002, None, function=function.__qualname__)
 

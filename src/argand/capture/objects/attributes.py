@@ -366,7 +366,8 @@ def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any
     if not isinstance(owner, torch.nn.Module) or source is None:
         return None
     tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}
-    seen = {t: getattr(tracer.world.known.get(id(raw)), "value", raw) for t, raw in tables.items()}
+    known = {table: tracer.world.known.get(id(raw)) for table, raw in tables.items()}
+    seen = {table: raw if (met := known[table]) is None else met.value for table, raw in tables.items()}
     holder = next((table for table in seen if name in seen[table]), None)
     new = (t for t in ("_parameters", "_modules") if isinstance(value, _MODULE_DICTS[t]))
     table = next(new, holder)

@@ -15,6 +15,7 @@ import torch
 
 from argand.bytecode import CLOSE_GIVES_VALUE, Instruction
 from argand.capture.attempts import BreakAt
+from argand.capture.markers import OfTrace
 from argand.capture.objects.tracer import StackFrame, Tracer
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
@@ -38,10 +39,8 @@ class Suspended(StackFrame, Protocol):
 
 
 @final
-class Generator:
+class Generator(OfTrace):
     """A suspended interpreter frame with the interface of a generator."""
-
-    _argand_native = True
 
     def __init__(self, frame: Suspended, function: types.FunctionType, args: Any, kwargs: Any, made_at: int) -> None:
         self.frame, self.function, self.args, self.kwargs = frame, function, args, kwargs
@@ -213,10 +212,8 @@ def attribute(generator: Generator, name: str) -> Any:
 
 
 @final
-class Inference:
+class Inference(OfTrace):
     """torch._C._InferenceMode: entered for real, and recorded."""
-
-    _argand_native = True
 
     def __init__(self, tracer: Tracer, mode: bool) -> None:
         self.tracer, self.mode = tracer, mode
@@ -235,10 +232,8 @@ class Inference:
 
 
 @final
-class Callback:
+class Callback(OfTrace):
     """A Python function that native code may call."""
-
-    _argand_native = True
 
     def __init__(self, tracer: Tracer, function: Callable[..., Any]) -> None:
         self.tracer, self.function = tracer, function

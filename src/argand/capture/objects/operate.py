@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture.markers import END, MISSING
+from argand.capture.markers import END, MISSING, OfTrace
 from argand.capture.objects import callbacks, polyfills
 from argand.capture.objects.methods import PLAIN, check_native, lookup, python_method
 from argand.capture.objects.tracer import Tracer
@@ -319,7 +319,7 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
 def advance(tracer: Tracer, iterator: Any) -> Any:
     """`next(iterator)`, or END."""
     found = python_method(tracer, iterator, "__next__")
-    if found is not None and not getattr(type(iterator), "_argand_native", False):
+    if found is not None and not issubclass(type(iterator), OfTrace):
         try:
             return tracer.sealed(found, (iterator,), {})
         except StopIteration:
@@ -331,7 +331,7 @@ def advance(tracer: Tracer, iterator: Any) -> Any:
 def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
     """`next(iterator)`; StopIteration comes out, with the value a generator returned."""
     found = python_method(tracer, iterator, "__next__")
-    if found is not None and not getattr(type(iterator), "_argand_native", False):
+    if found is not None and not issubclass(type(iterator), OfTrace):
         return tracer.call(found, (iterator,), {})
     check_readable(tracer.world, iterator)
     return real.apply(next, iterator)

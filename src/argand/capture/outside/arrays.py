@@ -13,6 +13,7 @@ from typing import Any, Final, final
 import numpy
 import torch
 
+from argand.capture.markers import OfTrace
 from argand.runtime.guards import GuardKind, MadeFrom, Source
 from argand.support.errors import Break, CaptureBreak
 
@@ -71,10 +72,8 @@ def number_in(tensor: torch.Tensor) -> Any:
 
 
 @final
-class ArrayNumber:
+class ArrayNumber(OfTrace):
     """A number of numpy's that the graph will compute."""
-
-    _argand_native = True
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor

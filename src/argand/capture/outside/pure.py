@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import numpy
 import torch
 
+from argand.capture.markers import OfTrace
 from argand.support.errors import Break, CaptureBreak
 
 Answer = TypeVar("Answer")
@@ -104,7 +105,7 @@ def _natives(kind: Any) -> frozenset[type]:
 @_per_class
 def is_value(kind: Any) -> bool:
     """Whether C code may look at any object of a class: it has no state that only C code sees."""
-    if issubclass(kind, _NUMBERS) or getattr(kind, "_argand_native", False):
+    if issubclass(kind, _NUMBERS) or issubclass(kind, OfTrace):
         return True
     # a tuple written in C has fields that are its items: torch.return_types, sys.flags
     return all(base in _VALUES or issubclass(base, tuple) for base in _natives(kind))
@@ -196,7 +197,7 @@ def _named(table: dict[str, frozenset[str]], module: str, name: str) -> bool:
 def may_run(function: Any, caller: str) -> bool:
     """Whether a C callable may run in a trace when a module calls it, as far as it and what it is bound to say."""
     owner = getattr(function, "__self__", None)
-    if getattr(function, "__name__", "") in _CONTEXTS and not getattr(type(owner), "_argand_native", False):
+    if getattr(function, "__name__", "") in _CONTEXTS and not issubclass(type(owner), OfTrace):
         return False
     if owner is not None and not isinstance(owner, types.ModuleType):
         return is_own(owner if isinstance(owner, type) else type(owner))

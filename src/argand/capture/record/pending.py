@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import torch
 
+from argand.capture.markers import OfTrace
 from argand.support.errors import Break, CaptureBreak
 
 _KINDS: Final[tuple[tuple[Callable[[torch.dtype], bool], type], ...]] = (
@@ -23,10 +24,8 @@ _KINDS: Final[tuple[tuple[Callable[[torch.dtype], bool], type], ...]] = (
 
 
 @final
-class Pending:
+class Pending(OfTrace):
     """The value of `tensor.item()`, before the graph has run."""
-
-    _argand_native = True
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor  # a copy of the tensor at that moment

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture.markers import Args, Kwargs
+from argand.capture.markers import Args, Kwargs, OfTrace
 from argand.capture.objects import callbacks, operate, polyfills
 from argand.capture.objects.generators import Callback
 from argand.capture.objects.methods import PLAIN, lookup, python_method
@@ -175,8 +175,8 @@ def iterable(tracer: Tracer, value: Any) -> Any:
     if isinstance(value, torch.Tensor) or kind in KINDS:
         return operate.get_iter(tracer, value)
     found = lookup(tracer, kind, "__iter__")
-    if type(found) is types.FunctionType and not getattr(kind, "_argand_native", False):
+    if type(found) is types.FunctionType and not issubclass(kind, OfTrace):
         value = operate.get_iter(tracer, value)
-        if python_method(tracer, value, "__next__") and not getattr(type(value), "_argand_native", False):
+        if python_method(tracer, value, "__next__") and not issubclass(type(value), OfTrace):
             return tracer.call(polyfills.drain, (value,), {})
     return value

@@ -78,7 +78,7 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str = "") -
     if isinstance(function, type):
         setattr(function, "__call__", disable(function.__call__, recursive, reason=reason))  # noqa: B010
         return function
-    run = _native.disabled(function) if recursive and hasattr(_native, "disabled") else function
+    run = _native.disabled(function) if recursive else function
 
     @functools.wraps(function)
     def disabled(*args: Any, **kwargs: Any) -> Any:

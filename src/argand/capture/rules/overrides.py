@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 from typing_extensions import override
 
-from argand.capture.markers import Args, Kwargs
+from argand.capture.markers import Args, Kwargs, OfTrace
 from argand.capture.objects import attributes
 from argand.capture.objects.methods import lookup
 from argand.capture.objects.tracer import Tracer
@@ -150,10 +150,8 @@ def getter(function: Any) -> str | None:
 
 
 @final
-class WithoutOverrides:
+class WithoutOverrides(OfTrace):
     """What `torch._C.DisableTorchFunctionSubclass()` is while an override is interpreted."""
-
-    _argand_native = True
 
     def __init__(self, overrides: Overrides) -> None:
         self.overrides = overrides

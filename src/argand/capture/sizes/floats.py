@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn, final
 
 from typing_extensions import override
 
+from argand.capture.markers import OfTrace
 from argand.capture.sizes.values import seen_as
 from argand.runtime.guards import COMPARISONS, Guard, GuardKind, Source, ValueComparison
 from argand.sizes.expressions import Symbol
@@ -43,11 +44,10 @@ class Computed(NamedTuple):
 
 
 @final
-class Float:
+class Float(OfTrace):
     """A float of the program that is known at run time only."""
 
     __slots__ = ("guards", "place", "real", "source", "symbols")
-    _argand_native = True
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, final
 
 import torch
 
+from argand.capture.markers import OfTrace
 from argand.sizes.expressions import Expr
 from argand.sizes.facts import Fact
 from argand.sizes.refusals import fixing
@@ -49,11 +50,10 @@ def seen_as(kind: type) -> Any:
 
 
 @final
-class OpenSize:
+class OpenSize(OfTrace):
     """An integer of the program that is known at run time only."""
 
     __slots__ = ("expr", "owner")
-    _argand_native = True
 
     def __init__(self, expr: Expr, owner: Owner) -> None:
         self.expr, self.owner = expr, owner
@@ -147,10 +147,8 @@ for _name in _NUMBER.split():
 
 
 @final
-class Claim:
+class Claim(OfTrace):
     """A comparison of sizes that depend on data: true or false when the graph runs."""
-
-    _argand_native = True
 
     def __init__(self, fact: Fact, node: Any) -> None:
         self.fact, self.node = fact, node
@@ -162,10 +160,8 @@ class Claim:
 
 
 @final
-class OpenShape(tuple[Any, ...]):
+class OpenShape(OfTrace, tuple[Any, ...]):
     """A `torch.Size` that holds sizes."""
-
-    _argand_native = True
 
     __class__ = seen_as(torch.Size)
 

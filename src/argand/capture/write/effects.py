@@ -15,6 +15,7 @@ import torch
 from argand.capture.markers import MISSING
 from argand.capture.outside.journal import DELETED, Writes
 from argand.capture.outside.world import Shadow
+from argand.capture.record.pending import Pending
 from argand.capture.write.rebuild import Rebuilder, native_base
 
 
@@ -22,7 +23,7 @@ def write_effects(rebuilder: Rebuilder) -> None:
     """Emit every write of the trace."""
     tracer = rebuilder.tracer
     for number, _, _ in tracer.journal.checks:
-        rebuilder.value(getattr(number, "tensor", number))  # an output of the graph
+        rebuilder.value(number.tensor if isinstance(number, Pending) else number)  # an output of the graph
     for shadow in list(tracer.world.shadows):
         _write_shadow(rebuilder, shadow)
     for entry in list(tracer.journal.attributes.values()):

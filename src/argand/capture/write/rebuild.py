@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy
 import torch
 
-from argand.capture.markers import MISSING
+from argand.capture.markers import MISSING, OfTrace
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
@@ -381,8 +381,7 @@ class Rebuilder:
     def _blank(self, value: Any) -> str:
         kind = type(value)
         make = native_base(kind)
-        native = getattr(kind, "_argand_native", False)
-        if native or make not in _BLANKS or not pure.is_own(kind):
+        if issubclass(kind, OfTrace) or make not in _BLANKS or not pure.is_own(kind):
             raise CannotRebuild(f"an object of type {kind.__module__}.{kind.__qualname__}")
         return f"{self.constant(make)}.__new__({self.value(kind)})"
 

@@ -25,6 +25,7 @@ from argand.native.lower.context import LoweringContext, NotLowered
 from argand.native.lower.slots import find_slots
 from argand.native.lower.table import TABLE
 from argand.ops.control_flow import RESULTS
+from argand.ops.copied import map_nested
 from argand.ops.rows import draws, may_raise
 from argand.protocol import PLAIN, GraphContext
 from argand.runtime.convolution import PackedConvolution
@@ -306,8 +307,8 @@ class _Importer:
                 return TensorArgument(len(inputs) - 1)
             return argument
 
-        args = tuple(_map_nested(a, place) for a in (node.args if given is None else given))
-        kwargs = {k: _map_nested(a, place) for k, a in node.kwargs.items()}
+        args = tuple(map_nested(place, a) for a in (node.args if given is None else given))
+        kwargs = {k: map_nested(place, a) for k, a in node.kwargs.items()}
         single = not isinstance(result, list | tuple)
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
@@ -334,12 +335,6 @@ class _Importer:
 def _is_scalar(node: torch.fx.Node, value: torch.Tensor) -> bool:
     """A number on the CPU, which torch takes beside tensors of any device."""
     return node.op == "placeholder" and value.dim() == 0 and value.device.type == "cpu"
-
-
-def _map_nested(value: Any, place: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_map_nested(item, place) for item in value]
-    return place(value)
 
 
 def _name(node: torch.fx.Node) -> str:

@@ -56,7 +56,7 @@ def as_epilogue(kernel: ir.Kernel | ir.Contraction, source: int, channels: int, 
         return None
     body = (*before, *loop.body)
     plain = ir.Literal | ir.Load | ir.Compute | ir.Store
-    if not all(isinstance(s, plain) and not getattr(s, "indirect", ()) for s in body):
+    if not all(isinstance(s, plain) and not (isinstance(s, ir.Load) and s.indirect) for s in body):
         return None
     if any(isinstance(s, ir.Compute) and s.op in ("uniform", "normal") for s in body):
         return None
