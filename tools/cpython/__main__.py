@@ -1,24 +1,29 @@
 """``python -m tools.cpython [modules] [--mode beside]``: CPython's tests under the compiler, against plain Python.
 
-Each module has child processes of its own, with a limit for each test; a child that dies takes one test with it. What
-is printed: counts per module, and each test whose outcome differs, with the listed reason if there is one.
+Each module has child processes of its own, forked from one that has torch, with a limit for each test; a child that
+dies takes one test with it. What is printed: counts per module, and each test whose outcome differs, with the listed
+reason if there is one. Differences without a reason make the command fail.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
+import os
 import pathlib
-import subprocess
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tools.cpython import child
 from tools.cpython.reasons import MODULES, reason_for
 
-LOADING = 120  # seconds more for torch to be imported
+PATIENCE = 15  # times the limit of a test: seconds of the clock in which nothing is heard of a child
 DEATHS = 40  # of children of one module, before the rest of it is given up
 
 
@@ -28,6 +33,14 @@ class Report(NamedTuple):
     outcomes: dict[str, list[str]]
     texts: dict[str, str]
     seconds: float
+
+
+class Counts(NamedTuple):
+    """Tests of a module, those that differ and have a reason, and those that have none."""
+
+    tests: int
+    listed: int
+    unexplained: int
 
 
 def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -40,19 +53,40 @@ def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
     return found
 
 
-def _wait(child: subprocess.Popen[bytes], path: pathlib.Path, limit: float) -> str:
-    """How the child ended: "" or the reason. It may be silent for `limit` seconds."""
-    last, size = time.monotonic() + LOADING, 0
-    while child.poll() is None:
+def _start(path: pathlib.Path, job: child.Job) -> int:
+    """The id of a new process that runs the job and writes to files at the path."""
+    path.touch()
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        code = 1
+        with contextlib.suppress(BaseException):
+            log = os.open(path.with_suffix(".log"), os.O_CREAT | os.O_WRONLY)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            child.run(job, path)
+            code = 0
+        os._exit(code)  # threads and pools that tests left behind are no reason to wait
+    return pid
+
+
+def _wait(pid: int, path: pathlib.Path, limit: float) -> str:
+    """How the child ended: "" or the reason."""
+    last, size = time.monotonic(), 0
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
         time.sleep(0.05)
         now = path.stat().st_size
         if now != size:
             last, size = time.monotonic(), now
-        elif time.monotonic() - last > limit:
-            child.kill()
-            child.wait()
-            return f"no end within {limit:.0f} s"
-    return f"the process ended with {child.returncode}" if child.returncode else ""
+        elif time.monotonic() - last > limit * PATIENCE:
+            os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGPROF, -signal.SIGKILL):
+        return f"no end within {limit:.0f} s of work"
+    return f"the process ended with {code}" if code else ""
 
 
 def run_module(module: str, mode: str, limit: float, only: str) -> Report:
@@ -63,11 +97,7 @@ def run_module(module: str, mode: str, limit: float, only: str) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         for attempt in range(DEATHS):
             path = pathlib.Path(folder) / str(attempt)
-            path.touch()
-            command = [sys.executable, "-m", "tools.cpython.child", module, mode, str(path)]
-            with open(path.with_suffix(".log"), "wb") as log:
-                child = subprocess.Popen([*command, json.dumps([*outcomes]), only], stdout=log, stderr=log)
-                why = _wait(child, path, limit)
+            why = _wait(_start(path, child.Job(module, mode, frozenset(outcomes), only, limit)), path, limit)
             started = ""
             for line in _lines(path):
                 started = line.get("start", started)
@@ -88,25 +118,30 @@ def _kind(outcome: str) -> str:
     return outcome.partition(":")[0]
 
 
-def compare(module: str, mode: str, limit: float, *, only: str, texts: bool) -> tuple[int, int, int]:
-    """Run a module in both ways and print what differs; (tests, listed differences, other differences)."""
+def differs(wanted: Sequence[str], got: Sequence[str]) -> bool:
+    """Do two rounds of outcomes differ in kind: ok, skipped, the type of an error?"""
+    return [*map(_kind, got)] != [*map(_kind, wanted)]
+
+
+def compare(module: str, mode: str, limit: float, *, only: str, texts: bool) -> Counts:
+    """Run a module in both ways and print what differs."""
     plain, found = (run_module(module, each, limit, only) for each in ("plain", mode))
     listed = other = 0
     for test, wanted in plain.outcomes.items():
         got = found.outcomes.get(test, ["was not run"])
-        if [*map(_kind, got)] == [*map(_kind, wanted)]:
-            continue
         reason = reason_for(test)
+        if not differs(wanted, got):
+            continue
         listed, other = listed + bool(reason), other + (not reason)
         print(f"  {test}: {got[-1]}\n      plainly: {wanted[-1]}" + (f"\n      listed: {reason}" if reason else ""))
         if texts and not reason:
             print("      | " + found.texts.get(test, "").replace("\n", "\n      | "))
     print(
-        f"{module}: {len(plain.outcomes)} tests, {listed} listed, {other} differ; {plain.seconds:.0f} s plainly,"
+        f"{module}: {len(plain.outcomes)} tests, {listed} listed, {other} unexplained; {plain.seconds:.0f} s plainly,"
         f" {found.seconds:.0f} s compiled",
         flush=True,
     )
-    return len(plain.outcomes), listed, other
+    return Counts(len(plain.outcomes), listed, other)
 
 
 def main() -> int:
@@ -114,15 +149,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=MODULES)
     parser.add_argument("--mode", choices=("beside", "alone"), default="beside")
-    parser.add_argument("--limit", type=float, default=60, help="seconds that a test may take")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of work that a test may take")
     parser.add_argument("--only", default="", help="a part of the tests' names")
     parser.add_argument("--texts", action="store_true", help="tracebacks of differences")
     chosen = parser.parse_args()
     present = [module for module in chosen.modules if importlib.util.find_spec(f"test.{module}")]
-    totals = [compare(module, chosen.mode, chosen.limit, only=chosen.only, texts=chosen.texts) for module in present]
-    tests, listed, other = map(sum, zip(*totals, strict=True))
+    rows = [compare(module, chosen.mode, chosen.limit, only=chosen.only, texts=chosen.texts) for module in present]
+    tests, listed, other = map(sum, zip(*rows, strict=True))
     version = ".".join(map(str, sys.version_info[:3]))
-    print(f"Python {version}, {chosen.mode}: {tests} tests, {listed} differ for listed reasons, {other} for others")
+    print(
+        f"Python {version}, {chosen.mode}: {tests} tests in {len(rows)} modules, {tests - listed - other} passed,"
+        f" {listed} listed with a reason, {other} unexplained"
+    )
     return 1 if other else 0
 
 

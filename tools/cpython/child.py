@@ -1,7 +1,7 @@
 """tools.cpython.child: one process that runs tests of one module, plainly or compiled.
 
-In: arguments (a module, a mode, a file for results, tests to leave out).  Out: a line per test before and after it,
-so that whoever started the process knows in which test it died.
+In: a `Job` and a file for results.  Out: a line per test before and after it, so that whoever started the process
+knows in which test it died. A test that works longer than its limit ends the process by a signal.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import importlib
 import inspect
 import json
 import os
+import pathlib
 import random
-import sys
+import signal
 import tempfile
 import types
 import unittest
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import torch
 
@@ -33,6 +34,16 @@ OPTIONS = {"strict": True, "recompile_limit": 64}
 
 _STANDARD = skips.is_standard
 _TESTS = os.path.dirname(importlib.import_module("test").__file__ or "") + os.sep
+
+
+class Job(NamedTuple):
+    """What a process is to do."""
+
+    module: str
+    mode: str
+    done: frozenset[str]  # tests to leave out
+    only: str  # a part of the names of the others
+    limit: float  # seconds of work for each
 
 
 def _is_standard(code: types.CodeType) -> bool:
@@ -124,7 +135,7 @@ def load(module: str) -> list[unittest.TestCase]:
     return list(flatten(found))
 
 
-def main(module: str, mode: str, results: TextIO, done: set[str], only: str) -> None:
+def main(job: Job, results: TextIO) -> None:
     """Run what is not done, in the order of the module."""
 
     def say(**what: object) -> None:
@@ -132,18 +143,19 @@ def main(module: str, mode: str, results: TextIO, done: set[str], only: str) -> 
         results.flush()
 
     warnings.simplefilter("error", ArgandWarning)
-    cases = [case for case in load(module) if only in case.id()]
+    cases = [case for case in load(job.module) if job.only in case.id()]
     say(tests=[case.id() for case in cases])
     for case in cases:
-        if case.id() not in done:
+        if case.id() not in job.done:
             say(start=case.id())
-            say(id=case.id(), **run_one(case, mode))
+            signal.setitimer(signal.ITIMER_PROF, job.limit)  # nobody handles it: the process ends
+            say(id=case.id(), **run_one(case, job.mode))
     say(end=True)
 
 
-if __name__ == "__main__":
+def run(job: Job, path: pathlib.Path) -> None:
+    """Everything of one process."""
     faulthandler.enable()
     os.chdir(tempfile.mkdtemp(prefix="argand-cpython-"))
-    with open(sys.argv[3], "a") as out:
-        main(sys.argv[1], sys.argv[2], out, set(json.loads(sys.argv[4])), sys.argv[5] if len(sys.argv) > 5 else "")
-    os._exit(0)  # threads and pools that tests left behind are no reason to wait
+    with open(path, "a") as out:
+        main(job, out)

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy
@@ -75,6 +75,8 @@ class Rebuilder:
         self._collected: dict[int, str] = {}
         self._output_names: dict[torch.fx.Node, str] = {}
         self._count = 0
+        self._unfinished: set[int] = set()  # objects that have a name, but not all of their attributes
+        self._late: list[str] = []  # statements that hash them
         self._keep: list[Any] = []
 
     # -- names -----------------------------------------------------------------------------------
@@ -185,44 +187,60 @@ class Rebuilder:
         return name
 
     def _named(self, value: Any, text: str) -> str:
-        name = self.fresh(text)
-        self._memo[id(value)] = name  # before its parts: they may refer to it
-        return name
+        """A variable for a value; what refers to itself through its parts was made by them."""
+        done = self._memo.get(id(value))
+        if done is None:
+            done = self._memo[id(value)] = self.fresh(text)  # before its parts: they may refer to it
+        return done
 
     def items(self, values: Any) -> str:
         """Expressions of several values, comma separated."""
         return ", ".join([self.value(item) for item in values])
 
-    def _list(self, value: list[Any]) -> str:
-        name = self._named(value, "[]")
+    def _filled(self, value: Any, around: tuple[str, str], add: str, parts: Callable[[], str]) -> str:
+        """A container that is made before its parts, which may refer to it; one statement where they do not."""
+        name = self._named(value, "".join(around))
         at = len(self.lines) - 1
-        parts = self.items(value)
-        if len(self.lines) == at + 1:
-            self.lines[at] = f"{name} = [{parts}]"
-        elif parts:
-            self.emit(f"{name}.extend([{parts}])")
+        text = parts().join(around)
+        used = [*value, *value.values()] if isinstance(value, dict) else value
+        if len(self.lines) == at + 1 and not any(item is value for item in used) and not self._has_unfinished(value):
+            self.lines[at] = f"{name} = {text}"
+        elif value:
+            self._emit_hashing(value, f"{name}.{add}({text})")
         return name
+
+    def _list(self, value: list[Any]) -> str:
+        return self._filled(value, ("[", "]"), "extend", lambda: self.items(value))
 
     def _tuple(self, value: tuple[Any, ...]) -> str:
         if is_constant(value):
             return self.constant(value)
-        return self.fresh(f"({self.items(value)},)")
+        return self._named(value, f"({self.items(value)},)")
 
     def _dict(self, value: dict[Any, Any]) -> str:
-        name = self._named(value, "{}")
-        at = len(self.lines) - 1
-        parts = ", ".join([f"{self.value(k)}: {self.value(v)}" for k, v in value.items()])
-        if len(self.lines) == at + 1:
-            self.lines[at] = f"{name} = {{{parts}}}"
-        elif parts:
-            self.emit(f"{name}.update({{{parts}}})")
-        return name
+        pairs = value.items()
+        return self._filled(
+            value, ("{", "}"), "update", lambda: ", ".join([f"{self.value(k)}: {self.value(v)}" for k, v in pairs])
+        )
 
     def _set(self, value: set[Any]) -> str:
-        return self._named(value, f"set([{self.items(value)}])")
+        return self._filled(value, ("set([", "])"), "update", lambda: self.items(value))
 
     def _frozenset(self, value: frozenset[Any]) -> str:
-        return self.fresh(f"frozenset([{self.items(value)}])")
+        text = f"frozenset([{self.items(value)}])"
+        if self._has_unfinished(value):
+            raise CannotRebuild("a frozenset with an object that refers to it and has a hash of its own")
+        return self._named(value, text)
+
+    def _has_unfinished(self, keys: Iterable[Any]) -> bool:
+        """Is one of them (or of what they hold) an object that has no attributes yet, which its hash may read?"""
+        return bool(self._unfinished) and any(
+            self._has_unfinished(key) if type(key) in (tuple, frozenset) else id(key) in self._unfinished
+            for key in keys
+        )
+
+    def _emit_hashing(self, keys: Iterable[Any], line: str) -> None:
+        (self._late if self._has_unfinished(keys) else self.lines).append(line)
 
     def _deque(self, value: collections.deque[Any]) -> str:
         kind = self.constant(collections.deque)
@@ -231,7 +249,7 @@ class Rebuilder:
         return name
 
     def _slice(self, value: slice) -> str:
-        return self.fresh(f"slice({self.items((value.start, value.stop, value.step))})")
+        return self._named(value, f"slice({self.items((value.start, value.stop, value.step))})")
 
     def _cell(self, value: types.CellType) -> str:
         shared = self.tracer.outer_cells.get(id(value))
@@ -284,7 +302,7 @@ class Rebuilder:
 
     def _method(self, value: types.MethodType) -> str:
         make = self.constant(types.MethodType)
-        return self.fresh(f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
+        return self._named(value, f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
 
     def _builtin_method(self, value: Any) -> str:
         known = self.tracer.world.known.get(id(value))
@@ -295,8 +313,8 @@ class Rebuilder:
         bases = type(value.__self__).__mro__
         first = next((vars(base)[value.__name__] for base in bases if value.__name__ in vars(base)), found)
         if first is not found and found is not MISSING:  # a subclass has another: it came from super()
-            return self.fresh(f"{self.constant(found)}.__get__({self.value(value.__self__)})")
-        return self.fresh(f"{self.value(value.__self__)}.{value.__name__}")
+            return self._named(value, f"{self.constant(found)}.__get__({self.value(value.__self__)})")
+        return self._named(value, f"{self.value(value.__self__)}.{value.__name__}")
 
     def _partial(self, value: functools.partial[Any]) -> str:
         make = self.constant(functools.partial)
@@ -305,7 +323,7 @@ class Rebuilder:
         return self._named(value, f"{make}({parts}{keywords})")
 
     def _super(self, value: Any) -> str:
-        return self.fresh(f"super({self.items((value.__thisclass__, value.__self__))})")
+        return self._named(value, f"super({self.items((value.__thisclass__, value.__self__))})")
 
     def _generator(self, value: Generator) -> str:
         if value.started:
@@ -363,13 +381,23 @@ class Rebuilder:
             parts = self.fresh(f"({self.items(value)}{',' if len(value) else ''})")
             text = f"{self.constant(next(made))}.__new__({self.value(kind)}, {parts})"
             name = self._named(value, text)
-        else:
-            name = self._named(value, self._blank(value))
-            self._fill(name, value)
+            return self._attributes(name, value)
+        name = self._named(value, self._blank(value))
+        if kind.__hash__ is not object.__hash__:
+            self._unfinished.add(id(value))
+        self._fill(name, value)
+        self._attributes(name, value)
+        self._unfinished.discard(id(value))
+        if not self._unfinished:
+            self.lines += self._late
+            self._late.clear()
+        return name
+
+    def _attributes(self, name: str, value: Any) -> str:
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict and attributes:
             self.emit(f"{name}.__dict__.update({self._dict_inline(attributes)})")
-        for slot in _slots(kind):
+        for slot in _slots(type(value)):
             if slot not in {"__dict__", "__weakref__"} and hasattr(value, slot):
                 store = self.constant(object.__setattr__)
                 self.emit(f"{store}({name}, {slot!r}, {self.value(getattr(value, slot))})")
@@ -392,11 +420,11 @@ class Rebuilder:
                 self.emit(f"{name}.default_factory = {self.value(value.default_factory)}")
             store = self.constant(base.__setitem__)
             for key, item in dict.items(value):
-                self.emit(f"{store}({name}, {self.value(key)}, {self.value(item)})")
+                self._emit_hashing(dict.keys(value), f"{store}({name}, {self.value(key)}, {self.value(item)})")
         elif base is list and len(value):
             self.emit(f"list.extend({name}, [{self.items(list.__iter__(value))}])")
         elif base is set and len(value):
-            self.emit(f"set.update({name}, [{self.items(set.__iter__(value))}])")
+            self._emit_hashing(list(set.__iter__(value)), f"set.update({name}, [{self.items(set.__iter__(value))}])")
 
 
 def native_base(kind: type) -> type:
