@@ -364,7 +364,64 @@ def weak_references_to_what_lives():
     return reference() is target, proxy.name, table[target], len(table), weakref.getweakrefcount(target) > 0
 
 
+class Interrupts:
+    def __iter__(self):
+        raise KeyboardInterrupt("of the program")
+
+
+def interrupts_of_the_program():
+    try:
+        list(Interrupts())
+    except KeyboardInterrupt as error:
+        return error.args
+
+
+class Emptying:
+    """A key that empties the dict it is looked up in."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        self.table.clear()
+        return True
+
+
+def lookups_that_change_the_dict():
+    table = {}
+    table[Emptying(table)] = 1
+    try:
+        return table[Emptying(table)]
+    except KeyError:
+        return len(table)
+
+
+class Counting:
+    def __init__(self, heard):
+        self.heard = heard
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        self.heard.append("eq")
+        return True
+
+
+def comparisons_of_lookups():
+    heard = []
+    table = {Counting(heard): 1}
+    found = table[Counting(heard)], Counting(heard) in table, table.get(Counting(heard)), table.pop(Counting(heard))
+    keys = {Counting(heard)}
+    keys.add(Counting(heard))
+    return found, len(keys), heard
+
+
 PROGRAMS = [
+    interrupts_of_the_program, lookups_that_change_the_dict, comparisons_of_lookups,
     deletes_through_a_metaclass, deletes_of_an_enum, deletes_by_hooks, deletes_what_only_the_class_has,
     deletes_what_only_a_base_has, compares_by_the_other, reads_through_a_descriptor_of_hooks,
     writes_to_a_member_of_an_enum, evaluates_with_names, wrapped_classmethods, makes_a_classmethod_of_no_function,

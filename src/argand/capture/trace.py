@@ -148,7 +148,7 @@ class _Attempt:
         except ArgandError as error:
             return Done(self._give_up(error))
         except BaseException as error:  # user code raised: eager shall raise it again, natively
-            if not is_of_user(error):
+            if not is_of_user(error, self.tracer.exceptions):
                 raise
             self._raised(error)
             named = self.options.fullgraph and self.frame.function is not None

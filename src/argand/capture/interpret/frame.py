@@ -18,7 +18,7 @@ from argand.bytecode import Instruction
 from argand.capture.attempts import BreakAt
 from argand.capture.generated.tracebacks import pass_through
 from argand.capture.objects import attention, optimizer_steps, polyfills
-from argand.capture.objects.handling import add_context, set_context
+from argand.capture.objects.handling import Exceptions, add_context, set_context
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
@@ -54,13 +54,13 @@ def is_internal(error: BaseException) -> bool:
     return name.startswith(_OURS) and name not in _THEIRS
 
 
-def is_of_user(error: BaseException) -> bool:
+def is_of_user(error: BaseException, exceptions: Exceptions) -> bool:
     """Whether an exception is one of the user's program: not our own signal, and no Ctrl-C."""
     if isinstance(error, Exception):
         return True
     if isinstance(error, TooDeep | Stop):
         return False
-    return not isinstance(error, KeyboardInterrupt) or real.was_raised(error)
+    return not isinstance(error, KeyboardInterrupt) or real.was_raised(error) or id(error) in exceptions.raised
 
 
 class Frame:
@@ -151,7 +151,7 @@ class Frame:
         return cause
 
     def _unwind(self, error: BaseException) -> int:
-        if not is_of_user(error):
+        if not is_of_user(error, self.tracer.exceptions):
             real.raise_(error)
         if is_internal(error):
             message = f"{type(error).__name__}: {error}"

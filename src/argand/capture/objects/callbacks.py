@@ -64,9 +64,7 @@ def settle_key(tracer: Tracer, container: Any, key: Any) -> Any:
         return key
     if isinstance(container, _SEQUENCES):
         return _index(tracer, key)
-    if isinstance(container, dict | set | frozenset):
-        _look_up(tracer, container, key)
-    return key
+    return _look_up(tracer, container, key) if isinstance(container, dict | set | frozenset) else key
 
 
 def _index(tracer: Tracer, value: Any) -> Any:
@@ -78,14 +76,29 @@ def _index(tracer: Tracer, value: Any) -> Any:
     return value
 
 
-def _look_up(tracer: Tracer, container: Any, key: Any) -> None:
-    """Interpret what a lookup calls: the hash of the key, and its equality with keys of the same hash."""
+def _look_up(tracer: Tracer, container: Any, key: Any) -> Any:
+    """Interpret what a lookup calls: the hash of the key, and its equality with keys of the same hash.
+
+    What comes back finds the same place without a comparison: the key that is there, if one is equal.
+    """
     found = _of_user(tracer, key, "__hash__")
     if found is None and _of_user(tracer, key, "__eq__") is None:
-        return
+        return key
     if found is not None:
         tracer.sealed(found, (key,), {})
     number = real.apply(hash, key)
-    for other in container:
+    held = [*container]
+    for other in held:
         if other is not key and type(other) not in PLAIN and real.apply(hash, other) == number:
-            tracer.sealed(polyfills.is_equal, (other, key), {})
+            equal = tracer.sealed(polyfills.is_equal, (other, key), {})
+            if [*map(id, container)] != [*map(id, held)]:
+                raise _native(CaptureBreak(Break.B002, None, function="a lookup whose keys change the container"))
+            if equal:
+                return other
+    return key
+
+
+def _native(cause: CaptureBreak) -> CaptureBreak:
+    """The same break before the instruction: what was interpreted in it has not happened."""
+    cause.native = True
+    return cause

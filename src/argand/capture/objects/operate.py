@@ -278,7 +278,7 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
     if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):
         return _contains_tensor(key, container)
     if isinstance(container, dict | set | frozenset):
-        callbacks.settle_key(tracer, container, key)
+        key = callbacks.settle_key(tracer, container, key)
     elif callbacks.runs_python(tracer, (key, container), callbacks.EQUALITY):
         return bool(tracer.sealed(polyfills.holds_item, (container, key), {}))
     return bool(real.apply(operator.contains, container, key))

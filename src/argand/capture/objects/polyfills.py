@@ -56,9 +56,9 @@ def drain(iterator: Any) -> Iterator[Any]:
     yield from iterator
 
 
-def is_equal(a: Any, b: Any) -> Any:
-    """`a == b`."""
-    return a == b
+def is_equal(a: Any, b: Any) -> bool:
+    """Whether `a == b`, as a lookup asks."""
+    return True if a == b else False  # noqa: SIM210  # interpreted: the truth of the answer is asked here
 
 
 def same_items(a: Any, b: Any) -> bool:

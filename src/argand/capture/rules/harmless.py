@@ -47,8 +47,9 @@ _ITERATING: Final = frozenset(
     | {math.prod, math.fsum}
 )
 _ITERATING_METHODS: Final = frozenset({"extend", "join", "update", "extendleft", "from_iterable"})
+_KEYED: Final = frozenset({"remove", "discard", "add", "pop", "setdefault", "get", "__contains__"})  # a key is first
 _FINDING: Final = frozenset(
-    {"index", "count", "remove", "discard", "add", "pop", "setdefault", "get", "__contains__", "__eq__", "update"}
+    {*_KEYED, "index", "count", "__eq__", "update"}
     | {"issubset", "issuperset", "union", "intersection", "difference", "symmetric_difference", "isdisjoint"}
 )
 _CALLING: Final = frozenset(
@@ -93,7 +94,7 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
         tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
     holds = _may_hold(function)
     if holds and args:
-        _check_callbacks(tracer, function, owner, args)
+        args = _with_callbacks(tracer, function, owner, args)
     known, opaque = tracer.world.known, tracer.world.opaque
     for value in (*args, *kwargs.values()):
         if id(value) in opaque:
@@ -112,17 +113,20 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
     return real.call(function, *_prepared(tracer, function, args, kwargs))
 
 
-def _check_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> None:
-    """Containers compare what they are asked for with what they hold."""
+def _with_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> Args:
+    """The arguments; containers compare what they are asked for with what they hold."""
     unbound = hasattr(function, "__objclass__")
     container, given = (args[0], args[1:]) if unbound else (owner, args)
     name = getattr(function, "__name__", "")
+    if name in _KEYED and given and isinstance(container, dict | set | frozenset):
+        return (*args[: -len(given)], callbacks.settle_key(tracer, container, given[0]), *given[1:])
     if name in _FINDING and given and isinstance(container, dict | set | frozenset):
         callbacks.settle_key(tracer, container, given[0])
     elif name in _FINDING or function in (set, frozenset, dict.fromkeys, collections.Counter):
         callbacks.refuse(tracer, (given, container), callbacks.EQUALITY, f"{name}() of objects")
     elif name == "sort":
         callbacks.refuse(tracer, container, callbacks.ORDER, "sort() of objects")
+    return args
 
 
 def only_numbers(function: Any, args: Args, kwargs: Kwargs) -> bool:

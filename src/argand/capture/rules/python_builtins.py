@@ -321,7 +321,7 @@ def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
         operate.check_readable(tracer.world, args[0])
-        callbacks.settle_key(tracer, args[0], args[1])
+        args = (args[0], callbacks.settle_key(tracer, args[0], args[1]), *args[2:])
     return real.call(dict.get, args, kwargs)
 
 
