@@ -394,10 +394,11 @@ class Rebuilder:
         return name
 
     def _attributes(self, name: str, value: Any) -> str:
+        kind: Any = type(value)
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict and attributes:
             self.emit(f"{name}.__dict__.update({self._dict_inline(attributes)})")
-        for slot in _slots(type(value)):
+        for slot in _slots(kind):
             if slot not in {"__dict__", "__weakref__"} and hasattr(value, slot):
                 store = self.constant(object.__setattr__)
                 self.emit(f"{store}({name}, {slot!r}, {self.value(getattr(value, slot))})")
