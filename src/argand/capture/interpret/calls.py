@@ -27,6 +27,7 @@ from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS, ArrayNumber
 from argand.capture.rules import (
     autograd_functions,
+    backward,
     control_flow,
     marks,
     messages,
@@ -418,9 +419,8 @@ def _break_graph(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
     f"{_TAGGING}.patched_init": _module_init,
-    "torch.autograd.grad": lambda tracer, args, kwargs: tracer.recorder.call_function(
-        torch.autograd.grad, args, kwargs
-    ),
+    "torch.autograd.grad": backward.gradients,
+    "torch.autograd.backward": backward.function,
     "torch.utils.checkpoint.checkpoint": _checkpoint,
     "torch.autograd.profiler.record_function.__enter__": torch_functions.enter_region,
     "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
@@ -438,6 +438,7 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch.overrides._push_mode": overrides.push_mode,
     "torch.overrides._pop_mode": overrides.pop_mode,
     "torch._check": _check,
+    "torch.nn.modules.module.Module.zero_grad": optimizers.of_module,
     "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
     "torch._check_is_size": polyfilled(polyfills.check_is_size),
     "torch.fx.traceback.annotate": lambda tracer, args, kwargs: contextlib.nullcontext(),

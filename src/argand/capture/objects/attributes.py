@@ -40,7 +40,9 @@ _TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 _OF_C: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _ENVIRONMENT: Final = type(os.environ)
 _MODULE_SETTER: Final = torch.nn.Module.__setattr__
-_STATE: Final = frozenset({"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"})
+_STATE: Final = frozenset(
+    {"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"} | {"_post_accumulate_grad_hooks"}
+)
 
 
 def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
@@ -284,7 +286,7 @@ def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     own = name in getattr(owner, "__dict__", ()) or (known is not None and name in getattr(known.raw, "__dict__", ()))
     if name in _STATE or own:
         if known is None:
-            if name in {"grad_fn", "_base", "_version"}:
+            if name in {"_base", "_version"} or (name == "grad_fn" and owner.grad_fn is not None):
                 raise CaptureBreak(Break.B013, None, what=f"Tensor.{name}")
             return real.attribute(owner, name)
         return tracer.world.attribute(known.source, name, real.attribute(known.raw, name))

@@ -168,8 +168,8 @@ class Generator(OfTrace):
         return self.started and not self.finished and not self.running
 
     def delegates(self) -> bool:
-        """Whether it waits in a `yield from`."""
-        return self._delegating() is not None
+        """Whether it waits in a `yield from`, of something else than another generator of the trace."""
+        return self._delegating() is not None and type(self.frame.stack[-1]) is not Generator
 
 
 def _thrown(kind: Any, value: Any, trace: Any) -> BaseException:

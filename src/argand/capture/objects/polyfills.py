@@ -235,6 +235,19 @@ def step_of_optimizer(step: Any, args: Any, kwargs: Any) -> Any:
         torch.set_grad_enabled(before)
 
 
+def drop_gradients(optimizer: Any) -> None:
+    """`optimizer.zero_grad(set_to_none=True)`."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
+def drop_gradients_of_module(module: Any) -> None:
+    """`module.zero_grad(set_to_none=True)`."""
+    for parameter in module.parameters():
+        parameter.grad = None
+
+
 def scaled_add(name: str, x: Any, y: Any, *, factor: Any, **rest: Any) -> Any:
     """`x.add(y, alpha=factor)`."""
     return getattr(torch.Tensor, name)(x, y * factor, **rest)
@@ -275,6 +288,30 @@ def gradients(
         traced, inputs, weights, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
     )
     return tuple([torch.zeros_like(x) if grad is None else grad for grad, x in zip(found, inputs, strict=True)])
+
+
+def accumulate(rows: Any, create_graph: bool) -> None:
+    """What torch's engine does with gradients of leaves: (leaf, its gradient, how a first one is kept)."""
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(create_graph)
+    for leaf, new, how in rows:
+        old = leaf.grad
+        if old is None:
+            leaf.grad = kept_gradient(leaf, new, how)
+        elif create_graph:
+            leaf.grad = old + new
+        else:
+            old.add_(new)
+    torch._C._set_grad_enabled(before)
+
+
+def kept_gradient(leaf: Any, new: Any, how: str) -> Any:
+    """A first gradient, in memory of its own."""
+    if how == "like":
+        return torch.empty_like(leaf.detach()).copy_(new)
+    if how == "contiguous":
+        return new.clone(memory_format=torch.contiguous_format)
+    return new.clone() if how == "copy" else new
 
 
 def no_context(*args: Any, **kwargs: Any) -> Any:

@@ -92,6 +92,7 @@ class TorchState:
     global_hooks: bool | None = None  # of torch.nn, once they have been looked at
     intact: dict[int, bool] = field(default_factory=dict)  # its functions: whether they call torch's own
     entered: list[Any] = field(default_factory=list)  # contexts to leave when the trace ends inside
+    differentiated: bool = False  # gradients were computed inside: histories of tensors may be used up
     regions: list[Any] = field(default_factory=list)  # open contexts of the profiler, which a graph does not have
 
 

@@ -79,6 +79,10 @@ class Recorder:
         self.inputs.clear()
         self._alive.clear()
 
+    def alive(self) -> list[Any]:
+        """The tensors that nodes of the graph have made."""
+        return self._alive
+
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor belongs to the trace."""
         return id(tensor) in self.nodes or id(tensor) in self.world.inputs

@@ -7,6 +7,8 @@ parameter is made before its first step is captured, so that one graph serves th
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -15,6 +17,7 @@ from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import optimizer_steps, polyfills
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.outside.journal import Writes
 
 
 def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -27,8 +30,27 @@ def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
 def _readable(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """Methods that torch keeps away from torch.compile: of these, `zero_grad` can be captured."""
     if function.__name__ == "zero_grad":
-        return tracer.call(function.__wrapped__, args, kwargs)
+        return _zero_grad(tracer, function.__wrapped__, args, kwargs)
     return tracer.inline(function, args, kwargs)
+
+
+def _zero_grad(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`zero_grad`: to set gradients to None nobody has to look whether there are any."""
+
+    def bound(self: Any, set_to_none: Any = True) -> Args:
+        return self, set_to_none
+
+    owner, to_none = bound(*args, **kwargs)
+    if to_none is not True or getattr(owner, "_is_replica", False):
+        return tracer.inline(function, args, kwargs)
+    tracer.world.inlined[id(function)] = function
+    by_groups = isinstance(owner, torch.optim.Optimizer)
+    return tracer.call(polyfills.drop_gradients if by_groups else polyfills.drop_gradients_of_module, (owner,), {})
+
+
+def of_module(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """`Module.zero_grad`."""
+    return _zero_grad(tracer, torch.nn.Module.zero_grad, args, kwargs)
 
 
 def _init_group(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -36,17 +58,26 @@ def _init_group(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     optimizer = args[0] if args else None
     known = tracer.world.known.get(id(optimizer))
     if known is not None and isinstance(optimizer, torch.optim.Optimizer) and _is_as_outside(tracer, optimizer):
-        _make_state(function, optimizer, len(args) + len(kwargs) - 2)
+        _make_state(tracer, function, optimizer, len(args) + len(kwargs) - 2)
     return tracer.inline(function, args, kwargs)
 
 
 def _is_as_outside(tracer: Tracer, optimizer: torch.optim.Optimizer) -> bool:
     """Whether the trace has changed nothing that the state is made of, and not looked at the state yet."""
     world = tracer.world
-    if tracer.journal.attributes or id(optimizer.state) in world.known:
+    if id(optimizer.state) in world.known or not all(
+        _is_apart(row, optimizer) for row in tracer.journal.attributes.values()
+    ):
         return False
     changed = [shadow for shadow in world.shadows if shadow.before is not None and _is_changed(shadow)]
     return not changed
+
+
+def _is_apart(written: Writes, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether writes to attributes are to none that the state is made of: to gradients, to counters of steps."""
+    if isinstance(written.owner, torch.Tensor):
+        return set(written.values) <= {"grad"}
+    return not (written.owner is optimizer and written.values.keys() & {"state", "param_groups", "defaults"})
 
 
 def _is_changed(shadow: Any) -> bool:
@@ -56,12 +87,33 @@ def _is_changed(shadow: Any) -> bool:
     return len(now) != len(before) or any(a is not b for a, b in zip(now, before, strict=True))
 
 
-def _make_state(function: Any, optimizer: torch.optim.Optimizer, lists: int) -> None:
+def _make_state(tracer: Tracer, function: Any, optimizer: torch.optim.Optimizer, lists: int) -> None:
     with torch._C._DisableTorchDispatch(), torch.no_grad():  # real tensors, not fakes
         for group in optimizer.param_groups:
-            missing = [p for p in group["params"] if p.grad is not None and not optimizer.state.get(p)]
+            missing = [p for p in group["params"] if not optimizer.state.get(p) and _has_gradient(tracer, p)]
             if missing:
-                real.call(function, (optimizer, group, *([] for _ in range(lists))), {})
+                with _as_with_gradients(missing):
+                    real.call(function, (optimizer, group, *([] for _ in range(lists))), {})
+
+
+def _has_gradient(tracer: Tracer, parameter: torch.Tensor) -> bool:
+    """Whether a parameter has a gradient where the trace stands."""
+    known = tracer.world.known.get(id(parameter))
+    entry = None if known is None else tracer.journal.attributes.get(id(known.value))
+    return (parameter.grad if entry is None else entry.values.get("grad", parameter.grad)) is not None
+
+
+@contextlib.contextmanager
+def _as_with_gradients(parameters: list[torch.Tensor]) -> Iterator[None]:
+    """Parameters whose gradients the graph will have computed: for those who ask whether there is one."""
+    without = [parameter for parameter in parameters if parameter.grad is None]
+    for parameter in without:
+        parameter.grad = torch.empty_like(parameter)
+    try:
+        yield
+    finally:
+        for parameter in without:
+            parameter.grad = None
 
 
 def _by_graph(polyfill: Any) -> Any:

@@ -23,7 +23,7 @@ from argand.capture.outside.kinds import is_constant, is_trusted_module
 from argand.capture.outside.world import World
 from argand.capture.record import items
 from argand.capture.record.recorder import Recorder
-from argand.capture.rules import overrides
+from argand.capture.rules import backward, overrides
 from argand.runtime.guards import DictAttr, GuardKind, Source
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
@@ -53,7 +53,7 @@ ASKED: Final = frozenset(
     | {"torch.fx._symbolic_trace.is_fx_symbolic_tracing"}
 )
 _METHOD_BREAKS: Final = frozenset(
-    {"backward", "register_hook", "numpy", "data_ptr", "storage", "untyped_storage", "__array__"}
+    {"register_hook", "numpy", "data_ptr", "storage", "untyped_storage", "__array__"}
     | {"share_memory_", "retain_grad", "register_post_accumulate_grad_hook", "__deepcopy__"}
     | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
     | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
@@ -194,6 +194,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
     """A method of a tensor."""
     if name == "tolist" and tracer.world.sizes.reads_data:
         return tracer.call(polyfills.tolist, args, kwargs)
+    if name == "backward":
+        return backward.method(tracer, args, kwargs)
     if name == "numpy":
         return tracer.arrays.of_tensor(tracer, args[0], args[1:], kwargs)
     if name in _METHOD_BREAKS:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from argand.capture.markers import MISSING
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.journal import DELETED, Writes
 from argand.capture.outside.world import Shadow
 from argand.capture.record.pending import Pending
@@ -26,8 +27,7 @@ def write_effects(rebuilder: Rebuilder) -> None:
         rebuilder.value(number.tensor if isinstance(number, Pending) else number)  # an output of the graph
     for shadow in list(tracer.world.shadows):
         _write_shadow(rebuilder, shadow)
-    for entry in list(tracer.journal.attributes.values()):
-        _write_attributes(rebuilder, entry)
+    _write_all_attributes(rebuilder)
     for write in list(tracer.journal.cells.values()):
         _assign(rebuilder, f"{rebuilder.source(write.source)}.cell_contents", write.value)
     for module in list(tracer.journal.globals.values()):
@@ -37,6 +37,24 @@ def write_effects(rebuilder: Rebuilder) -> None:
                 rebuilder.emit(f"{name}.pop({key!r}, None)")
             else:
                 _assign(rebuilder, f"{name}[{key!r}]", value)
+
+
+def _write_all_attributes(rebuilder: Rebuilder) -> None:
+    """Writes to objects from outside, then to tensors of the trace, if somebody will hold these."""
+    tracer = rebuilder.tracer
+    inside = {key for key, entry in tracer.journal.attributes.items() if _is_made(tracer, entry.owner)}
+    waiting = [entry for key, entry in tracer.journal.attributes.items() if key in inside]
+    for entry in [entry for key, entry in tracer.journal.attributes.items() if key not in inside]:
+        _write_attributes(rebuilder, entry)
+    while ready := [entry for entry in waiting if rebuilder.has_made(entry.owner)]:
+        waiting = [entry for entry in waiting if entry not in ready]
+        for entry in ready:
+            _write_attributes(rebuilder, entry)
+
+
+def _is_made(tracer: Tracer, owner: Any) -> bool:
+    """Whether a tensor is the trace's own: outside nobody knows it."""
+    return isinstance(owner, torch.Tensor) and id(owner) not in tracer.world.known
 
 
 def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
