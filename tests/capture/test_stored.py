@@ -17,6 +17,7 @@ from argand.support import events
 PROGRAM = """
 import enum
 import functools
+import inspect
 import math
 import torch
 from torch import nn
@@ -49,8 +50,12 @@ def make_closure(constant):
 
 closure = make_closure(4.0)
 
+def signed(x: float, y: int = 0):
+    pass
+
 class Base(nn.Module):
     power = 2
+    names = {"wide": "linear"}
     def tail(self, x):
         return x - 1
 
@@ -75,6 +80,8 @@ class Model(Base):
         x = helper(self.linear(x)) * SCALE + TABLE["shift"]
         x = closure(x) * self.gain + max(cached(2), 1)
         x = self.middle(self.twist(x)) ** self.power
+        x = x * getattr(self, self.names["wide"]).in_features
+        x = x + sum(p.annotation is float for p in inspect.signature(signed).parameters.values())
         if self.mode == "soft":
             x = functional.relu(x)
         return {"out": self.tail(x), "color": self.color.value, "pi": math.pi}
@@ -94,6 +101,8 @@ EDITS = {
     "closure": ("make_closure(4.0)", "make_closure(6.0)"),
     "closure code": ("return x + constant", "return x - constant"),
     "class attribute": ("power = 2", "power = 3"),
+    "class attribute that is a dict": ('"wide": "linear"', '"wide": "linear", "thin": "linear"'),
+    "annotation": ("x: float", "x: int"),
     "inherited method": ("return x - 1", "return x - 9"),
     "property": ("return 3.0", "return 5.0"),
     "static method": ("return x.sin()", "return x.tanh()"),

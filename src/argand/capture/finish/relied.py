@@ -25,7 +25,8 @@ def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None
     """What another process must find as it was."""
     world = tracer.world
     lookups, own = (_of_outside(tracer.world, table) for table in (tracer.classes.inherited, tracer.classes.own))
-    return Facts(world.names, lookups, own, world.inlined, (SENTINEL, MISSING), world.bypass, namespace, key)
+    absent = (SENTINEL, MISSING)
+    return Facts(world.names, lookups, own, world.inlined, world.signed, absent, world.bypass, namespace, key)
 
 
 def tables_of(tracer: Tracer) -> Tables:

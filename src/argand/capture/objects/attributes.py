@@ -197,6 +197,9 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
     which = type(found)
     if which is types.FunctionType:
         return types.MethodType(class_value(tracer, kind, name, found), owner)
+    get = lookup(tracer, which, "__get__")
+    if get is MISSING:  # what it holds is guarded, not which object it is
+        return class_value(tracer, kind, name, found)
     rely_on(tracer, kind, name, found)
     if which is staticmethod:
         return found.__func__
@@ -206,12 +209,9 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
         value = tracer.sealed(found.func, (owner,), {})
         store_plain(tracer, owner, found.attrname or name, value)
         return value
-    get = lookup(tracer, which, "__get__")
     if type(get) is types.FunctionType:
         return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
-    if get is not MISSING:
-        return real.apply(found.__get__, owner, kind)
-    return class_value(tracer, kind, name, found)
+    return real.apply(found.__get__, owner, kind)
 
 
 def module_member(tracer: Tracer, owner: Any, name: str) -> Any:

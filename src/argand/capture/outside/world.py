@@ -97,6 +97,7 @@ class World:
         # What no guard says because it cannot change while the process lives (see `stored`):
         self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
         self.inlined: dict[int, types.FunctionType] = {}
+        self.signed: dict[int, types.FunctionType] = {}  # whose signature was asked for
         self.asked: dict[tuple[Any, tuple[Any, ...]], Location | None] = {}  # questions about torch's state, and where
         self.questions: list[tuple[type, type, bool]] = []  # is the one a subclass of the other, an abstract one?
         self.bypass: Bypass | None = None  # why another process must not rely on this trace

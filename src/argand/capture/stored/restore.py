@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from argand.capture.generated import again
 from argand.capture.generated.target import make_target
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, signature_text, state_text
 from argand.capture.stored.tokens import Tokens, find
 from argand.protocol import CompiledGraph
 from argand.runtime import _native
@@ -99,6 +99,7 @@ class Restorer:
             function = find(module, path)
             self._same(function, token, f"{module}.{path}")
             self.functions.append(function)
+        self._check_signatures()
         self.places = [self._place(*row) for row in data["places"]]
         rows = tuple([self._guard(*row) for row in data["guards"]])
         known = [row.expected for row in rows if row.kind is GuardKind.ID_IS]
@@ -135,6 +136,12 @@ class Restorer:
         for kind, _, expected, _ in self.data["guards"]:
             if kind == GuardKind.GLOBAL_STATE and expected != state_text():
                 raise Miss("torch's global state is another")
+
+    def _check_signatures(self) -> None:
+        for module, path, text in self.data["signed"]:
+            found = find(module, path)
+            if type(found) is not types.FunctionType or signature_text(found) != text:
+                raise Miss(f"the signature of {module}.{path} is another")
 
     def _check_names(self, owner: str, tables: list[Any], names: list[Any]) -> list[tuple[str, Any]]:
         """What the tables hold under these names, if it is the same, or nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from typing import Any, Final
 
@@ -32,6 +33,11 @@ def functions_in(found: Any) -> list[types.FunctionType]:
             return functions_in(found.__wrapped__)
         case _:
             return []
+
+
+def signature_text(function: Any) -> str:
+    """The signature of a function, with its annotations."""
+    return str(inspect.signature(function))
 
 
 def state_text() -> list[str]:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from argand.bytecode import is_resume
 from argand.capture.generated import again
 from argand.capture.generated.tails import NAMES, is_entered
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, state_text
+from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, signature_text, state_text
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.protocol import Bypass
 from argand.runtime import guards
@@ -44,6 +44,7 @@ class Facts(NamedTuple):
     lookups: Lookups  # of classes; MISSING: not there
     own: Lookups  # of classes without their bases
     inlined: dict[int, types.FunctionType]
+    signed: dict[int, types.FunctionType]  # whose signature was asked for
     absent: tuple[Any, ...]  # SENTINEL and MISSING
     bypass: Bypass | None  # why another process must not rely on the trace
     namespace: dict[str, Any]
@@ -115,6 +116,7 @@ class Saver:
             "breaks": "run_tails" in facts.namespace,
             "graph": facts.graph,
             "inlined": self._inlined(facts),  # after all that tells of code
+            "signed": [self._signed(function) for function in facts.signed.values()],
             "sources": self.sources,
             "objects": self.objects,
             "codes": self.codes,
@@ -271,6 +273,14 @@ class Saver:
                 raise Unstorable(f"the function {module}.{path}, which is not found by its name")
             rows.append([module, path, self.tokens.of(function)])
         return rows
+
+    def _signed(self, function: types.FunctionType) -> list[str]:
+        """Where a function is found, and the text of its signature."""
+        text = signature_text(function)
+        how, module, path = name_of(function)
+        if how != "named" or " at 0x" in text:
+            raise Unstorable(f"the signature of {path}, which differs between processes")
+        return [module, path, text]
 
     def _namespace(self, namespace: dict[str, Any]) -> list[Any]:
         rows: list[Any] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import importlib
 import sys
 import types
 from typing import Any, Final
@@ -62,8 +63,8 @@ def _constant(value: Any) -> Any:
 
 
 def find(module: str, path: str) -> Any:
-    """What a module that is there holds under a dotted name, as it lies in the dicts; None if nothing."""
-    found: Any = sys.modules.get(module)
+    """What a module that is there, or is ours, holds under a dotted name, as it lies in the dicts; None if nothing."""
+    found: Any = importlib.import_module(module) if module.startswith("argand.") else sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, "__dict__", {}).get(part)
         found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
@@ -123,7 +124,8 @@ class Tokens:
             token += [self.of(value.__defaults__), *self._items(value.__kwdefaults__ or {})]
         if (value.__dict__ or value.__closure__) and id(value) not in self._open:  # they may hold each other
             self._open.add(id(value))
-            token += self._items(value.__dict__)
+            # torch's decorators note the address of what they made in it
+            token += self._items({k: "its id" if item == id(value) else item for k, item in value.__dict__.items()})
             if is_library(code):  # of others, what was read is guarded
                 token += [self.of(cell.cell_contents) for cell in value.__closure__ or ()]
             self._open.discard(id(value))
@@ -158,9 +160,9 @@ def name_of(value: Any) -> list[str]:
         if sys.modules.get(name) is value:
             return ["module", name, ""]
     elif type(value) is dict:
-        name = str(value.get("__name__"))
-        if getattr(sys.modules.get(name), "__dict__", None) is value:
-            return ["namespace", name, ""]
+        for found in (value.get("__name__"), getattr(value.get("__spec__"), "name", None)):  # they may differ
+            if type(found) is str and getattr(sys.modules.get(found), "__dict__", None) is value:
+                return ["namespace", found, ""]
     else:
         home: Any = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
         own = str(getattr(value, "__module__", None) or getattr(home, "__module__", None))
