@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import traceback
 
 import pytest
@@ -34,6 +35,43 @@ class Recorded:
             result = self.function(*args)
         self.breaks = seen.total("capture.breaks")
         return result
+
+
+def test_that_two_arguments_are_one_is_no_matter_before_they_are_used():
+    def function(x, a, b, c):
+        x = x + 1
+        if a:
+            x = x * 2
+        x = x - 3
+        if b:
+            x = x * 3
+        x = x - 4
+        if c:
+            x = x * 4
+        return x - 5
+
+    compiled, flags = Recorded(function), (torch.tensor([1.0]), torch.tensor([0.0]))
+    for chosen in itertools.product(flags, repeat=3):
+        same(compiled(torch.ones(3), *chosen), function(torch.ones(3), *chosen))
+    assert len(compiled.graphs) == 7  # one before the first test, two after each
+
+
+def test_an_argument_that_is_first_read_after_a_change_through_another():
+    def function(x, one, other):
+        one.append(x + 1)
+        x = x * 2
+        print("here", file=OUT)
+        other.append(x)
+        return one, other, one is other
+
+    def run(function):
+        held, apart = [torch.ones(2)], [torch.zeros(2)]
+        return [(*function(torch.ones(2), held, given), len(held)) for given in (held, held, apart, apart, held)]
+
+    for found, expected in zip(run(Recorded(function)), run(function), strict=True):
+        same(tuple(found[0]), tuple(expected[0]))
+        same(tuple(found[1]), tuple(expected[1]))
+        assert found[2:] == expected[2:]
 
 
 def same(found, expected):

@@ -1,5 +1,6 @@
 """What CPython's own tests found: exceptions and generators made in a trace are as Python makes them."""
 
+import collections.abc
 import sys
 import unittest
 
@@ -227,3 +228,44 @@ def test_a_dropped_generator_is_closed():
 
     both(drops)
     assert log == ["closed"] * 3
+
+
+class Steps(collections.abc.Sequence):
+    """Its iterator is a generator that waits in a `try`."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        if index > 3:
+            raise IndexError
+        return index
+
+
+def test_a_generator_that_is_dropped_in_a_try_breaks_only_where_closing_it_runs_something():
+    def tests_only(x):
+        for _, step in zip(range(2), Steps(), strict=False):
+            x = x + step
+        return x
+
+    def notes(x):
+        seen = []
+
+        def numbers():
+            try:
+                yield 1
+                yield 2
+            except GeneratorExit:
+                seen.append("closed")
+            finally:
+                seen.append("left")
+
+        for _, number in zip(range(1), numbers(), strict=False):
+            x = x + number
+        del number
+        return x, seen
+
+    x = torch.ones(3)
+    assert torch.equal(argand.compile(tests_only, fullgraph=True)(x), tests_only(x))
+    found, expected = argand.compile(notes)(x), notes(x)
+    assert torch.equal(found[0], expected[0]) and found[1] == expected[1]

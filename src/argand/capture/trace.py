@@ -6,8 +6,10 @@ OFF: with all it calls; or SKIP or `Skipped`: never ask again for this code. A t
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast, final
 
@@ -18,9 +20,10 @@ from argand.capture.attempts import BackendFailed, BreakAt, Knowledge, Reason, R
 from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.generated.tails import is_entered
 from argand.capture.generated.torch_state import read_state, restore_state
+from argand.capture.interpret.closing import closes_silently
 from argand.capture.interpret.frame import TooDeep, is_of_user
-from argand.capture.interpret.handlers import around
 from argand.capture.interpret.interpreter import Interpreter
+from argand.capture.interpret.variables import WaitingLocals
 from argand.capture.markers import Marker
 from argand.capture.outside import pure
 from argand.capture.write.breaks import write_break
@@ -86,16 +89,19 @@ class _Attempt:
         self.tracer.world.whole = known.reads_lists
         self.frame = self.tracer.frame(view.function, view.code, view.globals, view.builtins)
         self.tracer.root = self.frame
+        self.arguments = WaitingLocals({})
 
-    def _read_arguments(self) -> None:
+    def _find_arguments(self) -> None:
         frame, world, code = self.frame, self.tracer.world, self.frame.code
         count = code.co_argcount + code.co_kwonlyargcount
         count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
         used, grown = used_names(code), append_only(code) | collected_on_stack(code)
+        waiting: dict[str, Callable[[], Any]] = {}
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
             if name in used:
                 read = world.appended if name in grown else world.read
-                frame.locals[name] = read(world.child(Local, None, name), raw)
+                waiting[name] = functools.partial(read, world.child(Local, None, name), raw)
+        self.arguments = frame.locals = WaitingLocals(waiting)
         closure = frame.function.__closure__ if frame.function is not None else None
         for name, cell in zip(code.co_freevars, closure or (), strict=False):
             frame.cells[name] = cell
@@ -129,7 +135,7 @@ class _Attempt:
         open_ = True
         try:
             try:
-                self._read_arguments()
+                self._find_arguments()
                 self.frame.run()
                 broken: CaptureBreak | None = None
                 ending: Ending = self._return
@@ -162,13 +168,13 @@ class _Attempt:
                 outside.__traceback__ = trace
             restore_state(saved)
             self.tracer.close()
+            self.arguments.close()
             self.localsplus = ()
 
     def _check_generators(self) -> None:
         """A generator that is dropped runs its `finally` at that moment, which a trace does not see: Python makes it."""
         for generator in self.tracer.generators:
-            frame = generator.frame
-            if generator.is_suspended() and (generator.delegates() or around(frame.code, frame.index)):
+            if generator.is_suspended() and (generator.delegates() or not closes_silently(generator)):
                 cause = CaptureBreak(Break.B012, None, what="a generator that is to be closed")
                 raise Stop(BreakAt(generator.made_at, cause))
 

@@ -20,10 +20,12 @@ from argand.capture.generated import again
 from argand.capture.generated.tails import NAMES, entered_code
 from argand.capture.interpret.frame import Frame
 from argand.capture.interpret.opcodes.calling import call_ex_operands, call_operands
+from argand.capture.interpret.variables import WaitingLocals
 from argand.capture.markers import NULL
 from argand.capture.objects import operate
 from argand.capture.objects.tracer import places_of
 from argand.capture.write.rebuild import Rebuilder
+from argand.runtime.guards import Local
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
@@ -139,9 +141,15 @@ def _resume(
         if value is not NULL:
             args.append(value.text if isinstance(value, _Text) else rebuilder.value(value))
     for name in names:
-        held = frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents
-        args.append(rebuilder.value(held))
+        args.append(_local(rebuilder, frame, name))
     return ", ".join([_function(rebuilder, frame, made), *args]), outer
+
+
+def _local(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
+    """A variable at the break; an argument that the trace did not look at is handed on as it came."""
+    if isinstance(frame.locals, WaitingLocals) and frame.locals.waits(name):
+        return rebuilder.source(rebuilder.tracer.world.child(Local, None, name))
+    return rebuilder.value(frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents)
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
