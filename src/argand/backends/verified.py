@@ -37,20 +37,40 @@ def verified(compiler: Compiler, options: Options) -> Compiler:
     """The compiler of graphs that are compared with eager at each call."""
 
     def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+        _offer("compiling", gm, [example_inputs], context)
         compiled = compiler(gm, example_inputs, context)
         if not isinstance(compiled, CompiledGraph):
             return compiled
-        return dataclasses.replace(compiled, call=VerifiedGraph(gm, compiled, options), boxed=False)
+        return dataclasses.replace(
+            compiled, call=VerifiedGraph(gm, compiled, options, example_inputs, context), boxed=False
+        )
 
     return compile_graph
+
+
+def _offer(moment: str, graph: GraphModule, calls: Sequence[Sequence[Any]], context: GraphContext) -> None:
+    """A graph and its inputs, for whoever looks for what fails: before something may fail, and when it did."""
+    is_open, grad = context.sizes is not None, torch.is_grad_enabled()
+    events.record(
+        "program", lambda: {"moment": moment, "graph": graph, "calls": calls, "dynamic": is_open, "grad": grad}
+    )
 
 
 @final
 class VerifiedGraph:
     """A graph and its compiled form."""
 
-    def __init__(self, graph: GraphModule, compiled: CompiledGraph, options: Options) -> None:
-        self.graph, self.options = graph, options
+    def __init__(
+        self,
+        graph: GraphModule,
+        compiled: CompiledGraph,
+        options: Options,
+        examples: Sequence[Any],
+        context: GraphContext,
+    ) -> None:
+        self.graph, self.options, self.context = graph, options, context
+        # a graph with open sizes was compiled for others than those it may fail on
+        self.examples = copy_inputs(examples).values if context.sizes is not None and not refusal(examples) else []
         self.compiled: Callable[..., Any] = compiled.takes_inputs
         self.draws = compiled.draws
         self.by_torch = False  # while what surrounds the graph is compared
@@ -71,6 +91,7 @@ class VerifiedGraph:
             events.count("verify.skipped", detail=reason)
         else:
             random = torch.get_rng_state()
+            self._offer("calling", inputs)
             try:
                 if self.options.verify == "times":
                     self._time(inputs, random)
@@ -79,6 +100,9 @@ class VerifiedGraph:
             finally:
                 torch.set_rng_state(random)
         return self.compiled(*inputs)
+
+    def _offer(self, moment: str, inputs: Sequence[Any]) -> None:
+        _offer(moment, self.graph, [self.examples, inputs] if self.examples else [inputs], self.context)
 
     def _verify(self, inputs: Sequence[Any], random: torch.Tensor) -> None:
         draws = DrawnNumbers() if self.draws else None
@@ -93,10 +117,12 @@ class VerifiedGraph:
             ours = run(self.compiled, copy_inputs(inputs), random, tangents)
         except Exception as error:
             raised = Difference("the call", "outcomes", "returns", f"raises {type(error).__name__}: {error}")
+            self._offer("differs", inputs)
             tell(self.options, "a compiled graph", self.where, raised, self.calls)
             return
         oracle = _Oracle(self.graph, inputs, random, tangents, [] if draws is None else draws.kept)
         for where, difference in self._differences(eager, ours, oracle):
+            self._offer("differs", inputs)
             tell(self.options, "a compiled graph", where, difference, self.calls)
             return
         events.artifact("differences", lambda: f"call {self.calls} of the graph at {self.where}: equal", EQUAL)
@@ -114,6 +140,7 @@ class VerifiedGraph:
                 if turn:
                     best[name] = min(best[name], time.perf_counter() - begin)
         if best["compiled"] > max(best["eager"] * SLOWER, best["eager"] + LEAST_SECONDS):
+            self._offer("differs", inputs)
             eager, ours = (f"{best[name] * 1e3:.3f} ms" for name in runners)
             tell(self.options, "a compiled graph", self.where, Difference("the call", "times", eager, ours), self.calls)
 

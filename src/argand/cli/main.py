@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from argand.backends.registry import list_backends
-from argand.cli import cache, doctor, explain, profile, report, verify
+from argand.cli import bisect, cache, doctor, explain, profile, report, verify
 from argand.cli.run import is_program, run_program
 from argand.report.compare import compare
 from argand.support.errors import ArgandError, UserError
@@ -25,6 +25,7 @@ _COMMANDS: Final[Mapping[str, tuple[Any, str]]] = {
     "explain": (explain, "run a program and tell what was captured of it, and what to mend"),
     "profile": (profile, "run a program and print the time of every kernel"),
     "verify": (verify, "compare what compiled code of a program gives with eager"),
+    "bisect": (bisect, "find the part of the compiler that a failure comes from, and a minimal script"),
 }
 
 

@@ -19,10 +19,17 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
-import argand.capture.trace  # once, before the forks
-import argand.native.build  # noqa: F401
+import argand.autograd.aot  # all of the compiler once, before the forks: a child imports nothing
+import argand.autograd.partition
+import argand.backends.argand_backend
+import argand.backends.verified
+import argand.capture.generated.verified
+import argand.capture.trace
+import argand.native.build
+import argand.ops.decompositions
+import argand.runtime.described  # noqa: F401
 from argand import drop_in
 from argand.differences.telling import EQUAL
 from argand.support import events
@@ -48,12 +55,20 @@ class Trial(NamedTuple):
     counts: Mapping[str, int] = {}  # of events
     differences: tuple[str, ...] = ()  # all that was told
     seconds: float = 0.0
-    programs: tuple[Any, ...] = ()  # graphs that differ, or all that were compiled (report.programs), as JSON
+    kernels: tuple[str, ...] = ()  # names of all that were compiled
+    lowered: tuple[str, ...] = ()  # nodes of aten graphs that are in them: "name operator"
 
     @property
     def is_good(self) -> bool:
         """Whether nothing is wrong."""
         return self.kind == GOOD
+
+
+class Runnable(Protocol):
+    """What can be run in a child."""
+
+    def run(self) -> None:
+        """Run it."""
 
 
 class Script(NamedTuple):
@@ -78,7 +93,7 @@ class Script(NamedTuple):
 
 
 def run_trial(
-    program: Script,
+    program: Runnable,
     options: Mapping[str, object],
     *,
     quiet: bool = True,
@@ -120,11 +135,11 @@ def _read(file: int, longest: float) -> tuple[bytes, bool]:
 def _outcome(data: bytes, status: int, ended: bool) -> Trial:
     lines = [json.loads(line) for line in data.decode().splitlines() if line.startswith("{") and line.endswith("}")]
     told = [line["told"] for line in lines if "told" in line]
-    programs = tuple(line["program"] for line in lines if "program" in line)
+    kernels, lowered = (_joined(lines, name) for name in ("kernels", "lowered"))
     last: dict[str, Any] = next((line["end"] for line in reversed(lines) if "end" in line), {})
     counts = last.get("counts", {})
     texts = tuple(str(row["text"]) for row in told)
-    base = Trial(counts=counts, differences=texts, programs=programs)
+    base = Trial(counts=counts, differences=texts, kernels=kernels, lowered=lowered)
     if not ended:
         return base._replace(kind=HANGS, text="no end in time")
     if os.WIFSIGNALED(status):
@@ -142,8 +157,12 @@ def _outcome(data: bytes, status: int, ended: bool) -> Trial:
     return base
 
 
+def _joined(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
+    return tuple(row for line in lines for row in line.get(name, ()))
+
+
 def _child(
-    program: Script, options: Mapping[str, object], quiet: bool, writing: int, before: Callable[[], Any] | None
+    program: Runnable, options: Mapping[str, object], quiet: bool, writing: int, before: Callable[[], Any] | None
 ) -> None:
     """Run, tell the parent, and end without a word to anybody else."""
     end: dict[str, Any] = {}
@@ -198,8 +217,11 @@ def _listener(counts: dict[str, int], writing: int) -> Callable[[events.Event], 
             counts[event.counter] = counts.get(event.counter, 0) + event.amount
         elif isinstance(event, events.Artifact) and event.name == "differences" and event.detail != EQUAL:
             _send(writing, {"told": {"text": event.render(), "stage": event.detail}})
-        elif isinstance(event, events.Artifact) and event.name == "program":
-            _send(writing, {"program": json.loads(event.render())})
+        elif isinstance(event, events.Record) and event.name == "plan":
+            steps = event.make()["steps"]
+            _send(writing, {"kernels": [step["name"] for step in steps if step["kind"] not in ("free", "keep")]})
+        elif isinstance(event, events.Record) and event.name == "lowered":
+            _send(writing, {"lowered": ["{node} {op}".format(**event.make())]})
 
     return hear
 

@@ -182,6 +182,7 @@ class _Importer:
         row = None if _only_checks(node) or self._is_left_to_torch(node) else TABLE.get(str(node.target))
         if row is not None and self._plain(args, kwargs, result):
             fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
+            events.record("lowered", lambda: {"node": node.name, "op": str(node.target)})
             try:
                 context = LoweringContext(self.build, result, fakes, self.options, express=self.express)
                 lowered = row(context, *args, **kwargs)

@@ -1,0 +1,8 @@
+"""Puts the fault that the environment names into every interpreter that is started with this folder on its path."""
+
+import os
+
+if name := os.environ.get("ARGAND_TESTS_FAULT"):
+    from tests.bisect.faults import plant
+
+    plant(name)
