@@ -10,7 +10,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops gpu ext docs browser wheel libraries clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops gpu ext faults docs browser wheel libraries clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -84,6 +84,10 @@ language: $(STAMP)
 
 zoo: $(ZOO)
 	$(BIN)/python -m benchmarks.zoo --backend $(BACKEND) --mode $(MODE) $(if $(DYNAMIC),--dynamic) $(ARGS)
+
+# 21 faults put into the compiler, and what `argand bisect` finds of each; ARGS="--only wrong_rule --scripts".
+faults: $(STAMP)
+	$(BIN)/python -m tests.faults $(ARGS)
 
 # The documentation site, in build/site; opens from disk, needs no network.
 DOCS := $(VENV)/.docs-ready

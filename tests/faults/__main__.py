@@ -1,4 +1,4 @@
-"""``python -m tests.bisect [--only NAMES] [--json]``: 20 planted faults, what is found of each, and how long it takes."""
+"""``python -m tests.faults [--only NAMES] [--json]``: 20 planted faults, what is found of each, and how long it takes."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bisect.faults import FAULTS, VARIABLE
+from tests.faults.planting import FAULTS, VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ def bisected(name: str, folder: Path) -> dict[str, Any]:
     fault = FAULTS[name]
     script = folder / "program.py"
     script.write_text(fault.program)
-    paths = [str(ROOT / "tests" / "bisect" / "planted"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT / "tests" / "faults" / "planted"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {VARIABLE: name, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     words = ["bisect", "--json", "-o", str(folder / "minimal.py"), *["--slow"] * fault.slow, str(script)]
     begin = time.perf_counter()

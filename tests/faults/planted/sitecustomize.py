@@ -3,6 +3,6 @@
 import os
 
 if name := os.environ.get("ARGAND_TESTS_FAULT"):
-    from tests.bisect.faults import plant
+    from tests.faults.planting import plant
 
     plant(name)

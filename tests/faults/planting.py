@@ -1,6 +1,6 @@
 """Faults to put into the compiler, each with a program that meets it. Nothing in ``src`` knows of them.
 
-``plant(name)`` patches this process; `tests/bisect/planted/sitecustomize.py` does so in fresh interpreters, told by the
+``plant(name)`` patches this process; `tests/faults/planted/sitecustomize.py` does so in fresh interpreters, told by the
 environment. A fault is wrong where real ones were: in one rule, one lowering, one write, one guard.
 """
 
@@ -391,8 +391,7 @@ def wrong_stride() -> None:
     "kernel",
     "",
     _function(
-        "y = torch.cat([x, x.sin(), x], 0)\nreturn y * 2",
-        "x|for rows in (6, 7, 9, 5):\n    program(torch.randn(rows, 8))",
+        "y = torch.cat([x, x.sin(), x], 0)\nreturn y * 2", "x|for rows in (6, 7, 9, 5):\n    program(torch.randn(rows))"
     ),
 )
 def wrong_size_formula() -> None:
