@@ -23,7 +23,7 @@ from argand.bisect.source import refusal, shrunk_source
 from argand.bisect.suspects import CAPTURE, PROGRAM, Culprit, find_part, find_stage
 from argand.bisect.symptom import Symptom, symptom_of
 from argand.bisect.text import FEW, function_text, literal, script_text, simpler_forms
-from argand.report.trials import CRASHES, DIFFERS, HANGS, RAISES, SLOW, Runnable, Script, Trial, run_trial
+from argand.report.trials import CRASHES, DIFFERS, HANGS, RAISES, SLOW, ChildProgram, Script, Trial, run_trial
 from argand.support import events
 
 Say = Callable[[str], None]
@@ -84,7 +84,9 @@ class Laboratory:
         """Whether tests are still run."""
         return time.monotonic() - self.begin < self.limit
 
-    def run(self, program: Runnable, options: Mapping[str, Any] = {}, before: Callable[[], Any] | None = None) -> Trial:
+    def run(
+        self, program: ChildProgram, options: Mapping[str, Any] = {}, before: Callable[[], Any] | None = None
+    ) -> Trial:
         """One test."""
         self.trials += 1
 
@@ -95,7 +97,7 @@ class Laboratory:
 
         return run_trial(program, self.base | dict(options), before=prepare, longest=self.longest)
 
-    def fails(self, program: Runnable, symptom: Symptom, options: Mapping[str, Any] = {}) -> bool:
+    def fails(self, program: ChildProgram, symptom: Symptom, options: Mapping[str, Any] = {}) -> bool:
         """Whether a program fails in this way."""
         return self.has_time and symptom_of(self.run(program, options)) == symptom
 
@@ -198,7 +200,7 @@ def _by_graph(
     )
 
 
-def _decomposed(lab: Laboratory, program: Runnable) -> list[str]:
+def _decomposed(lab: Laboratory, program: ChildProgram) -> list[str]:
     """Ops of a program with a decomposition: those that are in its aten graphs when ops stay whole."""
     from argand.ops.decompositions import decompositions  # noqa: PLC0415  # loaded by the child's parent once
 

@@ -15,36 +15,36 @@ from torch.fx.node import map_aggregate
 from argand.bisect.case import GraphCase, resized, restricted, results_of, sizes_of, with_results
 from argand.bisect.smallest import first_smaller, smallest
 
-Fails = Callable[[GraphCase], bool]
-Step = Callable[[GraphCase, Fails], GraphCase]
+CaseFails = Callable[[GraphCase], bool]
+ShrinkStep = Callable[[GraphCase, CaseFails], GraphCase]
 
 
-def fewer_calls(case: GraphCase, fails: Fails) -> GraphCase:
+def fewer_calls(case: GraphCase, fails: CaseFails) -> GraphCase:
     """Only the call that fails, if it does without those before."""
     alone = case._replace(calls=case.calls[-1:])
     return alone if len(case.calls) > 1 and fails(alone) else case
 
 
-def fixed_sizes(case: GraphCase, fails: Fails) -> GraphCase:
+def fixed_sizes(case: GraphCase, fails: CaseFails) -> GraphCase:
     """No open sizes, if they are not needed."""
     fixed = case._replace(dynamic=False)
     return fixed if case.dynamic and fails(fixed) else case
 
 
-def fewer_nodes(case: GraphCase, fails: Fails) -> GraphCase:
+def fewer_nodes(case: GraphCase, fails: CaseFails) -> GraphCase:
     """As few operations as possible; what they read of others becomes an input."""
     kept = smallest(case.nodes, lambda nodes: fails(restricted(case, nodes)))
     return restricted(case, kept) if len(kept) < len(case.nodes) else case
 
 
-def fewer_results(case: GraphCase, fails: Fails) -> GraphCase:
+def fewer_results(case: GraphCase, fails: CaseFails) -> GraphCase:
     """As few results as possible."""
     results = results_of(case)
     kept = smallest(results, lambda some: fails(with_results(case, some)))
     return with_results(case, kept) if len(kept) < len(results) else case
 
 
-def smaller_sizes(case: GraphCase, fails: Fails) -> GraphCase:
+def smaller_sizes(case: GraphCase, fails: CaseFails) -> GraphCase:
     """Every size as small as possible: alone, or together with all its multiples."""
     for size in sizes_of(case):
         for change in (_multiples_of, _only):
@@ -63,7 +63,7 @@ def _only(size: int, new: int) -> Callable[[int], int]:
     return lambda number: new if number == size else number
 
 
-def fewer_gradients(case: GraphCase, fails: Fails) -> GraphCase:
+def fewer_gradients(case: GraphCase, fails: CaseFails) -> GraphCase:
     """No gradients at all, or of as few inputs as possible."""
     plain = _without_gradients(case, range(len(case.inputs)))._replace(grad=False)
     if case.grad and fails(plain):
@@ -85,10 +85,17 @@ def _without_gradients(case: GraphCase, places: Sequence[int]) -> GraphCase:
     return case._replace(calls=tuple(calls))
 
 
-STEPS: Final[tuple[Step, ...]] = (fewer_calls, fixed_sizes, fewer_nodes, fewer_results, smaller_sizes, fewer_gradients)
+STEPS: Final[tuple[ShrinkStep, ...]] = (
+    fewer_calls,
+    fixed_sizes,
+    fewer_nodes,
+    fewer_results,
+    smaller_sizes,
+    fewer_gradients,
+)
 
 
-def shrunk(case: GraphCase, fails: Fails) -> GraphCase:
+def shrunk(case: GraphCase, fails: CaseFails) -> GraphCase:
     """The smallest case that all steps together reach."""
     while True:
         before = _size(case)

@@ -42,7 +42,7 @@ _HARMLESS: Final = frozenset(
 _HARMFUL: Final = frozenset(
     ["open", "exec", "eval", "save", "tofile", "remove", "unlink", "rmtree", "system", "popen", "__import__"]
 )
-Fails = Callable[[str], bool]
+TextFails = Callable[[str], bool]
 
 
 def refusal(text: str) -> str:
@@ -59,14 +59,14 @@ def refusal(text: str) -> str:
     return ""
 
 
-def shrunk_source(text: str, fails: Fails) -> str:
+def shrunk_source(text: str, fails: TextFails) -> str:
     """The script without statements, blocks and large numbers that the failure does without."""
     for step in (_fewer_statements, _without_blocks, _fewer_statements, _smaller_numbers):
         text = step(text, fails)
     return text
 
 
-def _fewer_statements(text: str, fails: Fails) -> str:
+def _fewer_statements(text: str, fails: TextFails) -> str:
     """Level by level, from the outside: of each, as few statements as possible."""
     depth = 0
     while True:
@@ -118,7 +118,7 @@ class _Removing(ast.NodeTransformer):
         return super().generic_visit(node)
 
 
-def _without_blocks(text: str, fails: Fails) -> str:
+def _without_blocks(text: str, fails: TextFails) -> str:
     """``if``, ``for``, ``with`` and ``try`` replaced by what is in them, one at a time."""
     number = 0
     while True:
@@ -146,7 +146,7 @@ def _opened(text: str, number: int) -> str | None:
     return None
 
 
-def _smaller_numbers(text: str, fails: Fails) -> str:
+def _smaller_numbers(text: str, fails: TextFails) -> str:
     """Integers above two as small as possible, all that are equal together."""
     numbers = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant) and type(n.value) is int}
     for number in sorted((n for n in numbers if n > 2), reverse=True):

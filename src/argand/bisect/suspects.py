@@ -14,7 +14,7 @@ from argand.bisect.smallest import smallest
 from argand.native.passes.simplify import RULES
 from argand.native.passes.table import PASSES
 
-Fails = Callable[[Mapping[str, Any]], bool]  # with these options
+FailsWith = Callable[[Mapping[str, Any]], bool]  # with these options
 
 PROGRAM: Final = "program"  # not ours: it fails without Argand
 CAPTURE: Final = "capture"
@@ -41,7 +41,7 @@ def off(*parts: str) -> dict[str, Any]:
     return {"off": " ".join(parts)} if parts else {}
 
 
-def find_stage(fails: Fails) -> str:
+def find_stage(fails: FailsWith) -> str:
     """The first stage with which it fails: everything from the next one on is left out."""
     for part, stage in (("capture", PROGRAM), ("autograd", CAPTURE), ("native", AUTOGRAD)):
         if fails(off(part)):
@@ -49,7 +49,7 @@ def find_stage(fails: Fails) -> str:
     return NATIVE
 
 
-def find_part(stage: str, fails: Fails, decomposed: Sequence[str] = (), lowered: Sequence[str] = ()) -> Culprit:
+def find_part(stage: str, fails: FailsWith, decomposed: Sequence[str] = (), lowered: Sequence[str] = ()) -> Culprit:
     """The part of a stage; ``decomposed`` ops and ``lowered`` nodes ("name op") are those of the program."""
     if stage == CAPTURE:
         return _of_capture(fails)
@@ -60,14 +60,14 @@ def find_part(stage: str, fails: Fails, decomposed: Sequence[str] = (), lowered:
     return Culprit(stage, "", "it fails without Argand as well")
 
 
-def _of_capture(fails: Fails) -> Culprit:
+def _of_capture(fails: FailsWith) -> Culprit:
     if not fails(off("entries")):
         says = "guards: a compiled entry is used where it does not fit"
         return Culprit(CAPTURE, "entries", says, off("entries"))
     return Culprit(CAPTURE, "", "what capture writes: the graph, its results, or side effects after it")
 
 
-def _of_autograd(fails: Fails, decomposed: Sequence[str]) -> Culprit:
+def _of_autograd(fails: FailsWith, decomposed: Sequence[str]) -> Culprit:
     if not fails(off("partition")):
         says = "what is kept for the backward pass and what is computed again in it"
         return Culprit(AUTOGRAD, "partition", says, off("partition"))
@@ -76,7 +76,7 @@ def _of_autograd(fails: Fails, decomposed: Sequence[str]) -> Culprit:
     return Culprit(AUTOGRAD, "", "the trace of forward and backward, or the glue around the compiled graphs")
 
 
-def _of_decompositions(fails: Fails, decomposed: Sequence[str]) -> Culprit:
+def _of_decompositions(fails: FailsWith, decomposed: Sequence[str]) -> Culprit:
     """The fewest ops that have to stay whole."""
     parts = [f"decomposition.{op}" for op in decomposed]
     if not parts or fails(off(*parts)):
@@ -95,7 +95,7 @@ _WHOLE: Final = (
 )
 
 
-def _of_passes(fails: Fails) -> Culprit | None:
+def _of_passes(fails: FailsWith) -> Culprit | None:
     """A rule, a pass, or another part that can be left out as a whole."""
     if not fails(off("pass.simplify")):
         rules = [f"rule.{row.name}" for row in RULES]
@@ -109,7 +109,7 @@ def _of_passes(fails: Fails) -> Culprit | None:
     return None
 
 
-def _of_kernels(fails: Fails, lowered: Sequence[str]) -> Culprit:
+def _of_kernels(fails: FailsWith, lowered: Sequence[str]) -> Culprit:
     """The smallest set of nodes in compiled kernels; fusion is guilty when one kernel for each is right."""
     nodes = smallest(lowered, lambda some: fails(_all_but(lowered, some))) if lowered else []
     told = ", ".join(nodes)

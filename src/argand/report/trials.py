@@ -64,7 +64,7 @@ class Trial(NamedTuple):
         return self.kind == GOOD
 
 
-class Runnable(Protocol):
+class ChildProgram(Protocol):
     """What can be run in a child."""
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class Script(NamedTuple):
 
 
 def run_trial(
-    program: Runnable,
+    program: ChildProgram,
     options: Mapping[str, object],
     *,
     quiet: bool = True,
@@ -162,7 +162,7 @@ def _joined(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
 
 
 def _child(
-    program: Runnable, options: Mapping[str, object], quiet: bool, writing: int, before: Callable[[], Any] | None
+    program: ChildProgram, options: Mapping[str, object], quiet: bool, writing: int, before: Callable[[], Any] | None
 ) -> None:
     """Run, tell the parent, and end without a word to anybody else."""
     end: dict[str, Any] = {}
