@@ -313,11 +313,7 @@ def _mutating(func: Any) -> FakeRule:
             eager_error(func, args, kwargs)
         elif check is not None:
             inputs = {key: value for key, value in kwargs.items() if key not in names}
-            try:
-                fits = _fits(targets, check(mode, args, inputs), is_out)
-            except Exception:
-                fits = False
-            if not fits:
+            if not _checked_fits(targets, lambda: check(mode, args, inputs), is_out):
                 eager_error(func, args, kwargs)
             if not is_out and any(_half_covers(target, value) for target in _written(targets[0]) for value in args[1:]):
                 raise RuntimeError(_HALF_COVERED)
@@ -347,8 +343,17 @@ def _written(target: Any) -> Sequence[torch.Tensor]:
     return (target,) if isinstance(target, torch.Tensor) else target
 
 
+def _checked_fits(targets: Sequence[Any], check: Callable[[], Any], is_out: bool) -> bool:
+    try:
+        return _fits(targets, check(), is_out)
+    except DataDependent:
+        raise
+    except Exception:
+        return False
+
+
 def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
-    """Whether results can be written into targets; ``out=`` targets are resized, as in eager."""
+    """Whether results can be written into targets; empty ``out=`` targets are resized, eager warns about others."""
     fits = True
     for target, result in zip(targets, results if isinstance(results, tuple | list) else (results,), strict=False):
         if not isinstance(target, torch.Tensor):
@@ -358,6 +363,8 @@ def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
         if target.shape != result.shape:
             if not is_out:
                 return False
+            if target.numel():
+                raise DataDependent("an out= tensor of another shape")
             target.resize_(result.shape)
             if not result.is_contiguous():
                 target.as_strided_(result.shape, result.stride())

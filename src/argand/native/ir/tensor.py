@@ -68,6 +68,7 @@ OPS: Final[Mapping[str, OpRow]] = {
     "reshape": OpRow(NodeKind.VIEW, 1),
     "cast": _pointwise(1, "free"),
     "float_of_bits": _pointwise(1, "free"),
+    "round": _pointwise(1, cost=4, domain="float"),  # what a half type keeps of it, see native.passes.halves
     "copy": _pointwise(1),  # the same value, written to memory: made by the scheduler
     **{name: _pointwise(2) for name in ("add", "sub", "mul", "max", "min")},
     **{name: _pointwise(1) for name in ("neg", "abs")},

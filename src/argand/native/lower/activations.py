@@ -8,7 +8,7 @@ from typing import Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Lowering, LoweringContext, Scalar
+from argand.native.lower.context import Lowering, LoweringContext, Scalar, in_float
 from argand.native.lower.pointwise import _same
 
 
@@ -57,9 +57,9 @@ TABLE: Final[Mapping[str, Lowering]] = {
     "aten.relu.default": _same(_relu),
     "aten.relu6.default": _same(lambda c, x: c.op("min", c.op("max", x, 0), 6)),
     "aten.gelu.default": _same(_gelu),
-    "aten.gelu_backward.default": _same(_gelu_backward),
+    "aten.gelu_backward.default": in_float(_same(_gelu_backward)),
     "aten.silu.default": _same(lambda c, x: c.op("silu", x)),
-    "aten.silu_backward.default": _same(_silu_backward),
-    "aten.softplus.default": _same(_softplus),
-    "aten.native_dropout_backward.default": _same(_dropout_backward),
+    "aten.silu_backward.default": in_float(_same(_silu_backward)),
+    "aten.softplus.default": in_float(_same(_softplus)),
+    "aten.native_dropout_backward.default": in_float(_same(_dropout_backward)),
 }

@@ -69,9 +69,14 @@ class LoweringContext:
         Eager makes a number an element of that type first, so 0.1 equals a float16 that was made of it.
         """
         dtype = dtype or self.dtype
-        if dtype.is_half and isinstance(value, float | int) and not isinstance(value, SizeInt):
-            value = torch.tensor(float(value), dtype=dtype.row.torch_dtype).item()
-        return self.factor(value, dtype)
+        return self.factor(value if isinstance(value, Node) else self.number(value, dtype), dtype)
+
+    def number(self, value: Scalar, dtype: DType | None = None) -> Scalar:
+        """A Python number as a half type has it; other types take it as it is."""
+        dtype = dtype or self.dtype
+        if not dtype.is_half or not isinstance(value, float | int) or isinstance(value, SizeInt):
+            return value
+        return float(torch.tensor(float(value), dtype=dtype.row.torch_dtype).item())
 
     def factor(self, value: Value, dtype: DType | None = None) -> Node:
         """The same for products and quotients, where eager does not round a number to a half type."""

@@ -14,7 +14,7 @@ import torch
 
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Lowering, LoweringContext, NotLowered, Scalar, Value, dtype_of
+from argand.native.lower.context import Lowering, LoweringContext, NotLowered, Scalar, Value, dtype_of, in_float
 
 
 def _same(template: Callable[..., Node]) -> Lowering:
@@ -27,6 +27,35 @@ def _same(template: Callable[..., Node]) -> Lowering:
         return context.full(context.node(result))
 
     return lower
+
+
+def _by_one_number(row: Lowering) -> Lowering:
+    """Divisions that give whole numbers: eager's kernels round halves between their steps, unless they divide by one number."""
+    wide = in_float(row)
+
+    def lower(context: LoweringContext, x: Value, y: Value, **kwargs: Any) -> Node:
+        single = not isinstance(y, Node) or all(size == 1 for size in y.shape)
+        found: Node = (wide if single else row)(context, x, y, **kwargs)
+        return found
+
+    return lower
+
+
+def _by_wide_number(row: Lowering) -> Lowering:
+    """Halves times or over a wider tensor of one number, which eager does not round to a half."""
+    wide = in_float(row)
+
+    def lower(context: LoweringContext, x: Value, y: Value) -> Node:
+        found: Node = (wide if context.dtype.is_half and _is_wide_number(y) else row)(context, x, y)
+        return found
+
+    return lower
+
+
+def _is_wide_number(value: Value) -> bool:
+    if not isinstance(value, Node) or value.shape or value.dtype is None:
+        return False
+    return value.dtype.is_float and not value.dtype.is_half
 
 
 def _unary(op: str) -> Lowering:
@@ -56,6 +85,17 @@ def _compare(op: str) -> Lowering:
     def lower(context: LoweringContext, x: Value, y: Value) -> Node:
         dtype = context.promoted()
         return context.full(context.op(op, context.node(x, dtype), context.node(y, dtype)))
+
+    return lower
+
+
+def _scaled(template: Callable[..., Node]) -> Lowering:
+    """Sums and differences, in float when one side is scaled first: eager rounds halves once."""
+    plain, wide = _same(template), in_float(_same(template))
+
+    def lower(context: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
+        found: Node = plain(context, x, y) if alpha == 1 else wide(context, x, y, context.number(alpha))
+        return found
 
     return lower
 
@@ -151,6 +191,21 @@ def _power(c: LoweringContext, x: Value, y: Value) -> Node:
     if not c.dtype.is_float:
         raise NotLowered
     return c.op("pow", c.node(x), c.node(y))
+
+
+def _powers(row: Lowering) -> Lowering:
+    """Eager multiplies bfloat16 step by step; other powers of halves are rounded once."""
+    wide = in_float(row)
+
+    def lower(context: LoweringContext, x: Value, y: Value) -> Node:
+        stepwise = context.dtype is not DType.F16 and y in (2, 3) if not isinstance(y, Node) else False
+        if isinstance(y, Node) or stepwise:
+            found: Node = (row if stepwise else wide)(context, x, y)
+        else:
+            found = wide(context, x, context.number(y))
+        return found
+
+    return lower
 
 
 def _sign(c: LoweringContext, x: Node) -> Node:
@@ -261,16 +316,16 @@ def _families() -> dict[str, Lowering]:
         rows |= {f"aten.{n}.{overload}": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")}
         rows |= {f"aten.bitwise_{n}.{overload}": _binary(n) for n in ("and", "or", "xor")}
         rows |= {
-            f"aten.add.{overload}": _same(_add),
-            f"aten.sub.{overload}": _same(_sub),
-            f"aten.mul.{overload}": _same(_mul),
-            f"aten.div.{overload}": _same(_div_mode),
-            f"aten.div.{overload}_mode": _same(_div_mode),
+            f"aten.add.{overload}": _scaled(_add),
+            f"aten.sub.{overload}": _scaled(_sub),
+            f"aten.mul.{overload}": _by_wide_number(_same(_mul)),
+            f"aten.div.{overload}": _by_wide_number(_same(_div_mode)),
+            f"aten.div.{overload}_mode": _by_one_number(_same(_div_mode)),
             f"aten.remainder.{overload}": _same(_remainder),
             f"aten.fmod.{overload}": _same(_fmod),
         }
     for overload in ("Tensor_Scalar", "Tensor_Tensor", "Scalar"):
-        rows[f"aten.pow.{overload}"] = _same(_power)
+        rows[f"aten.pow.{overload}"] = _powers(_same(_power))
     for overload in ("self", "ScalarSelf", "ScalarOther", "Scalar"):
         rows[f"aten.where.{overload}"] = _where
     return rows
@@ -281,11 +336,11 @@ _NAMED: Final[Mapping[str, Lowering]] = {
     **dict.fromkeys(("aten.sign.default", "aten.sgn.default"), _same(_sign)),
     "aten.square.default": _same(lambda c, x: c.op("mul", x, x)),
     "aten.reciprocal.default": _same(lambda c, x: c.op("div", 1, x)),
-    "aten.rsqrt.default": _same(lambda c, x: c.op("div", 1, c.op("sqrt", x))),
+    "aten.rsqrt.default": in_float(_same(lambda c, x: c.op("div", 1, c.op("sqrt", x)))),
     **{f"aten.{name}.default": _rounding(name) for name in ("floor", "ceil", "trunc")},
     "aten.round.default": _rounding("rint"),
     "aten.round.decimals": _same(_round_decimals),
-    **dict.fromkeys(("aten.floor_divide.default", "aten.floor_divide.Scalar"), _same(_floor_divide)),
+    **dict.fromkeys(("aten.floor_divide.default", "aten.floor_divide.Scalar"), _by_one_number(_same(_floor_divide))),
     "aten.atan2.default": _binary("atan2"),
     "aten.copysign.Tensor": _binary("copysign"),
     **{f"aten.{op}imum.default": _binary(op) for op in ("max", "min")},

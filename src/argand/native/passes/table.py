@@ -19,6 +19,7 @@ from argand.native.ir.tensor import Graph
 from argand.native.passes import levels
 from argand.native.passes.fold import fold_constants
 from argand.native.passes.gather import sink_gathers
+from argand.native.passes.halves import round_halves
 from argand.native.passes.levels import Launch, Level
 from argand.native.passes.simplify import simplify
 from argand.native.passes.split import split_reductions
@@ -123,12 +124,20 @@ PASSES: Final = (
         optional=True,
     ),
     Pass(
+        "round_halves",
+        levels.TENSOR,
+        levels.TENSOR,
+        _plain(round_halves),
+        after=(("simplify", "a rule may take away what would have to be rounded"),),
+    ),
+    Pass(
         "find_demand",
         levels.TENSOR,
         levels.DEMAND,
         _plain(find_demand),
         after=(
             ("split_reductions", "pieces of a reduction are values of their own"),
+            ("round_halves", "what is rounded is read once more"),
             ("sink_gathers", "the source of a lookup needs memory"),
         ),
     ),

@@ -19,7 +19,9 @@ _NONE, _MEAN, _SUM = 0, 1, 2  # the numbers of torch's Reduction
 def _reduced(loss: Tensor, reduction: int) -> Tensor:
     if reduction == _NONE:
         return loss
-    return loss.sum() / loss.numel() if reduction == _MEAN else loss.sum()
+    if reduction != _MEAN:
+        return loss.sum()
+    return (widen(loss).sum() / loss.numel()).to(loss.dtype)  # the sum of halves may be no half
 
 
 def _share(grad_output: Tensor, count: int, reduction: int) -> Tensor:
@@ -27,8 +29,9 @@ def _share(grad_output: Tensor, count: int, reduction: int) -> Tensor:
     return grad_output / count if reduction == _MEAN else grad_output
 
 
-@one_rounding
 def mse_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    if self.is_complex() or target.is_complex():
+        return NotImplemented
     difference = self - target
     return _reduced(difference * difference, reduction)
 
@@ -70,8 +73,8 @@ def huber_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduc
     return _share(grad_output, self.numel(), reduction) * slope
 
 
-@one_rounding
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+    # four ops in eager, so float16 overflows in between
     return _reduced(torch.log1p(torch.exp(-target * self)), reduction)
 
 

@@ -50,11 +50,12 @@ def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
     return (base.double() + part.double() * difference.double()).float()
 
 
-@one_rounding
 def _rsub(self: Tensor, other: Any, alpha: Any = 1) -> Tensor:
     # Not `other - self`: with a number on the left that is rsub again. In the type of the result negation is exact.
-    self = self.to(torch.result_type(self, other))
-    return torch.neg(self if alpha == 1 else self * alpha) + other
+    dtype = promote(self, other)
+    self = self.to(dtype)
+    other = other if isinstance(other, Tensor) else element(other, dtype)
+    return (torch.neg(self if alpha == 1 else self * alpha) + other).to(dtype)
 
 
 @one_rounding
@@ -177,6 +178,7 @@ def softplus_backward(grad_output: Tensor, self: Tensor, beta: Any, threshold: A
     return torch.where(scaled > threshold, grad_output, grad_output * torch.sigmoid(scaled))
 
 
+@one_rounding
 def softshrink(self: Tensor, lambd: Any = 0.5) -> Tensor:
     shrunk = torch.where(self < -lambd, self + lambd, self * 0)  # self * 0 lets nan through
     return torch.where(self > lambd, self - lambd, shrunk)
@@ -200,12 +202,12 @@ def threshold_backward(grad_output: Tensor, self: Tensor, threshold: Any) -> Ten
 
 @one_rounding
 def tanh_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    return NotImplemented if output.is_complex() else grad_output * (1 - output * output)
+    return grad_output * (1 - output * output)
 
 
 @one_rounding
 def sigmoid_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    return NotImplemented if output.is_complex() else grad_output * (1 - output) * output
+    return grad_output * (1 - output) * output
 
 
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
@@ -258,6 +260,7 @@ def glu_backward(grad_output: Tensor, self: Tensor, dim: int) -> Tensor:
 
 
 def clamp(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    self = self.to(promote(self, min, max))  # -1 is no number of the type of a byte
     result = self if min is None else torch.clamp_min(self, min)
     return result if max is None else torch.clamp_max(result, max)
 
@@ -308,8 +311,6 @@ def sinc(self: Tensor) -> Tensor:
 
 @one_rounding
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
-    if self.is_complex() or other.is_complex():
-        return NotImplemented
     larger = torch.maximum(self, other)
     both_same_infinity = torch.isinf(self) & (self == other)
     spread = torch.log1p(torch.exp(-(self - other).abs()))

@@ -38,11 +38,16 @@ def element(number: float, dtype: torch.dtype) -> float:
 
 
 def one_rounding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute in float32 when an operand is half; round to the operands' common dtype."""
+    """Compute in float32 when an operand is half; round to the operands' common dtype.
+
+    Complex numbers are left to the kernel: its products and sums make other NaN of infinities than those of single ops.
+    """
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         tensors = [value for value in args if isinstance(value, Tensor)]
+        if any(tensor.is_complex() for tensor in tensors):
+            return NotImplemented
         if not any(tensor.dtype in _HALF for tensor in tensors):
             return function(*args, **kwargs)
         wide = function(*map(widen, args), **kwargs)

@@ -28,7 +28,7 @@ _INTRINSIC: Final = frozenset({"floor", "ceil", "trunc", "rint", "sqrt", "copysi
 def compute(text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int) -> str:
     """Append one op; arguments are operands of ``lanes`` lanes in the compute type of ``operand``."""
     kind = vector(operand.row.compute, lanes)
-    if op == "cast":
+    if op in ("cast", "round"):
         return cast(text, arguments[0], operand, result, lanes)
     if op == "float_of_bits":
         return text.value(f"bitcast {kind} {arguments[0]} to {vector(result.row.compute, lanes)}")
@@ -79,9 +79,6 @@ def _integer(text: Text, op: str, arguments: list[str], operand: DType, kind: st
 def _compare(text: Text, op: str, arguments: list[str], operand: DType, lanes: int) -> str:
     left, right = arguments
     kind = vector(operand.row.compute, lanes)
-    if operand.is_half and op in ("eq", "ne") and left != right:
-        # a maximum that was stored is equal to the element it was, when that is computed again
-        left, right = (round_half(text, value, operand, lanes) for value in arguments)
     if operand.is_float:
         return text.value(f"fcmp {_FLOAT_TEST[op]} {kind} {left}, {right}")
     sign = "" if op in ("eq", "ne") else "s" if operand.is_signed else "u"

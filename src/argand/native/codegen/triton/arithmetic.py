@@ -18,7 +18,6 @@ _INFIX: Final[Mapping[str, str]] = {
     **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
     **{"idiv": "//", "irem": "%", "fmod": "%"},
 }
-_ROUNDED: Final = frozenset({"eq", "ne"})
 _OWN: Final = frozenset({"rint", "copysign"})
 
 
@@ -37,7 +36,7 @@ def takes_numbers(op: str, numbers: Sequence[bool]) -> bool:
 def compute(op: str, arguments: Sequence[str], operand: DType, result: DType, needed: dict[str, None]) -> str:
     """The expression of one op; functions it calls are added to ``needed``."""
     first = arguments[0]
-    if op == "cast":
+    if op in ("cast", "round"):
         return cast(first, operand, result)
     if op == "float_of_bits":
         return f"{first}.to({MEMORY[result]}, bitcast=True)"
@@ -48,8 +47,6 @@ def compute(op: str, arguments: Sequence[str], operand: DType, result: DType, ne
     if op in ("uniform", "normal"):
         needed[symbol(op, result)] = None
         return f"{symbol(op, result)}({', '.join(arguments)})"
-    if op in _ROUNDED and operand.is_half and first != arguments[1]:
-        return f" {_INFIX[op]} ".join(_rounded(a, operand) for a in arguments)
     if op in _INFIX:
         return f"{first} {_INFIX[op]} {arguments[1]}"
     if op == "neg":
@@ -78,10 +75,6 @@ def _float(op: str, arguments: Sequence[str], operand: DType, needed: dict[str, 
     called = symbol(op, operand)
     needed[called] = None
     return f"{called}({', '.join(arguments)})"
-
-
-def _rounded(value: str, dtype: DType) -> str:
-    return value if is_number(value) else f"{value}.to({MEMORY[dtype]})"
 
 
 def extreme(op: str, left: str, right: str, operand: DType, needed: dict[str, None]) -> str:
