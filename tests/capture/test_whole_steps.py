@@ -402,3 +402,134 @@ def test_breaks_around_a_step():
         return step, optimizer
 
     same(run(make, loose), run(make, eager))
+
+
+SCHEDULERS = {
+    "steps": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2),
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_learning_rates_that_change_are_two_graphs(name, where):
+    """The first rate is a constant; from the second one on it is left open, and betas with it."""
+
+    def make(model):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scheduler = SCHEDULERS[name](optimizer)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            if where == "inside":
+                scheduler.step()
+            return 0
+
+        def scheduled(engine):
+            run_step = engine(step)
+
+            def both(x, y):
+                run_step(x, y)
+                if where == "outside":
+                    scheduler.step()
+                return model(x).detach()
+
+            return both
+
+        return scheduled, optimizer
+
+    def outcome(engine):
+        return run(lambda model: (lambda pair: (pair[0](engine), pair[1]))(make(model)), eager, steps=6)
+
+    expected = outcome(eager)
+    with events.collect() as seen:
+        actual = outcome(loose)
+    same(actual, expected)
+    assert seen.total("capture.graphs") == 2
+
+
+def test_a_compiled_step_of_an_optimizer_with_a_scheduler():
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        step_alone = whole(optimizer.step)  # of its wrapper, which has a weak reference to the optimizer
+
+        def step(x, y):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            step_alone()
+            return model(x).detach()
+
+        return step, optimizer
+
+    with events.collect() as seen:
+        actual = run(make, eager)
+    same(actual, run(make, eager))
+    assert seen.total("capture.graphs") == 1
+
+
+@pytest.mark.parametrize("buffers", [True, False])
+@pytest.mark.parametrize("mean", [None, torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)])
+def test_averaged_models_of_torch(mean, buffers):
+    def make(model):
+        average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=mean, use_buffers=buffers)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            average.update_parameters(model)
+            return average(x).detach()
+
+        return step, optimizer
+
+    check(make)
+
+
+def test_gradients_that_are_retained():
+    def make(model):
+        def step(x, y):
+            model.zero_grad()
+            hidden = model[0](x)
+            hidden.retain_grad()
+            hidden.retain_grad()
+            model[3](model[1](hidden)).exp().sum().backward()
+            return hidden.grad if hidden.retains_grad else hidden
+
+        return step, None
+
+    check(make)
+
+
+def test_a_tensor_that_retains_its_gradient_leaves_the_graph():
+    def step(x):
+        hidden = x.sin()
+        hidden.retain_grad()
+        return hidden
+
+    for engine in (eager, whole):
+        hidden = engine(step)(torch.ones(3, requires_grad=True))
+        hidden.exp().sum().backward()
+        assert torch.equal(hidden.grad, hidden.detach().exp())
+
+
+def test_views_of_one_tensor_beside_parameters_that_change():
+    def step(w, tokens, targets):
+        loss = ((w * tokens - targets) ** 2).sum()
+        loss.backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        return loss.detach()
+
+    outcomes = []
+    for engine in (eager, whole):
+        w, data, compiled = torch.ones(3, requires_grad=True), torch.arange(4.0), engine(step)
+        losses = [compiled(w, data[:-1], data[1:]), compiled(w, data[:-1].clone(), data[1:])]
+        outcomes.append((losses, w.detach()))
+    same(outcomes[1], outcomes[0])

@@ -21,7 +21,7 @@ from argand.capture.interpret import show
 from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside.kinds import PLAIN_TENSORS
 from argand.capture.outside.subclasses import plain
-from argand.capture.outside.world import Known
+from argand.capture.outside.world import Known, World
 from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.twin import check_twin
 from argand.capture.stored.save import Facts
@@ -260,8 +260,20 @@ def _check_overlap(recorder: Recorder) -> None:
         return
     if any(isinstance(known.source, MadeFrom) for known in inputs):
         raise CaptureBreak(Break.B013, None, what="a change of one of several arguments, of which some are arrays")
-    storages = {known.raw.untyped_storage()._cdata for known in inputs}
-    if len(storages) < len(inputs):
+    changed = recorder.changed_inputs()
+    if not changed or any(known.value.is_inference() for known in inputs):
+        changed = inputs  # not all changes are counted
+    written = [known.raw.untyped_storage()._cdata for known in changed]
+    places = [known.raw.untyped_storage()._cdata for known in inputs]
+    if any(places.count(place) > 1 for place in written):
         raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")
+    others = [known for at, known in enumerate(inputs) if places[at] in places[:at]]  # of these nobody is changed
+    _guard_apart(world, [known for known in inputs if all(known is not other for other in others)])
+    for known in others:
+        _guard_apart(world, [known, *changed])
+
+
+def _guard_apart(world: World, inputs: list[Known]) -> None:
+    """No two of these may share memory."""
     first, *rest = [known.source for known in inputs]
     world.guard(GuardKind.NO_OVERLAP, first, tuple(rest))

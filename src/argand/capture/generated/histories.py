@@ -73,7 +73,15 @@ class UsedUp(torch.autograd.Function):
 
 
 @_native.disabled
-def used_up(values: torch.Tensor) -> Any:
+def used_up(values: torch.Tensor, retains: bool) -> Any:
     """Values as a tensor that requires gradients and can give none."""
     with torch.enable_grad():
-        return UsedUp.apply(values, torch.empty(0, requires_grad=True))
+        made: Any = UsedUp.apply(values, torch.empty(0, requires_grad=True))
+    return retaining(made) if retains else made
+
+
+@_native.disabled
+def retaining(tensor: torch.Tensor) -> torch.Tensor:
+    """A result of a graph whose gradient is to be kept."""
+    tensor.retain_grad()
+    return tensor

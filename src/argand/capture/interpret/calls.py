@@ -25,7 +25,7 @@ from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS, ArrayNumber
-from argand.capture.outside.kinds import is_constant
+from argand.capture.outside.kinds import HEAP_TYPE, is_constant
 from argand.capture.rules import (
     autograd_functions,
     backward,
@@ -146,6 +146,8 @@ def _asks_signature(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
     """A Python function of torch: a wrapper, an answer, a rule, a node, left to Python, or interpreted."""
     optimizer_rule = optimizers.RULES.get(function.__code__.co_qualname)
+    if module == "torch.optim.lr_scheduler":
+        optimizers.leave_scheduler(tracer, function)
     if optimizer_rule is not None and module.startswith("torch.optim"):
         return optimizer_rule(tracer, function, args, kwargs)
     return _call_torch_function(tracer, function, module, args, kwargs)
@@ -390,9 +392,12 @@ def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) ->
     """weakref.ref: what it leads to, if the trace has met it."""
     target = function()
     known = tracer.world.known.get(id(target))
-    if known is None and target is not None:
+    if known is not None or target is None:
+        return None if known is None else known.value
+    if isinstance(target, torch.Tensor) or type(target).__flags__ & HEAP_TYPE == 0:
         raise CaptureBreak(Break.B011, None, type=f"what a weak reference leads to ({type(target)})")
-    return None if known is None else known.value
+    tracer.world.keep_off_disk("what a weak reference leads to")
+    return tracer.world.object(target)  # the reference is guarded: it leads to the same one or to none
 
 
 def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:

@@ -17,7 +17,7 @@ import torch
 
 from argand.capture.markers import MISSING
 from argand.capture.objects import generators, holders
-from argand.capture.objects.found import class_value, is_data_descriptor, outside_source, rely_on, written
+from argand.capture.objects.found import class_value, is_data_descriptor, is_retained, outside_source, rely_on, written
 from argand.capture.objects.methods import PLAIN, check_native, lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
@@ -266,7 +266,7 @@ def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
 
 
 def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    value = written(tracer.journal, owner, name)
+    value = is_retained(tracer, owner) or MISSING if name == "retains_grad" else written(tracer.journal, owner, name)
     if value is not MISSING:
         return value
     replaced = _replaced(tracer, owner, name)

@@ -53,6 +53,11 @@ def written(journal: Journal, owner: Any, name: str) -> Any:
     return value
 
 
+def is_retained(tracer: Tracer, tensor: Any) -> bool:
+    """Whether the trace has called `retain_grad()` of a tensor."""
+    return any(tensor is other for other in tracer.torch.retained)
+
+
 def is_data_descriptor(tracer: Tracer, found: Any) -> bool:
     """Whether what a class holds goes before what an instance holds."""
     kind = type(found)

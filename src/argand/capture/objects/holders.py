@@ -206,3 +206,8 @@ def cell_source(tracer: Tracer, cell: types.CellType) -> Source | None:
     """Where an outside cell lives."""
     shared, known = tracer.outer_cells.get(id(cell)), tracer.world.known.get(id(cell))
     return shared[2] if shared is not None else known.source if known is not None else None
+
+
+def bound(function: types.FunctionType, instance: Any, owner: Any = None) -> Any:
+    """`function.__get__(instance, owner)`."""
+    return function if instance is None else types.MethodType(function, instance)

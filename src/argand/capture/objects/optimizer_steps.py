@@ -96,3 +96,29 @@ def adafactor(
         update = estimate.clamp(min=least * least).rsqrt() * grad
         most = (update.norm(2).double() / (update.numel() ** 0.5 * d)).clamp(min=1.0)
         param.sub_(update * (size / most))
+
+
+def update_average(averaged: Any, model: Any) -> None:
+    """`AveragedModel.update_parameters`: a copy the first time, then the average; which of them the graph decides."""
+    first = averaged.n_averaged == 0
+    own = (
+        [*averaged.module.parameters(), *averaged.module.buffers()]
+        if averaged.use_buffers
+        else [*averaged.parameters()]
+    )
+    new = [*model.parameters(), *model.buffers()] if averaged.use_buffers else [*model.parameters()]
+    own, new = [x.detach() for x in own], [x.detach() for x in new]
+    if averaged.multi_avg_fn is not None:
+        groups = torch.optim.swa_utils._group_tensors_by_device_and_dtype([own, new])
+        for [means, values], _ in groups.values():
+            averaged.multi_avg_fn(means, values, averaged.n_averaged)
+    else:
+        mean = torch.optim.swa_utils.get_swa_avg_fn()
+        for x, value in zip(own, new, strict=False):
+            x.copy_(mean(x, value, averaged.n_averaged))
+    for x, value in zip(own, new, strict=False):
+        x.copy_(torch.where(first, value, x))
+    if not averaged.use_buffers:
+        for x, value in zip([*averaged.module.buffers()], [*model.buffers()], strict=True):
+            x.detach().copy_(value.detach())
+    averaged.n_averaged += 1

@@ -298,7 +298,7 @@ def accumulate(rows: Any, create_graph: bool) -> None:
         old = leaf.grad
         if old is None:
             leaf.grad = kept_gradient(leaf, new, how)
-        elif create_graph:
+        elif create_graph or how == "retained":
             leaf.grad = old + new
         else:
             old.add_(new)
@@ -311,7 +311,7 @@ def kept_gradient(leaf: Any, new: Any, how: str) -> Any:
         return torch.empty_like(leaf.detach()).copy_(new)
     if how == "contiguous":
         return new.clone(memory_format=torch.contiguous_format)
-    return new.clone() if how == "copy" else new
+    return new if how == "keep" else new.clone()
 
 
 def no_context(*args: Any, **kwargs: Any) -> Any:

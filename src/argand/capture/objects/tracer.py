@@ -93,6 +93,7 @@ class TorchState:
     intact: dict[int, bool] = field(default_factory=dict)  # its functions: whether they call torch's own
     entered: list[Any] = field(default_factory=list)  # contexts to leave when the trace ends inside
     differentiated: bool = False  # gradients were computed inside: histories of tensors may be used up
+    retained: list[Any] = field(default_factory=list)  # tensors of the trace whose gradient is kept
     regions: list[Any] = field(default_factory=list)  # open contexts of the profiler, which a graph does not have
 
 

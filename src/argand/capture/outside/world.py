@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -150,6 +151,11 @@ class World:
         if isinstance(value, (*PINNED, types.FunctionType)) and id(value) not in self.made:
             return self.const(value)
         return None
+
+    def object(self, raw: Any) -> Any:
+        """The trace's view of an object that is known by identity and not kept alive: the code ends with it."""
+        place = guards.Object(raw)
+        return self.read(self._children.setdefault((guards.Object, id(place.reference)), place), raw)
 
     def note(self, namespace: dict[str, Any], name: str, found: Any = SENTINEL) -> None:
         """Remember what a module held under a name (SENTINEL: nothing), for other processes to check."""
@@ -375,12 +381,15 @@ class World:
         return self.register(source, raw, getattr(owner, raw.__name__))
 
     def _tuple(self, source: Source, raw: tuple[Any, ...]) -> Any:
-        if type(raw) is tuple and is_constant(raw):
+        plain = type(raw) is tuple and is_constant(raw)
+        if plain and (len(raw) > _FEW or not any(type(item) is float for item in raw)):
             self.guard(GuardKind.EQUALS, source, raw)
             return raw
         self.guard(GuardKind.TYPE_IS, source, type(raw))
         self.guard(GuardKind.LENGTH, source, len(raw))
         items = [self.item(source, i, item) for i, item in enumerate(tuple.__iter__(raw))]
+        if plain and all(map(operator.is_, items, raw)):  # each may be left open if it varies
+            return raw
         value = tuple(items) if type(raw) is tuple else tuple_like(raw, items)
         if hasattr(raw, "__dict__"):
             self._copy_attributes(source, raw, value)

@@ -14,6 +14,7 @@ import torch
 
 from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import attributes, polyfills
+from argand.capture.objects.found import is_retained
 from argand.capture.objects.tracer import Tracer
 from argand.ops.layout import is_dense
 from argand.runtime.levels import depth, unwrapped
@@ -65,6 +66,8 @@ def _backward(tracer: Tracer, tensors: Any, grads: Any, retain: Any, create: Any
             raise CaptureBreak(Break.B013, None, what="backward(inputs=...) of tensors that are no leaves")
     for leaf in reached:
         _check_leaf(tracer, leaf)
+    if inputs is None:
+        leaves = leaves + tracer.torch.retained
     if not leaves:
         raise CaptureBreak(Break.B004, None, method="Tensor.backward")  # torch says what is wrong with it
     create, options = bool(create), {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
@@ -73,6 +76,18 @@ def _backward(tracer: Tracer, tensors: Any, grads: Any, retain: Any, create: Any
     shared = _shared(tracer, [new for _, new in given])
     rows = [(leaf, new, _how(tracer, leaf, new, create or _memory(new) in shared)) for leaf, new in given]
     tracer.sealed(polyfills.accumulate, (rows, create), {})
+
+
+def retain(tracer: Tracer, tensor: torch.Tensor) -> None:
+    """`Tensor.retain_grad`: of a tensor of the trace `backward()` writes the gradient too."""
+    if not tensor.requires_grad or (
+        id(tensor) in tracer.world.inputs and not attributes.load(tracer, tensor, "is_leaf")
+    ):
+        raise CaptureBreak(Break.B013, None, what="retain_grad() of a tensor from outside, or without gradients")
+    if tensor.is_leaf or is_retained(tracer, tensor):
+        return
+    tracer.torch.retained.append(tensor)
+    tracer.journal.write_attribute(tensor, "grad", None)
 
 
 def _check_alone(tracer: Tracer) -> None:
@@ -167,6 +182,8 @@ def _memory(tensor: torch.Tensor) -> int:
 
 def _how(tracer: Tracer, leaf: torch.Tensor, new: torch.Tensor, shared: bool) -> str:
     """Whether a first gradient is kept as it is, copied, or brought into the layout of its leaf."""
+    if is_retained(tracer, leaf):
+        return "retained"
     if tracer.world.sizes.active:  # strides are not known
         return "like"
     dense = is_dense(tuple(leaf.shape), leaf.stride())

@@ -18,6 +18,7 @@ from argand.capture.objects import optimizer_steps, polyfills
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.journal import Writes
+from argand.support.errors import Break, CaptureBreak
 
 
 def _step(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -137,9 +138,27 @@ def _unfused(name: str) -> Any:
     return rule
 
 
+def leave_scheduler(tracer: Tracer, function: Any) -> None:
+    """A step of a scheduler counts in Python: interpreted, each of its numbers would be a graph of its own."""
+    if function.__name__ == "step" and not tracer.options.fullgraph:
+        raise CaptureBreak(Break.B002, None, function=function.__qualname__)
+
+
+def _update_average(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """`AveragedModel.update_parameters` with one of torch's averages; a function of the user's is not called the first time."""
+    averaged = args[0]
+    mean = tracer.load_or(averaged, "multi_avg_fn", None)
+    of_torch = getattr(mean, "__module__", "") == "torch.optim.swa_utils"
+    if kwargs or tracer.load_or(averaged, "avg_fn", None) is not None or not (mean is None or of_torch):
+        return tracer.inline(function, args, kwargs)
+    tracer.world.inlined[id(function)] = function
+    return tracer.call(optimizer_steps.update_average, args, kwargs)
+
+
 RULES: Final[dict[str, Any]] = {  # by the name of the code, for wrappers have the names of what they wrap
     "_use_grad_for_differentiable.<locals>._use_grad": _step,
     "_disable_dynamo.<locals>.inner": _readable,
+    "AveragedModel.update_parameters": _update_average,
     "_fused_adam": _unfused("_single_tensor_adam"),
     "_fused_sgd": _unfused("_single_tensor_sgd"),
     "_fused_adagrad": _unfused("_single_tensor_adagrad"),

@@ -23,7 +23,7 @@ import torch
 
 from argand.bytecode import LOCALS_ARE_NEW, is_resume, variables
 from argand.capture.markers import END, MISSING, Args, Kwargs
-from argand.capture.objects import attributes, callbacks, operate, polyfills
+from argand.capture.objects import attributes, callbacks, holders, operate, polyfills
 from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.objects.generators import Inference
 from argand.capture.objects.methods import PLAIN, lookup, python_method
@@ -364,6 +364,7 @@ RULES: Final[dict[Any, Any]] = {
     hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
     setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
     delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
+    types.FunctionType.__get__: lambda tracer, args, kwargs: holders.bound(*args, **kwargs),
     isinstance: _isinstance,
     issubclass: _issubclass,
     len: lambda tracer, args, kwargs: operate.length(tracer, *args),

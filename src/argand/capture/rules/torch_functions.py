@@ -54,7 +54,7 @@ ASKED: Final = frozenset(
 )
 _METHOD_BREAKS: Final = frozenset(
     {"register_hook", "numpy", "data_ptr", "storage", "untyped_storage", "__array__"}
-    | {"share_memory_", "retain_grad", "register_post_accumulate_grad_hook", "__deepcopy__"}
+    | {"share_memory_", "register_post_accumulate_grad_hook", "__deepcopy__"}
     | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
     | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
 )
@@ -196,6 +196,8 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         return tracer.call(polyfills.tolist, args, kwargs)
     if name == "backward":
         return backward.method(tracer, args, kwargs)
+    if name == "retain_grad":
+        return backward.retain(tracer, *args)
     if name == "numpy":
         return tracer.arrays.of_tensor(tracer, args[0], args[1:], kwargs)
     if name in _METHOD_BREAKS:

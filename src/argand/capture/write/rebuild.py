@@ -19,8 +19,9 @@ from typing import Any, Final
 import numpy
 import torch
 
-from argand.capture.generated.histories import is_used_up, used_up
+from argand.capture.generated.histories import is_used_up, retaining, used_up
 from argand.capture.markers import MISSING, OfTrace
+from argand.capture.objects.found import is_retained
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
@@ -164,16 +165,14 @@ class Rebuilder:
             raise CannotRebuild("a tensor that is not of the graph")
         check_free(value)
         if self.tracer.torch.differentiated and is_used_up(value):
-            return self._used_up(value, node)
+            bare = self.output(self.tracer.recorder.add("call_method", "detach", (node,), {}, value.detach()))
+            return self._named(value, f"{self.constant(used_up)}({bare}, {is_retained(self.tracer, value)})")
+        if is_retained(self.tracer, value):
+            return self._named(value, f"{self.constant(retaining)}({self.output(node)})")
         kind = type(value)
         if kind is torch.Tensor or not is_subclass(kind) or issubclass(kind, torch.nn.Parameter):
             return self.output(node)
         return self._named(value, f"{self.constant(of_class)}({self.output(node)}, {self.constant(kind)})")
-
-    def _used_up(self, value: torch.Tensor, node: torch.fx.Node) -> str:
-        """A tensor whose history the trace has gone back through: its values, under a history that says so."""
-        bare = self.tracer.recorder.add("call_method", "detach", (node,), {}, value.detach())
-        return self._named(value, f"{self.constant(used_up)}({self.output(bare)})")
 
     def _wrapper(self, value: Any) -> str:
         if not wrappers.is_whole(value):
