@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.figures import geomean, ratio, spread
 from benchmarks.peers.child import ENGINES
 from benchmarks.peers.models import GROUPS, MODELS, select
+from benchmarks.peers.roof import ceilings, draw, print_ceilings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PEERS = ("onnxruntime", "openvino")
@@ -37,6 +38,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds")
     parser.add_argument("--turn-seconds", type=float, default=0.15, help="length of a turn")
     parser.add_argument("--threads", type=int, default=0, help="0: as each engine decides")
+    parser.add_argument(
+        "--shared", action="store_true", help="one thread, least processor time: for a machine that others use too"
+    )
+    parser.add_argument("--ceiling", action="store_true", help="then where our time goes, beside the machine's peaks")
     parser.add_argument("--around", default="", help="a command that runs the one after it on a quiet machine")
     parser.add_argument("--exports", type=Path, default=ROOT / "results" / "exports", help="folder of the ONNX files")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "peers.json")
@@ -81,10 +86,10 @@ class Contender:
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
-    def turn(self, seconds: float) -> None:
+    def turn(self, seconds: float, quickest: bool) -> None:
         """One turn of so many seconds."""
         assert self.process.stdin
-        self.process.stdin.write(json.dumps({"seconds": seconds}) + "\n")
+        self.process.stdin.write(json.dumps({"seconds": seconds, "quickest": quickest}) + "\n")
         self.process.stdin.flush()
         self.samples.append(self._read())
 
@@ -125,7 +130,7 @@ def measure(name: str, settings: argparse.Namespace) -> list[Row]:
         with inside(settings.around):
             for _ in range(settings.rounds):
                 for contender in order:
-                    contender.turn(settings.turn_seconds)
+                    contender.turn(settings.turn_seconds, settings.shared)
                 order.append(order.pop(0))
     finally:
         for contender in contenders:
@@ -185,6 +190,8 @@ def main(argv: list[str]) -> None:
     settings = parse(argv)
     settings.engines = [part.strip() for part in settings.engines.split(",") if part.strip()]
     unknown = [engine for engine in settings.engines if engine not in ENGINES]
+    if settings.shared:
+        settings.threads = 1
     if unknown:
         sys.exit(f"no engine {unknown[0]!r}; engines: {', '.join(ENGINES)}")
     rows: list[Row] = []
@@ -195,3 +202,8 @@ def main(argv: list[str]) -> None:
         settings.out.parent.mkdir(parents=True, exist_ok=True)
         settings.out.write_text(json.dumps(rows, indent=1))
     print_table(rows, settings.engines)
+    if settings.ceiling:
+        found = ceilings(select(settings.models), ROOT, environment(settings.threads))
+        print_ceilings(found)
+        settings.out.with_suffix(".ceiling.json").write_text(json.dumps(found, indent=1))
+        settings.out.with_suffix(".svg").write_text(draw(found))
