@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from argand.native.lower import activations, factories, losses, pointwise, random, reductions, views
+from argand.native.lower import activations, attention, factories, losses, pointwise, random, reductions, views
 from argand.native.lower.context import Lowering
 
 # Composite ops the backend must not decompose: one instruction sequence of ours is better than the
@@ -19,6 +19,6 @@ KEPT: Final = frozenset({f"aten.{name}.default" for name in ("softplus", "nll_lo
 # that comes all the same, in a graph made by hand, is a call of torch's kernel.
 TABLE: Final[Mapping[str, Lowering]] = {
     name: row
-    for family in (pointwise, activations, views, reductions, factories, losses, random)
+    for family in (pointwise, activations, attention, views, reductions, factories, losses, random)
     for name, row in family.TABLE.items()
 }
