@@ -357,7 +357,7 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
         return tracer.call(polyfills.instantiate_plain, (kind, args, kwargs), {})
     if python_start or type(make) is types.FunctionType:
         return tracer.call(polyfills.instantiate, (kind, args, kwargs), {})
-    if kind.__module__.startswith("torch._C"):
+    if str(kind.__module__).startswith("torch._C"):
         # most are guards: while one lives, torch dispatches in another way, also in this trace
         raise CaptureBreak(Break.B002, None, function=kind.__name__)
     if kind.__module__.startswith("torch"):

@@ -189,10 +189,14 @@ class Frame:
             tracer.world.hold(error)
             tracer.exceptions.raised.add(id(error))
         trim(error)
-        if self.instruction.op != "reraise" and not is_ours(self.code.co_filename):
+        if not self._raises_again() and not is_ours(self.code.co_filename):
             pass_through(error, self.code, self.index)
             if outside:
                 tracer.exceptions.passed.append((error, self.code, self.index))
+
+    def _raises_again(self) -> bool:
+        """Whether the instruction raises what is handled: it adds no line to the traceback."""
+        return self.instruction.op == "reraise" or (self.instruction.op == "raise_varargs" and not self.instruction.arg)
 
     @property
     def instruction(self) -> Instruction:

@@ -76,7 +76,17 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
         return holders.cell_contents(tracer, owner)
     if kind is types.MethodType and name not in {"__self__", "__func__"}:
         return load(tracer, owner.__func__, name)
-    return _object_attribute(tracer, owner, kind, name)
+    return _named(tracer, owner, kind, name)
+
+
+def _named(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
+    """The same of any other object; an error that says neither what was asked for nor of whom is told."""
+    try:
+        return _object_attribute(tracer, owner, kind, name)
+    except AttributeError as error:
+        if error.name is None and error.obj is None and id(error) not in tracer.world.known:
+            error.name, error.obj = name, owner
+        raise
 
 
 def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
@@ -128,6 +138,8 @@ def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: A
         return _dict_of(tracer, owner)
     if name == "__class__":
         return real.attribute(owner, name)
+    if name == "__traceback__" and id(owner) in tracer.exceptions.before:
+        raise CaptureBreak(Break.B013, None, what="the traceback of an exception from outside that was raised again")
     source = outside_source(tracer.world, owner)
     if source is None:
         return real.attribute(owner, name)
@@ -204,7 +216,7 @@ def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
     if which is staticmethod:
         return found.__func__
     if which is classmethod:
-        return types.MethodType(found.__func__, kind)
+        return holders.of_class(found, kind)
     if which is functools.cached_property:
         value = tracer.sealed(found.func, (owner,), {})
         store_plain(tracer, owner, found.attrname or name, value)

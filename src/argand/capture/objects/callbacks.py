@@ -45,6 +45,13 @@ def refuse(tracer: Tracer, value: Any, names: tuple[str, ...], what: str) -> Non
         raise CaptureBreak(Break.B002, None, function=what)
 
 
+def refuse_keys(tracer: Tracer, containers: tuple[Any, ...], what: str) -> None:
+    """Break the graph where native code would compare keys of containers by Python methods."""
+    keys = [key for each in containers if isinstance(each, _NESTED) for key in each]
+    if len(keys) > 1 and any(_of_user(tracer, key, name) is not None for key in keys for name in EQUALITY):
+        raise CaptureBreak(Break.B002, None, function=what)
+
+
 def _of_user(tracer: Tracer, value: Any, name: str) -> Any:
     found = python_method(tracer, value, name)
     return None if found is None or is_trusted_module(found.__module__) else found

@@ -17,6 +17,7 @@ from argand.capture.outside.journal import DELETED
 from argand.capture.outside.kinds import is_constant, is_trusted_module
 from argand.capture.outside.world import World
 from argand.runtime.guards import Attr, Closure, ClosureCell, Const, DictOf, GuardKind, Source
+from argand.support.errors import Break, CaptureBreak
 
 _UNTOLD: Final = frozenset({"__dict__", "__annotations__", "__doc__"})  # no token of a class or function holds these
 _IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -65,7 +66,7 @@ def class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
         return class_value(tracer, owner, name, found)
     if which is staticmethod or which is classmethod:
         rely_on(tracer, owner, name, found)
-        return found.__func__ if which is staticmethod else types.MethodType(found.__func__, owner)
+        return found.__func__ if which is staticmethod else of_class(found, owner)
     get = lookup(tracer, which, "__get__")
     if type(get) is types.FunctionType and not is_trusted_module(which.__module__):
         return tracer.call(get, (class_value(tracer, owner, name, found), None, owner), {})
@@ -76,6 +77,14 @@ def class_attribute(tracer: Tracer, owner: type, name: str) -> Any:
             else real.attribute(owner, name)
         )
     return class_value(tracer, owner, name, found)
+
+
+def of_class(found: classmethod[Any, Any, Any], kind: type) -> types.MethodType:
+    """A classmethod, bound to a class. What else it may wrap, versions of Python treat in ways of their own."""
+    function = found.__func__
+    if type(function) is not types.FunctionType and (hasattr(type(function), "__get__") or not callable(function)):
+        raise CaptureBreak(Break.B013, None, what=f"a classmethod of a {type(function).__name__}")
+    return types.MethodType(function, kind)
 
 
 def _of_metaclass(tracer: Tracer, owner: type, name: str, found: Any) -> Any:
@@ -126,7 +135,7 @@ def super_attribute(tracer: Tracer, owner: Any, name: str) -> Any:
     if which is staticmethod:
         return found.__func__
     if which is classmethod:
-        return types.MethodType(found.__func__, kind)
+        return of_class(found, kind)
     if which is property:
         return tracer.call(found.fget, (target,), {})
     get = lookup(tracer, which, "__get__")

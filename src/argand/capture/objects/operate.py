@@ -94,17 +94,21 @@ def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
     if type(a) in (OpenSize, Float) or type(b) in (OpenSize, Float):
         return _sizes(tracer.recorder, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
-    if (
-        type(b) is not type(a)
-        and issubclass(type(b), type(a))
-        and lookup(tracer, type(b), reflected) is not lookup(tracer, type(a), reflected)
-    ):
+    if _goes_first(tracer, function, a, b, reflected):
         tries = [(a, b, inplace), (b, a, reflected), (a, b, method)]
     if not any(name and python_method(tracer, x, name) for x, _, name in tries):
         check_readable(tracer.world, a)
         check_readable(tracer.world, b)
         return real.apply(function, a, b)
     return _try_methods(tracer, function, tries)
+
+
+def _goes_first(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any, reflected: str) -> bool:
+    """Whether the right operand is asked first: its class is a true subclass, for arithmetic with a method of its own."""
+    if type(b) is type(a) or type(a) not in type(b).__mro__:
+        return False
+    own = lookup(tracer, type(b), reflected) is not lookup(tracer, type(a), reflected)
+    return own or function.__name__ in _CLAIMED
 
 
 def _try_methods(tracer: Tracer, function: Callable[..., Any], tries: Any) -> Any:
@@ -181,11 +185,13 @@ def truth(tracer: Tracer, value: Any) -> bool:
         return False
     if isinstance(value, torch.Tensor) or type(value) is Pending or type(value) in KINDS:
         raise CaptureBreak(Break.B003)
+    if value is NotImplemented:
+        raise CaptureBreak(Break.B013, None, what="the truth of NotImplemented, which warns")
     for name in ("__bool__", "__len__"):
         found = lookup(tracer, type(value), name)
         if type(found) is types.FunctionType:
             answer = tracer.sealed(found, (value,), {})
-            return bool(answer) if type(answer) in (bool, OpenSize) else _as_answer(name, answer)
+            return bool(answer) if type(answer) in (bool, OpenSize) else _as_answer(bool, name, answer)
         if found is not MISSING:
             check_native(tracer, type(value), name, found)
             break
@@ -193,9 +199,9 @@ def truth(tracer: Tracer, value: Any) -> bool:
     return bool(real.apply(bool, value))
 
 
-def _as_answer(name: str, answer: Any) -> bool:
+def _as_answer(function: Callable[[Any], Any], name: str, answer: Any) -> Any:
     """What Python makes of an answer of `__bool__` or `__len__`, with its words for what is none."""
-    return bool(real.apply(bool, type("Answer", (), {name: lambda _: answer})()))
+    return real.apply(function, type("Answer", (), {name: lambda _: answer})())
 
 
 def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
@@ -358,6 +364,7 @@ def length(tracer: Tracer, value: Any) -> Any:
         return tracer.arrays.length(tracer, value)
     found = python_method(tracer, value, "__len__")
     if found is not None:
-        return int(tracer.sealed(found, (value,), {}))
+        answer = tracer.sealed(found, (value,), {})
+        return answer if type(answer) is int and answer >= 0 else _as_answer(len, "__len__", answer)
     check_readable(tracer.world, value)
     return int(real.apply(len, value))

@@ -66,6 +66,13 @@ def is_settled(value: Any) -> bool:
     return is_constant(value) or isinstance(value, (*PINNED, types.FunctionType))
 
 
+def is_object_key(key: Any) -> bool:
+    """Whether a key of a dict is an object with a state, which is known by identity: a tensor, or one of a class."""
+    if isinstance(key, torch.Tensor):
+        return True
+    return not is_settled(key) and not isinstance(key, (*_BASES, tuple)) and bool(type(key).__weakrefoffset__)
+
+
 def scalar_in(value: Any) -> Any:
     """The number or text that an object of a subclass of `int`, `str` and so on is; the bytes of a number of numpy; or None."""
     if isinstance(value, _BASES):

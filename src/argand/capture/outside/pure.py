@@ -99,6 +99,8 @@ def _is_native(kind: type) -> bool:
 @_per_class
 def _natives(kind: Any) -> frozenset[type]:
     """The classes below a class that are written in C."""
+    if kind.__mro__ is None:
+        raise CaptureBreak(Break.B013, None, what=f"class {kind.__name__}, whose order of bases is being made")
     return frozenset(base for base in kind.__mro__ if _is_native(base))
 
 

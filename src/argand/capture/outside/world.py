@@ -34,6 +34,7 @@ from argand.capture.outside.kinds import (
     SINGLETONS,
     SINGLETONS_EXACT,
     is_constant,
+    is_object_key,
     is_settled,
     scalar_in,
     tuple_like,
@@ -403,6 +404,9 @@ class World:
 
     def _shadow(self, source: Source, raw: Any) -> Any:
         kind: Any = type(raw)
+        if isinstance(raw, collections.OrderedDict) and any(map(is_object_key, dict.keys(raw))):
+            self.opaque.add(id(raw))  # its order is no guard's
+            return self.register(source, raw, raw)
         value: Any = kind.__new__(kind)
         self.register(source, raw, value)
         known = self.known[id(raw)]
@@ -411,12 +415,13 @@ class World:
             self.guard(GuardKind.EQUALS, source, kind(raw))  # one row says it all
             (value.extend if kind is list else value.update)(raw)
             before = kind(raw)
-        elif isinstance(raw, dict) and any(isinstance(key, torch.Tensor) for key in dict.keys(raw)):
-            before = self._fill_by_tensors(source, raw, value)
+        elif isinstance(raw, dict) and any(map(is_object_key, dict.keys(raw))):
+            before = self._fill_by_objects(source, raw, value)
         elif isinstance(raw, dict):
             ordered = isinstance(raw, collections.OrderedDict)  # has an order of its own
             keys = tuple((collections.OrderedDict if ordered else dict).keys(raw))
             self.guard(GuardKind.DICT_KEYS, source, keys)
+            self._know_parts(keys)
             if isinstance(raw, collections.defaultdict):
                 value.default_factory = self.attribute(source, "default_factory", raw.default_factory)
             store = collections.OrderedDict.__setitem__ if ordered else dict.__setitem__
@@ -446,10 +451,15 @@ class World:
         self.shadows.append(Shadow(known, before, attributes))
         return value
 
-    def _fill_by_tensors(self, source: Source, raw: dict[Any, Any], value: dict[Any, Any]) -> dict[Any, Any]:
-        """Fill the shadow of a dict with tensors as keys, which are known by identity: its keys are their fakes."""
-        self.keep_off_disk("tensors as keys of a dict")
-        places = [guards.Object(key) if isinstance(key, torch.Tensor) else None for key in dict.keys(raw)]
+    def _know_parts(self, keys: tuple[Any, ...]) -> None:
+        """Objects in keys that are tuples stay what they are."""
+        for part in [part for key in keys if type(key) is tuple for part in key if is_object_key(part)]:
+            self.read(self.const(part), part)
+
+    def _fill_by_objects(self, source: Source, raw: dict[Any, Any], value: dict[Any, Any]) -> dict[Any, Any]:
+        """Fill the shadow of a dict with objects as keys, which are known by identity: tensors by their fakes."""
+        self.keep_off_disk("objects as keys of a dict")
+        places = [guards.Object(key) if is_object_key(key) else None for key in dict.keys(raw)]
         keys = [key if place is None else place.reference for place, key in zip(places, dict.keys(raw), strict=True)]
         self.guard(GuardKind.OBJECT_KEYS, source, tuple(keys))
         if isinstance(raw, collections.defaultdict):

@@ -121,7 +121,7 @@ def _with_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> Ar
     if name in _KEYED and given and isinstance(container, dict | set | frozenset):
         return (*args[: -len(given)], callbacks.settle_key(tracer, container, given[0]), *given[1:])
     if name in _FINDING and given and isinstance(container, dict | set | frozenset):
-        callbacks.settle_key(tracer, container, given[0])
+        callbacks.refuse_keys(tracer, (container, *given), f"{name}() of objects")
     elif name in _FINDING or function in (set, frozenset, dict.fromkeys, collections.Counter):
         callbacks.refuse(tracer, (given, container), callbacks.EQUALITY, f"{name}() of objects")
     elif name == "sort":

@@ -134,6 +134,8 @@ def _extreme(
     """`min` and `max`: of tensors a node, of objects that compare themselves a loop."""
 
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+        if not args:
+            return real.call(function, args, kwargs)  # raises
         items = list(operate.iterate(tracer, args[0])) if len(args) == 1 else list(args)
         if len(items) == 2 and not kwargs and _are_alike(*items):
             return tracer.call(of_tensors, tuple(items), {})
@@ -210,7 +212,7 @@ def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., 
             return tracer.recorder.call_function(function, args, kwargs)
         if args and type(args[0]) in KINDS:
             return tracer.arrays.unary(tracer, function, args[0])
-        found = python_method(tracer, args[0], method)
+        found = python_method(tracer, args[0], method) if args else None
         if found is not None:
             return tracer.call(found, args, kwargs)
         return call_harmless(tracer, function, args, kwargs)
@@ -267,10 +269,11 @@ def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         lookup(tracer, kind, name) is getattr(object, name, MISSING)
         for name in ("__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
     )
-    made = lookup(tracer, kind, "__new__") is object.__new__ and args[1] >= 2
-    if not default or not made or any("__slots__" in vars(base) for base in kind.__mro__):
+    made = lookup(tracer, kind, "__new__") is object.__new__ and args[1:] in ((2,), (3,), (4,), (5,))
+    slots = any("__slots__" in vars(base) for base in kind.__mro__)
+    state = MISSING if not default or not made or slots else attributes.load_or(tracer, args[0], "__dict__", MISSING)
+    if state is MISSING:
         raise CaptureBreak(Break.B002, None, function=f"{kind.__name__}.__reduce_ex__")
-    state = attributes.load(tracer, args[0], "__dict__")
     return copyreg.__newobj__, (kind,), state or None, None, None  # type: ignore[attr-defined]
 
 

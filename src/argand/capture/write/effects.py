@@ -102,6 +102,7 @@ def _write_shadow(rebuilder: Rebuilder, shadow: Shadow) -> None:
     name = ""
     if isinstance(value, dict):
         _write_dict(rebuilder, shadow, value, before)
+        _write_factory(rebuilder, shadow, value)
     elif isinstance(value, set):
         if value != before:
             name = rebuilder.source(shadow.known.source)
@@ -145,6 +146,17 @@ def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], bef
         rebuilder.emit(f"{rebuilder.constant(base.clear)}({name})")
     for key, item in now.items():
         rebuilder.emit(f"{store}({name}, {rebuilder.value(key)}, {rebuilder.value(item)})")
+
+
+def _write_factory(rebuilder: Rebuilder, shadow: Shadow, value: Any) -> None:
+    """What a defaultdict makes its missing values with."""
+    if isinstance(value, collections.defaultdict):
+        known = rebuilder.tracer.world.known.get(id(value.default_factory))
+        now = value.default_factory if known is None else known.raw
+        if now is not shadow.known.raw.default_factory:
+            rebuilder.emit(
+                f"{rebuilder.source(shadow.known.source)}.default_factory = {rebuilder.value(value.default_factory)}"
+            )
 
 
 def _same_keys(now: list[Any], before: list[Any]) -> bool:

@@ -431,7 +431,8 @@ class Rebuilder:
             if base is collections.defaultdict:
                 self.emit(f"{name}.default_factory = {self.value(value.default_factory)}")
             store = self.constant(base.__setitem__)
-            for key, item in dict.items(value):
+            ordered = issubclass(base, collections.OrderedDict)  # its order is its own
+            for key, item in (collections.OrderedDict if ordered else dict).items(value):
                 self._emit_hashing(dict.keys(value), f"{store}({name}, {self.value(key)}, {self.value(item)})")
         elif base is list and len(value):
             self.emit(f"list.extend({name}, [{self.items(list.__iter__(value))}])")
