@@ -32,3 +32,14 @@ class Shadow:
 @final
 class Namespace(dict[str, Any]):
     """Stands for the dict of a module in a trace; holds nothing."""
+
+
+def contents(container: Any) -> tuple[Any, ...]:
+    """What a container holds: items, or pairs of a dict."""
+    return tuple(container.items() if isinstance(container, dict) else container)
+
+
+def parts_of(container: Any) -> list[int]:
+    """The ids of all that a container holds."""
+    rows = dict.items(container) if isinstance(container, dict) else [(item,) for item in container]
+    return [id(part) for row in rows for part in row]

@@ -42,6 +42,7 @@ from argand.capture.outside.kinds import (
 from argand.capture.outside.known import Known as Known
 from argand.capture.outside.known import Namespace as Namespace
 from argand.capture.outside.known import Shadow as Shadow
+from argand.capture.outside.known import contents, parts_of
 from argand.capture.outside.subclasses import is_subclass, like
 from argand.capture.outside.wrappers import read_wrapper
 from argand.capture.sizes.frame_sizes import FrameSizes
@@ -64,15 +65,6 @@ _SAID_ONCE: Final = frozenset(
 CONTAINERS: Final = (list, dict, set, collections.deque)
 SENTINEL: Final = object()
 _WITHOUT_KEY: Final = (guards.DictOf, guards.TypeOf)
-
-
-def _contents(container: Any) -> tuple[Any, ...]:
-    return tuple(container.items() if isinstance(container, dict) else container)
-
-
-def _parts(container: Any) -> list[int]:
-    rows = dict.items(container) if isinstance(container, dict) else [(item,) for item in container]
-    return [id(part) for row in rows for part in row]
 
 
 class World:
@@ -121,7 +113,7 @@ class World:
 
     def changed(self) -> list[list[int]]:
         """What containers from outside hold that the trace has changed."""
-        parts = [(_parts(shadow.known.value), _parts(shadow.before or ())) for shadow in self.shadows]
+        parts = [(parts_of(shadow.known.value), parts_of(shadow.before or ())) for shadow in self.shadows]
         return [now for now, before in parts if now != before]
 
     # -- sources ---------------------------------------------------------------------------------
@@ -411,7 +403,7 @@ class World:
         self.register(source, raw, value)
         known = self.known[id(raw)]
         before: Any
-        if kind in (list, dict) and len(raw) > _FEW and is_constant(_contents(raw)):
+        if kind in (list, dict) and len(raw) > _FEW and is_constant(contents(raw)):
             self.guard(GuardKind.EQUALS, source, kind(raw))  # one row says it all
             (value.extend if kind is list else value.update)(raw)
             before = kind(raw)
