@@ -39,6 +39,10 @@ def check(model, *inputs, count=1, times=2):
 # inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide
 SHAPES = {
     "stem": (3, 24, 7, 2, 3, 1, 1, 1, 33, 29),
+    "stem, three taps": (3, 16, 3, 2, 1, 1, 1, 2, 30, 41),
+    "stem, wider than the image": (3, 16, 7, 1, 3, 1, 1, 2, 5, 4),
+    "stem, patches": (3, 40, 8, 8, 0, 1, 1, 2, 24, 32),
+    "stem, dilated": (3, 16, 3, 1, 2, 2, 1, 1, 9, 20),
     "point": (16, 64, 1, 1, 0, 1, 1, 2, 7, 7),
     "one pixel": (40, 10, 1, 1, 0, 1, 1, 8, 1, 1),
     "stride without window": (8, 16, 1, 2, 0, 1, 1, 1, 9, 8),
@@ -67,6 +71,15 @@ def test_every_shape_is_eagers(shape, bias, width):
     inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide = shape
     model = nn.Conv2d(inputs, outputs, window, stride, padding, dilation, groups, bias)
     check(model, torch.randn(batch, inputs, high, wide))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("window", [1, 3, 7])
+def test_numbers_that_are_none_stay_in_their_windows(window, number, width):
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 15, 20)
+    x[0, 1, 0, 19] = x[1, 2, 14, 0] = x[1, 0, 7, 7] = number
+    check(nn.Conv2d(3, 24, window, padding=window // 2), x)
 
 
 @pytest.mark.parametrize(

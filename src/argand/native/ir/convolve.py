@@ -46,6 +46,11 @@ class Convolve(NamedTuple):
         return self.groups == self.inputs == self.outputs > 1
 
     @property
+    def point(self) -> bool:
+        """Whether every pixel is made of the one at its own place."""
+        return self.taps == self.stride == (1, 1) and self.padding == (0, 0)
+
+    @property
     def wanted(self) -> bool:
         """Whether generated code is good at it."""
         sizes = (self.batch, *self.image, *self.result, self.inputs, self.outputs)

@@ -24,6 +24,8 @@ from argand.support import events
 
 # Rows and vectors of a tile, best first where they waste the same; what fits into 32 and into 16 registers.
 _WIDE_TILES: Final = ((7, 4), (6, 4), (7, 3), (12, 2), (12, 1))
+# Without a window LLVM keeps 31 registers busy at most, and spills sums where 28 of them meet 4 weights.
+_WIDE_POINTS: Final = ((6, 4), (8, 3), (10, 2), (12, 2), (12, 1))
 _NARROW_TILES: Final = ((6, 2), (4, 3), (12, 1))
 _NO_LIMIT: Final = 1 << 40
 _GRAIN: Final = 30_000  # vector instructions that are worth a thread
@@ -180,14 +182,15 @@ def _tile(spec: Convolve, target: Target) -> dense.PixelTile:
     """The tile that wastes least at the edges."""
     lanes = target.vector_bytes // 4
     outputs = spec.outputs // spec.groups
-    tiles = _WIDE_TILES if target.vector_bytes == 64 else _NARROW_TILES
+    wide = _WIDE_POINTS if spec.point else _WIDE_TILES
+    tiles = wide if target.vector_bytes == 64 else _NARROW_TILES
 
     def cost(shape: tuple[int, int]) -> int:
         rows, vectors = shape
         return -(-spec.pixels // rows) * rows * -(-outputs // (vectors * lanes)) * vectors * lanes
 
     rows, vectors = min(tiles, key=cost)
-    return dense.PixelTile(rows, vectors, lanes)
+    return dense.PixelTile(rows, vectors, lanes, spec.point)
 
 
 def _uneven(units: int, threads: int) -> float:
@@ -199,7 +202,7 @@ def _dense(spec: Convolve, target: Target) -> _Layout:
     width, inner, outputs = tile.vectors * tile.lanes, spec.inputs // spec.groups, spec.outputs // spec.groups
     group_panels = -(-outputs // width)
     panels, taps = group_panels * spec.groups, spec.taps[0] * spec.taps[1]
-    panel_floats, first = width * (1 + taps * inner), -(-inner // _ALIGNED) * _ALIGNED
+    panel_floats, first = width * (1 + taps * inner), -(-inner * spec.taps[1] // _ALIGNED) * _ALIGNED
     tiles = -(-spec.pixels // tile.rows)
     by_panels = _uneven(panels, target.threads) < _uneven(tiles, target.threads)
     sizes = (

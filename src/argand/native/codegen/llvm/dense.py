@@ -3,7 +3,8 @@
 In: a tile, and what writes a finished tile. Out: LLVM text of a kernel shared by all convolutions of that class: sizes are read
 at run time. A tile is ``rows`` output pixels times ``vectors`` vectors of output channels, held in registers. For each tap of the
 window every pixel has the address of its input channels, or of a row of zeros where the window reaches over the edge, so padding,
-strides, dilation, groups and one dimension are one case. Nothing is copied before.
+strides, dilation, groups and one dimension are one case. Nothing is copied before. Taps of one line that lie behind each other are one run
+where no window of a tile reaches over the edge: images with few channels have short taps. Windows of one pixel have no addresses to find.
 
 Packed weights: a row of zeros, then panels of ``vectors`` vectors of channels: their bias, then for each tap and input channel one weight
 per channel. Panels are the outer loop: one stays in the cache while all pixels go by.
@@ -33,6 +34,7 @@ class PixelTile(NamedTuple):
     rows: int
     vectors: int
     lanes: int
+    point: bool = False  # each pixel is made of the one at its own place: no window, no edges
 
 
 class Finished(NamedTuple):
@@ -64,7 +66,7 @@ def emit_dense(text: Text, tile: PixelTile, x: str, weights: str, write: Write) 
     The sums of a tile are a function of their own, shared by the kernels of a module: it is most of the code.
     """
     shared: dict[str, None] = text.declarations
-    name = f"argand.tile.{tile.rows}.{tile.vectors}.{tile.lanes}"
+    name = f"argand.tile.{tile.rows}.{tile.vectors}.{tile.lanes}{'.point' * tile.point}"
     if not any(f"@{name}(" in line for line in shared):
         inner = Text(shared)
         _Tile(inner, tile).run()
@@ -144,13 +146,67 @@ class _Tile:
         first = text.value(f"getelementptr float, ptr {weights}, i64 {self.width}")
         slot = text.slot("ptr")
         text.line(f"store ptr {first}, ptr {slot}")
+        if tile.point:
+            self._tap(self._same_places(x, pixel), slot, self.size["inner"])
+        else:
+            self._windows(x, pixel, slot)
+        self._spill()
+
+    def _same_places(self, x: str, pixel: str) -> list[str]:
+        """The input channels at the places of a tile's pixels; past the last one, those of the last."""
+        text, size = self.text, self.size
+        last = text.value(f"sub i64 {size['pixels']}, 1")
+        rows = []
+        for row in range(self.tile.rows):
+            place = text.intrinsic("smin", "i64", [text.value(f"add i64 {pixel}, {row}"), last])
+            rows.append(
+                text.value(f"getelementptr float, ptr {x}, i64 {self._whole('mul', place, size['pixel_stride'])}")
+            )
+        return rows
+
+    def _windows(self, x: str, pixel: str, slot: str) -> None:
+        """All taps; those of one line lie behind each other, and are one run where no window of the tile leaves the image."""
+        text, size = self.text, self.size
         self._find_places(pixel)
+        line = text.value(f"mul i64 {size['taps_wide']}, {size['inner']}")
+        whole = self._is_whole()
+        steps = text.value(f"select i1 {whole}, i64 1, i64 {size['taps_wide']}")
+        length = text.value(f"select i1 {whole}, i64 {line}, i64 {size['inner']}")
 
         def high(tap_high: str) -> None:
-            counted(text, "0", self.size["taps_wide"], 1, lambda wide: self._tap(self._window(x, tap_high, wide), slot))
+            counted(text, "0", steps, 1, lambda wide: self._tap(self._window(x, tap_high, wide), slot, length))
 
-        counted(text, "0", self.size["taps_high"], 1, high)
-        self._spill()
+        counted(text, "0", size["taps_high"], 1, high)
+
+    def _is_whole(self) -> str:
+        """Whether the taps of a line are one run of memory for every pixel: neighbours, and none beside the image."""
+        text, size, kind = self.text, self.size, f"<{_BATCH} x i32>"
+        start = text.value(f"load {kind}, ptr {self.places['wide']}, align 64")
+        room = text.value(f"sub i64 {size['wide']}, {size['taps_wide']}")
+        over = text.value(f"icmp ugt {kind} {start}, {self._spread(room)}")  # negative ones are large
+        rows = text.value(
+            f"shufflevector <{_BATCH} x i1> {over}, <{_BATCH} x i1> poison, <{self.tile.rows} x i32> <"
+            + ", ".join(f"i32 {row}" for row in range(self.tile.rows))
+            + ">"
+        )
+        any_over = text.value(f"call i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1> {rows})")
+        text.declare(f"declare i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1>)")
+        fits = text.value(f"icmp sge i64 {room}, 0")
+        dense = text.value(f"icmp eq i64 {size['inner']}, {size['pixel_stride']}")
+        near = text.value(f"icmp eq i64 {size['dilation_wide']}, 1")
+        inside = text.value(f"xor i1 {any_over}, true")
+        return self._all(fits, dense, near, inside)
+
+    def _all(self, first: str, *others: str) -> str:
+        for other in others:
+            first = self.text.value(f"and i1 {first}, {other}")
+        return first
+
+    def _spread(self, value: str) -> str:
+        text, kind = self.text, f"<{_BATCH} x i32>"
+        narrow = text.value(f"trunc i64 {value} to i32")
+        first = text.value(f"insertelement {kind} poison, i32 {narrow}, i64 0")
+        return text.value(f"shufflevector {kind} {first}, {kind} poison, <{_BATCH} x i32> zeroinitializer")
 
     def _find_places(self, pixel: str) -> None:
         """Where the windows of a tile's pixels begin: the row of their image, and coordinates in it."""
@@ -184,13 +240,7 @@ class _Tile:
 
     def _window(self, x: str, tap_high: str, tap_wide: str) -> list[str]:
         """The input channels of each pixel under one tap; zeros outside of the image."""
-        text, size, kind = self.text, self.size, f"<{_BATCH} x i32>"
-
-        def spread(value: str) -> str:
-            narrow = text.value(f"trunc i64 {value} to i32")
-            first = text.value(f"insertelement {kind} poison, i32 {narrow}, i64 0")
-            return text.value(f"shufflevector {kind} {first}, {kind} poison, <{_BATCH} x i32> zeroinitializer")
-
+        text, size, kind, spread = self.text, self.size, f"<{_BATCH} x i32>", self._spread
         base, *starts = (text.value(f"load {kind}, ptr {self.places[n]}, align 64") for n in ("row", "high", "wide"))
         moved = []
         for start, tap, name in zip(starts, (tap_high, tap_wide), ("high", "wide"), strict=True):
@@ -214,8 +264,8 @@ class _Tile:
         chosen = text.value(f"select <{_BATCH} x i1> {inside}, <{_BATCH} x ptr> {pointers}, <{_BATCH} x ptr> {zeros}")
         return [text.value(f"extractelement <{_BATCH} x ptr> {chosen}, i64 {row}") for row in range(self.tile.rows)]
 
-    def _tap(self, rows: list[str], slot: str) -> None:
-        """Add the products of one tap: for each input channel, a vector of weights times a number per pixel."""
+    def _tap(self, rows: list[str], slot: str, length: str) -> None:
+        """Add the products of a run of memory: for each input channel, a vector of weights times a number per pixel."""
         text, tile, kind = self.text, self.tile, self.kind
 
         def channel(number: str) -> None:
@@ -236,7 +286,7 @@ class _Tile:
             after = text.value(f"getelementptr float, ptr {at}, i64 {self.width}")
             text.line(f"store ptr {after}, ptr {slot}")
 
-        counted(text, "0", self.size["inner"], 1, channel)
+        counted(text, "0", length, 1, channel)
 
     def _spill(self) -> None:
         text, tile = self.text, self.tile
