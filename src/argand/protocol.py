@@ -90,6 +90,8 @@ class GraphContext:
     strict: bool = False  # of torch-level graphs: what cannot be compiled is an error, eager must not take over
     # of aten graphs: the input that the result at this place is written to after the call, -1 for none
     writes: tuple[int, ...] = ()
+    # of aten graphs: parameters, where nothing trains or writes: what follows from them alone is worth keeping
+    steady: tuple[int, ...] = ()
 
 
 PLAIN: Final = GraphContext()

@@ -256,6 +256,8 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
         odd = traced.bits  # what is written to them is not what comes to lie in their memory
         writes = (-1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations)
         context = dataclasses.replace(context, writes=tuple(writes))
+    if not traced.effects.mutations:
+        context = dataclasses.replace(context, steady=_parameters(module))
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs, context)
     if not isinstance(compiled, CompiledGraph):
@@ -263,6 +265,12 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
     run = run_inference(traced, below_autograd(compiled, module), written_in_graph=in_graph)
     origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None, context)
     return CompiledProgram(run, origin, traced.random, repeatable=can_repeat(traced, compiled))
+
+
+def _parameters(module: GraphModule) -> tuple[int, ...]:
+    """The inputs of a graph that are parameters."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return tuple(k for k, node in enumerate(inputs) if node.meta.get("parameter"))
 
 
 def keep_writes(traced: Traced) -> None:

@@ -31,7 +31,13 @@ from argand.support import events
 _ATEN: Final = torch.ops.aten
 _AFFINE: Final = (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.mul.Tensor)
 _SMALL: Final = (*_AFFINE, _ATEN.view.default, _ATEN.unsqueeze.default, _ATEN.rsqrt.default, _ATEN.div.Tensor)
+_PRODUCTS: Final = (_ATEN.addmm.default, _ATEN.mm.default)
+_TURNED: Final = (_ATEN.t.default, _ATEN.transpose.int, _ATEN.permute.default)
 LEAST_WORK: Final = 1 << 20  # multiply-adds that outweigh the 5 us of checking and calling
+LEAST_PRODUCT: Final = 1 << 16  # the same for linear layers, whose weights need no more than a look at their pages
+FEW: Final = 8  # rows for which weights are read where they lie, at the speed of memory
+LONGEST: Final = 4096  # sums of linear layers; longer ones are cut where products cut them, to round less
+MOST_PACKED: Final = 1 << 28  # bytes of weights of linear layers that a graph may have twice
 
 
 class Fused(NamedTuple):
@@ -54,10 +60,12 @@ class Layouts(NamedTuple):
 NO_LAYOUTS: Final = Layouts({}, frozenset(), {})
 
 
-def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None) -> Layouts:
-    """Choose the packed convolutions of a graph and follow their layout through it."""
+def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None, steady: Sequence[int] = ()) -> Layouts:
+    """Choose the packed convolutions of a graph and follow their layout through it; ``steady``: inputs worth packing."""
     results = set(module.graph.output_node().all_input_nodes)
     own = {node: spec for node in module.graph.nodes if (spec := _own(node, results, sizes))}
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    own |= _linears(module.graph, {inputs[k] for k in steady} - results, sizes)
     chosen = [node for node in module.graph.nodes if node in own or _packable(node, results)]
     calls: dict[torch.fx.Node, tuple[PackedConvolution | Convolve, Fused]] = {}
     skipped: set[torch.fx.Node] = set()
@@ -81,9 +89,11 @@ def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None) ->
 
 
 def channels_last(value: torch.Tensor) -> torch.Tensor:
-    """A fake of the same shape whose channels lie side by side; of one or two dimensions besides them."""
+    """A fake of the same shape whose channels lie side by side: images of one or two dimensions, rows of a matrix."""
     if value.dim() == 4:
         return torch.empty_like(value, memory_format=torch.channels_last)
+    if value.dim() == 2:
+        return torch.empty(value.shape, dtype=value.dtype)
     _, channels, length = value.shape
     return torch.empty_strided(value.shape, (channels * length, 1, channels), dtype=value.dtype)
 
@@ -100,7 +110,7 @@ def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | N
     if operands is None or node.args[6] or operands[0].dim() not in (3, 4):
         return None
     image, weight, result = operands[0], operands[1], node.meta["val"]
-    if sizes is not None and any(type(sizes.express(n)) is not int for v in (image, weight, result) for n in v.shape):
+    if _is_open(sizes, (image, weight, result)):
         return None
     *_, high, wide = weight.stride() if weight.dim() == 4 else (0, *weight.stride()[2:])
     stride, padding, dilation = (_pair(node.args[k], neutral) for k, neutral in ((3, 1), (4, 0), (5, 1)))
@@ -118,6 +128,65 @@ def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | N
         weight_strides=(*weight.stride()[:2], high, wide),
     )
     return spec if spec.wanted else None
+
+
+def _is_open(sizes: GraphSizes | None, values: Sequence[torch.Tensor]) -> bool:
+    return sizes is not None and any(type(sizes.express(n)) is not int for v in values for n in v.shape)
+
+
+def operands_of(node: torch.fx.Node) -> tuple[Any, Any, Any]:
+    """Image, weight and bias of a convolution or of a linear layer, whose weight is (outputs, inputs) or turned."""
+    if node.target is _ATEN.convolution.default:
+        x, weight, bias = node.args[:3]
+        return x, weight, bias
+    *bias, x, right = node.args
+    assert isinstance(right, torch.fx.Node)
+    weight = right.args[0] if right.target in _TURNED else right
+    return x, weight, bias[0] if bias else None
+
+
+def _linears(
+    graph: torch.fx.Graph, weights: set[torch.fx.Node], sizes: GraphSizes | None
+) -> dict[torch.fx.Node, Convolve]:
+    """Linear layers as convolutions of one line of pixels; none where their weights are too many to have them twice."""
+    found = {node: spec for node in graph.nodes if (spec := _linear(node, weights, sizes))}
+    packed = {operands_of(node)[1] for node in found}
+    return found if 4 * sum(weight.meta["val"].numel() for weight in packed) <= MOST_PACKED else {}
+
+
+def _linear(node: torch.fx.Node, weights: set[torch.fx.Node], sizes: GraphSizes | None) -> Convolve | None:
+    """A product of rows with one of these weights, if it pays to keep that packed."""
+    if node.target not in _PRODUCTS or node.kwargs:
+        return None
+    x, weight, bias = operands_of(node)
+    if weight not in weights or (bias is not None and bias not in weights):
+        return None
+    values = [n.meta.get("val") for n in (x, weight, node)]
+    image, kernel, result = values
+    if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.dim() == 2 for v in values):
+        return None
+    if _is_open(sizes, values) or not dense(tuple(kernel.shape), kernel.stride()):
+        return None
+    (rows, inner), columns = image.shape, result.shape[1]
+    added = None if bias is None else bias.meta.get("val")
+    if added is not None and (tuple(added.shape) != (columns,) or added.dtype is not torch.float32):
+        return None
+    if rows <= FEW or inner > LONGEST or rows * inner * columns < LEAST_PRODUCT or not image.is_contiguous():
+        return None
+    right = node.args[-1].meta["val"]
+    return Convolve(
+        batch=1,
+        inputs=inner,
+        outputs=columns,
+        image=(1, rows),
+        result=(1, rows),
+        taps=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0),
+        dilation=(1, 1),
+        groups=1,
+        weight_strides=(right.stride(1), right.stride(0), 0, 0),
+    )
 
 
 def _pair(values: Any, neutral: int) -> tuple[int, int]:

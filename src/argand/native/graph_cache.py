@@ -168,7 +168,7 @@ def _text(module: GraphModule, example_inputs: Sequence[Any], context: GraphCont
     inputs = [spec_of(x, context.sizes) for x in example_inputs]
     tensors = b"".join(writer.blobs)
     parts = {
-        "graph": hexdigest(json.dumps([rows, inputs, context.writes]).encode(), tensors),
+        "graph": hexdigest(json.dumps([rows, inputs, context.writes, context.steady]).encode(), tensors),
         "options": options_part(options),
         "state": state_part(),
         "llvmlite": llvmlite.__version__,

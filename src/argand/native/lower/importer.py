@@ -16,7 +16,7 @@ import torch.fx
 from torch._ops import OpOverload
 
 from argand.native.control_flow import CompileBody, Laid, arguments_of
-from argand.native.convolution import NO_LAYOUTS, Fused, channels_last, pack_convolutions
+from argand.native.convolution import NO_LAYOUTS, Fused, channels_last, operands_of, pack_convolutions
 from argand.native.ir.builder import Builder
 from argand.native.ir.convolve import Convolve
 from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
@@ -78,7 +78,7 @@ class _Importer:
             known = functools.cache(context.sizes.express)
             self.express = lambda sizes: tuple(map(known, sizes))
         packs = packs and not is_off(options, "convolutions")
-        self.packed = pack_convolutions(module, context.sizes) if packs else NO_LAYOUTS
+        self.packed = pack_convolutions(module, context.sizes, context.steady) if packs else NO_LAYOUTS
         self.slots = find_slots(module, () if is_off(options, "writes") else context.writes)
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
@@ -241,12 +241,12 @@ class _Importer:
 
     def _convolve(self, result: Any, target: PackedConvolution | Convolve, fused: Fused) -> Node:
         """A packed convolution: the numbers per channel that follow it become one scale and one bias."""
-        build, (x, weight, bias) = self.build, fused.convolution.args[:3]
+        build, (x, weight, bias) = self.build, operands_of(fused.convolution)
         scale: Node | None = None
         shift: Node | None = self.values.get(bias)
         for step in fused.affine:
             (other,) = (self.values[n] for n in step.all_input_nodes if n in self.values)
-            number, name = build.reshape(other, self.values[weight].shape[:1]), _name(step)
+            number, name = build.reshape(other, self.express(result.shape[1:2])), _name(step)
             if name == "mul":
                 scale = number if scale is None else build.pointwise("mul", scale, number)
             if shift is not None:
