@@ -1,5 +1,7 @@
 """Tensor subclasses and modes with `__torch_function__` in compiled functions, against eager."""
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -280,3 +282,66 @@ def test_other_sizes_of_a_wrapper():
     for n in (3, 5, 7):
         x = Pair(torch.randn(n, 4), torch.randn(n, 4))
         same_pair(compiled(x), function(x))
+
+
+@dataclasses.dataclass
+class Settings:
+    """How a `Quantized` is to be read."""
+
+    bias: int
+    rows: list[int]
+
+
+class Quantized(torch.Tensor):
+    """Integers with scales, as libraries of quantised weights write it: tables of functions, settings, lists."""
+
+    @staticmethod
+    def __new__(cls, values, scale, settings):
+        return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=scale.dtype)
+
+    def __init__(self, values, scale, settings):
+        self.values, self.scale, self.settings, self.block = values, scale, settings, [1, values.shape[1]]
+
+    def __tensor_flatten__(self):
+        return ["values", "scale"], {"settings": self.settings}
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner, context, size, stride):
+        return cls(inner["values"], inner["scale"], context["settings"])
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in FUNCTIONS.get(cls, {}):
+            return FUNCTIONS[cls][func](*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(f"{func}")
+
+
+def linear_of_quantized(x, weight, bias=None):
+    full = (weight.values.to(x.dtype) - weight.settings.bias) * weight.scale
+    return F.linear(x, full[: len(weight.settings.rows)] * weight.block[0], bias)
+
+
+FUNCTIONS = {Quantized: {F.linear: linear_of_quantized}}
+
+
+def test_a_wrapper_with_settings_and_lists_is_one_graph():
+    def function(x, weight):
+        return F.linear(x, weight).relu()
+
+    compiled = argand.compile(function, fullgraph=True, dynamic=False)
+    for bias, rows in ((0, 5), (0, 5), (3, 5), (3, 4)):  # settings are guarded
+        weight = Quantized(torch.arange(20, dtype=torch.int8).view(5, 4), torch.rand(5, 1), Settings(bias, [0] * rows))
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(compiled(x, weight), function(x, weight))
+    assert torch._C._is_torch_function_enabled()  # as before the trace
+
+
+def test_questions_about_the_processor_are_settled():
+    function = lambda x: x + (1 if torch.cpu._is_avx512_supported() else 2)
+    x = torch.ones(3)
+    assert torch.equal(argand.compile(function, fullgraph=True)(x), function(x))

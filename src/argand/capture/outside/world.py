@@ -297,12 +297,14 @@ class World:
     def _tensor(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
         plain = type(raw) in PLAIN_TENSORS or is_subclass(type(raw))
         with torch._C.DisableTorchFunctionSubclass(), below_levels():
-            plain = plain and raw.layout is torch.strided and not raw._is_zerotensor()
-            if not plain or raw.device.type != "cpu":
-                return self._opaque(source, raw) if (held := read_wrapper(self, source, raw)) is None else held
-            fake = self._fake(source, raw)
+            plain = plain and raw.layout is torch.strided and not raw._is_zerotensor() and raw.device.type == "cpu"
+            fake = self._fake(source, raw) if plain else read_wrapper(self, source, raw)
+        if fake is None:
+            return self._opaque(source, raw)
         if type(raw) not in PLAIN_TENSORS:
-            self.plain_from_here()
+            self.plain_from_here()  # not above: it ends with the trace, after what is entered there
+        if not plain:
+            return fake
         self.register(source, raw, fake)
         self.inputs[id(fake)] = self.known[id(fake)]
         return fake

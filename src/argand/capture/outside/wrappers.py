@@ -6,6 +6,7 @@ one whose state is more than tensors and constants, or that takes part in traini
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -30,9 +31,9 @@ def read_wrapper(world: Any, source: Source, raw: Any) -> torch.Tensor | None:
         return None
     names, context = raw.__tensor_flatten__()
     held = dict(raw.__dict__)
-    if not is_constant(context) or not all(type(held.get(name)) is torch.Tensor for name in names):
+    if not all(type(held.get(name)) is torch.Tensor for name in names):
         return None
-    if not all(is_constant(value) for name, value in held.items() if name not in names):
+    if not _is_data(context) or not all(_is_data(value) for name, value in held.items() if name not in names):
         return None
     world.guard(GuardKind.TENSOR, source, tensor_spec(raw))
     world.guard(GuardKind.DICT_KEYS, world.child(DictOf, source, None), tuple(held))
@@ -41,11 +42,23 @@ def read_wrapper(world: Any, source: Source, raw: Any) -> torch.Tensor | None:
     if any(id(part) not in world.inputs or part.requires_grad for part in parts.values()):
         return None
     fake: torch.Tensor = type(raw).__tensor_unflatten__(parts, context, raw.size(), raw.stride())
+    # Constants, but lists and settings of the trace: reads of them are guarded.
+    fake.__dict__.update({name: value for name, value in inner.items() if name not in names})
     world.keep_off_disk(f"a tensor of the class {type(raw).__name__}")
-    world.plain_from_here()
     world.wrappers.add(id(fake))
     world.register(source, raw, fake)
     return fake
+
+
+def _is_data(value: Any) -> bool:
+    """Whether a value is a constant, or a list, dict or dataclass of such."""
+    if is_constant(value):
+        return True
+    if type(value) in (list, tuple):
+        return all(map(_is_data, value))
+    if type(value) is dict:
+        return all(isinstance(key, str) and _is_data(item) for key, item in value.items())
+    return dataclasses.is_dataclass(value) and not isinstance(value, type) and all(map(_is_data, vars(value).values()))
 
 
 def is_whole(value: Any) -> bool:

@@ -47,7 +47,10 @@ ANSWERS: Final[dict[str, Any]] = {
     "torch.overrides.has_torch_function": False,
 }
 # Questions that Python functions of torch answer: the same for the life of a process, or asked for at each call.
-SETTLED: Final = frozenset({"torch.cuda.is_available", "torch.distributed.is_available"})
+SETTLED: Final = frozenset(
+    {"torch.cuda.is_available", "torch.distributed.is_available"}
+    | {f"torch.cpu.{name}" for name in vars(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")}
+)
 ASKED: Final = frozenset(
     {"torch.distributed.distributed_c10d.is_initialized", "torch.fx._symbolic_trace.is_fx_tracing"}
     | {"torch.fx._symbolic_trace.is_fx_symbolic_tracing"}

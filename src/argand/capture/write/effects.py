@@ -42,14 +42,12 @@ def write_effects(rebuilder: Rebuilder) -> None:
 def _write_all_attributes(rebuilder: Rebuilder) -> None:
     """Writes to objects from outside, then to tensors of the trace, if somebody will hold these."""
     tracer = rebuilder.tracer
-    inside = {key for key, entry in tracer.journal.attributes.items() if _is_made(tracer, entry.owner)}
-    waiting = [entry for key, entry in tracer.journal.attributes.items() if key in inside]
-    for entry in [entry for key, entry in tracer.journal.attributes.items() if key not in inside]:
-        _write_attributes(rebuilder, entry)
-    while ready := [entry for entry in waiting if rebuilder.has_made(entry.owner)]:
-        waiting = [entry for entry in waiting if entry not in ready]
-        for entry in ready:
-            _write_attributes(rebuilder, entry)
+    waiting = dict(tracer.journal.attributes)  # by the identity of the owner
+    for key in [key for key, entry in waiting.items() if not _is_made(tracer, entry.owner)]:
+        _write_attributes(rebuilder, waiting.pop(key))
+    while ready := [key for key, entry in waiting.items() if rebuilder.has_made(entry.owner)]:
+        for key in ready:
+            _write_attributes(rebuilder, waiting.pop(key))
 
 
 def _is_made(tracer: Tracer, owner: Any) -> bool:
