@@ -184,7 +184,7 @@ def loss_function_only(compile_: Compile) -> Any:
     return [p.grad for p in model.parameters()]
 
 
-@scenario
+@scenario(reason="hooks are Python's, called by torch's engine: the call is Python's")
 def tensor_hooks(compile_: Compile) -> Any:
     """A hook on a gradient, registered inside."""
     seen: list[int] = []
@@ -290,7 +290,7 @@ def autograd_function(x: Tensor) -> Tensor:
     return Doubled.apply(x.sin(), 3.0) + 1
 
 
-@scenario
+@scenario(reason="a node takes tensors and numbers, no modules: in training the call is Python's")
 def autograd_function_of_module(compile_: Compile) -> Any:
     """A module among the arguments of an autograd.Function."""
 

@@ -1,5 +1,6 @@
 """The sweeps: children that fail, hang or die become rows; a stopped sweep goes on."""
 
+import importlib.util
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from benchmarks import ops, partition, zoo
+from benchmarks.language import speed
 from benchmarks.models import CASES
 from benchmarks.sweep import Sweep, read_rows
 
@@ -175,3 +177,10 @@ def test_ops_compares_only_the_shapes_of_random_operators():
 def test_partitions_are_compared():
     lines = partition.compare(lambda: CASES["mlp"].program("train"), 1)
     assert "default" in lines[0] and "min-cut" in lines[1] and "times as fast" in lines[2]
+
+
+def test_the_speed_of_the_language_is_one_command():
+    lines = speed.commands("", rival=True, rounds=3)
+    assert [line[2] for line in lines] == list(speed.PARTS)
+    assert all(importlib.util.find_spec(line[2]) is not None for line in lines)
+    assert [line[3:] for line in speed.commands("per_sample", rival=True, rounds=3)] == [["--rounds", "3"]]
