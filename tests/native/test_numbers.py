@@ -100,12 +100,13 @@ def chain(x, y):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_fused_half_arithmetic_rounds_once(dtype, data):
+def test_fused_bfloat16_arithmetic_rounds_once(dtype, data):
     lists = st.lists(st.floats(-16, 16, width=16), min_size=COUNT, max_size=COUNT)
     x, y = (torch.tensor(data.draw(lists)).to(dtype) for _ in range(2))
     (got,) = compiled(chain, dtype, dtype)([x, y])
-    (once,) = chain(x.float(), y.float())
-    assert torch.equal(got, once.to(dtype))
+    # float16 overflows, so it is rounded after every operation
+    (wanted,) = chain(x, y) if dtype is torch.float16 else chain(x.float(), y.float())
+    assert torch.equal(got, wanted.to(dtype))
 
 
 def test_roots_and_remainders_are_exact_where_eager_is_not():

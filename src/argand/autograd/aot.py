@@ -21,12 +21,14 @@ from argand.autograd.bodies import below_autograd
 from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
 from argand.autograd.higher_order import gradient_program, run_eagerly
+from argand.autograd.kept import parts_of
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.programs import Program, run_graph
-from argand.autograd.runtime import MOST_BACKWARDS, Asked, LinkSwitch, full_backward, run_inference, run_training
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, full_backward, run_inference, run_training
 from argand.autograd.sizes import ProgramSizes
+from argand.autograd.switch import LinkSwitch
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
@@ -154,6 +156,7 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
     events.artifact("aot_joint_graph", lambda: readable(joint))
     with events.stage("autograd.partition"):
         forward, backward = _partition(joint, traced, compilers)
+    traced.parts = parts_of(backward.graph)
     traced.graph = Graph()  # the fakes of the joint graph are not needed again
     events.artifact("aot_graphs", lambda: readable(forward), "forward")
     events.artifact("aot_graphs", lambda: readable(backward), "backward")

@@ -82,6 +82,7 @@ class Traced:
     tangent_fakes: list[torch.Tensor]
     gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
     gradient_reads: list[int]  # inputs whose values gradients depend on
+    read_needs: list[int]  # for each of these: bits of the tangents whose gradients do
     copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
     flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
     random: bool
@@ -89,6 +90,7 @@ class Traced:
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
+    parts: list[list[int]] = field(default_factory=list)  # of what the forward keeps, see kept.parts_of
     bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # inputs with a conjugate or a negative bit
     cut: bool = (
         False  # some of it is hidden from autograd (detach, no_grad, a Function of the user's): aten does not tell

@@ -22,7 +22,8 @@ from typing_extensions import override
 from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
 from argand.autograd.geometry import ViewStep, retyped_view, shifted_view
 from argand.autograd.outputs import Effects, Mutation, OutputRow, Traced
-from argand.autograd.runtime import Asked, LinkSwitch, full_backward, run_inference, run_training
+from argand.autograd.runtime import Asked, full_backward, run_inference, run_training
+from argand.autograd.switch import LinkSwitch
 from argand.native.graph_cache import GraphCompiler, GraphText
 from argand.protocol import Boxed, Bypass, CompiledGraph, GraphContext
 from argand.runtime import quiet
@@ -50,6 +51,8 @@ _PLAIN_FIELDS: Final = (
     "tangents",
     "gradient_needs",
     "gradient_reads",
+    "read_needs",
+    "parts",
     "copied_inputs",
     "flipped_inputs",
     "random",

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple, final
 import torch
 
 from argand.autograd.geometry import ViewStep, same_layout
+from argand.autograd.kept import keep
 from argand.autograd.outputs import Mutation, OutputRow, Traced
 from argand.protocol import Boxed
-from argand.runtime import _native, quiet
-from argand.support.locks import Turns
+from argand.runtime import _native
 
 MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
 
@@ -295,32 +295,6 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
     return run
 
 
-@final
-class LinkSwitch:
-    """Runs a program as it was compiled; from the call after gradients with a history were asked for, linked."""
-
-    def __init__(self, link: Callable[[Sequence[Any]], Callable[..., Any] | None]) -> None:
-        self.link, self.turns, self.asked = link, Turns(), False
-        self.run: Callable[..., Any]
-
-    def noticing(self, again: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function; a call of it is noticed."""
-
-        def noticed(*arguments: Any) -> Any:
-            self.asked = True
-            return again(*arguments)
-
-        return noticed
-
-    def __call__(self, *inputs: Any) -> Any:
-        """Run the program."""
-        if self.asked:
-            with self.turns.take("link"), quiet.compiling():
-                if self.asked:
-                    self.run, self.asked = self.link(inputs) or self.run, False
-        return self.run(*inputs)
-
-
 def _fit_tangent(
     tangent: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, ...]
 ) -> torch.Tensor:
@@ -337,7 +311,7 @@ def _fit_tangent(
 
 def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
-    results, random, sizes = traced.results, traced.random, traced.sizes
+    results, random, sizes, parts = traced.results, traced.random, traced.sizes, traced.parts
     places = Places(traced)
     checked, constant = places.checked, places.constant
     forward = _dressed(traced, forward)
@@ -350,15 +324,17 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             """Run the forward, keep what the backward needs."""
             ctx.set_materialize_grads(False)
             ctx.primals = args
-            ctx.versions = [args[k]._version for k in checked]
+            ctx.versions = [args[k]._version for k, _ in checked]
             ctx.generator = torch.get_rng_state() if random else None
             values = forward(list(args))
             if sizes is not None:
                 ctx.sizes = sizes.values(args)
                 values = values[: len(values) - len(ctx.sizes)]
             ctx.keeps = len(values) > results  # without, there may be any number of backwards, as in eager
-            ctx.save_for_backward(*values[results:])
             outputs = tuple(values[:results])
+            ctx.kept = keep(parts, values[results:], outputs)
+            if ctx.kept is None:
+                ctx.save_for_backward(*values[results:])
             if constant:
                 ctx.mark_non_differentiable(*[outputs[k] for k in constant])
             return outputs
@@ -376,18 +352,18 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             if torch.is_grad_enabled():
                 return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
             if ctx.primals is None:
-                _ = ctx.saved_tensors  # raises what eager raises when they were freed
+                _saved(ctx, present)  # raises what eager raises when they were freed
             run = backward(asked, ctx.primals)
-            if run is None and _are_unchanged(ctx, checked):
+            if run is None and _are_unchanged(ctx, checked, present):
                 return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
             if run is None:  # zeros for what is missing: not quite the same, where a derivative is infinite
                 run = backward(Asked(places.every, wanted), ctx.primals)
                 tangents = places.fill(tangents, present, opened)
             assert run is not None
-            values = [*(ctx.saved_tensors if ctx.keeps else ()), *(opened or {}).values(), *tangents]
+            values = [*(_saved(ctx, present) if ctx.keeps else ()), *(opened or {}).values(), *tangents]
             tangents.clear()
             if ctx.keeps:
-                _release(ctx)
+                _release(ctx, present)
             return places.scatter(run(values), present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
@@ -411,8 +387,9 @@ class Places:
         tensors = [k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor)]
         self.edges = tuple(tensors.index(k) for k in traced.differentiable)  # among those autograd knows of
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
-        read = [k for k in traced.gradient_reads if k < self.inputs and k not in unread]
-        self.checked = [k for k in read if isinstance(traced.inputs[k], torch.Tensor)]
+        reads = zip(traced.gradient_reads, traced.read_needs, strict=True)
+        read = [(k, needs) for k, needs in reads if k < self.inputs and k not in unread]
+        self.checked = [(k, needs) for k, needs in read if isinstance(traced.inputs[k], torch.Tensor)]
 
     def wanted(self, edges: Sequence[Any]) -> int:
         """Bits of the gradients that the engine will use: ``autograd.grad`` may ask for few."""
@@ -458,8 +435,18 @@ def _is_wanted(node: Any) -> bool:
         return True
 
 
-def _release(ctx: Any) -> None:
+def _saved(ctx: Any, present: int) -> Sequence[Any]:
+    """What the forward kept; raises what eager raises when something that these tangents need was freed or changed."""
+    found: Sequence[Any] = ctx.saved_tensors if ctx.kept is None else ctx.kept.take(present)
+    return found
+
+
+def _release(ctx: Any, present: int) -> None:
     """Let go of saved tensors and inputs before the backward runs, unless the graph is retained."""
+    if ctx.kept is not None:
+        if ctx.kept.release(present):
+            ctx.primals = None
+        return
     ctx.maybe_clear_saved_tensors()
     try:
         _ = ctx._raw_saved_tensors
@@ -467,19 +454,20 @@ def _release(ctx: Any) -> None:
         ctx.primals = None
 
 
-def _are_unchanged(ctx: Any, checked: Sequence[int]) -> bool:
-    """Whether the inputs are what they were in the forward."""
-    return [ctx.primals[k]._version for k in checked] == ctx.versions
+def _are_unchanged(ctx: Any, checked: Sequence[tuple[int, int]], present: int) -> bool:
+    """Whether the inputs that these tangents need are what they were in the forward."""
+    rows = zip(checked, ctx.versions, strict=True)
+    return all(ctx.primals[k]._version == version for (k, needs), version in rows if needs & present)
 
 
 def _differentiate(
-    ctx: Any, tangents: list[Any], asked: Asked, checked: Sequence[int], again: Differentiable
+    ctx: Any, tangents: list[Any], asked: Asked, checked: Sequence[tuple[int, int]], again: Differentiable
 ) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
     if ctx.keeps:
-        _ = ctx.saved_tensors  # raises what eager raises when they were freed or changed
+        _saved(ctx, asked.tangents)
     primals = ctx.primals
-    if not _are_unchanged(ctx, checked):
+    if not _are_unchanged(ctx, checked, asked.tangents):
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an "
             "inplace operation between the forward and this differentiable backward"

@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from argand.autograd.geometry import bare, bits_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
+from argand.autograd.kept import readers, together
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
@@ -211,6 +212,7 @@ def _trace(
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
     drop_history(recorder.graph)
+    reads = _read_by(recorder.graph, gradients)
     return Traced(
         graph=recorder.graph,
         constants=recorder.constants,
@@ -221,7 +223,8 @@ def _trace(
         tangents=tangents,
         tangent_fakes=tangent_fakes,
         gradient_needs=_needs(recorder.graph, gradients, reached),
-        gradient_reads=_read_by(recorder.graph, gradients),
+        gradient_reads=list(reads),
+        read_needs=list(reads.values()),
         copied_inputs=_copied(recorder.graph, effects, gradients),
         flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],
         random=recorder.draws > 0,
@@ -259,10 +262,14 @@ def _needs(graph: Graph, gradients: Sequence[Any], reached: Sequence[int]) -> li
     ]
 
 
-def _read_by(graph: Graph, gradients: Sequence[Any]) -> list[int]:
-    """The inputs whose values gradients depend on. Who changes another one may still ask for gradients."""
-    used = ancestors(gradients)
-    return [k for k, node in enumerate(n for n in graph.nodes if n.op == "placeholder") if node in used]
+def _read_by(graph: Graph, gradients: Sequence[Any]) -> dict[int, int]:
+    """The inputs whose values gradients depend on, and for which tangents, as bits.
+
+    Who changes another one, or one that is read for another tangent, may still ask for gradients.
+    """
+    used, read = ancestors(gradients), readers(graph)
+    places = enumerate(node for node in graph.nodes if node.op == "placeholder")
+    return {k: together(read[node]) for k, node in places if node in used}
 
 
 def _copied(graph: Graph, effects: Effects, gradients: Sequence[Any]) -> list[int]:
