@@ -81,8 +81,7 @@ class Traced:
     tangents: list[int]  # results that take a gradient
     tangent_fakes: list[torch.Tensor]
     gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
-    gradient_reads: list[int]  # inputs whose values gradients depend on
-    read_needs: list[int]  # for each of these: bits of the tangents whose gradients do
+    gradient_reads: list[tuple[int, int]]  # inputs whose values gradients depend on, bits of the tangents whose do
     copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
     flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
     random: bool

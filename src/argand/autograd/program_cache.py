@@ -51,7 +51,6 @@ _PLAIN_FIELDS: Final = (
     "tangents",
     "gradient_needs",
     "gradient_reads",
-    "read_needs",
     "parts",
     "copied_inputs",
     "flipped_inputs",

@@ -387,8 +387,7 @@ class Places:
         tensors = [k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor)]
         self.edges = tuple(tensors.index(k) for k in traced.differentiable)  # among those autograd knows of
         unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
-        reads = zip(traced.gradient_reads, traced.read_needs, strict=True)
-        read = [(k, needs) for k, needs in reads if k < self.inputs and k not in unread]
+        read = [(k, needs) for k, needs in traced.gradient_reads if k < self.inputs and k not in unread]
         self.checked = [(k, needs) for k, needs in read if isinstance(traced.inputs[k], torch.Tensor)]
 
     def wanted(self, edges: Sequence[Any]) -> int:

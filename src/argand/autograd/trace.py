@@ -212,7 +212,6 @@ def _trace(
     recorder.graph.output(values + gradients)
     remove_dead(recorder.graph)
     drop_history(recorder.graph)
-    reads = _read_by(recorder.graph, gradients)
     return Traced(
         graph=recorder.graph,
         constants=recorder.constants,
@@ -223,8 +222,7 @@ def _trace(
         tangents=tangents,
         tangent_fakes=tangent_fakes,
         gradient_needs=_needs(recorder.graph, gradients, reached),
-        gradient_reads=list(reads),
-        read_needs=list(reads.values()),
+        gradient_reads=_read_by(recorder.graph, gradients),
         copied_inputs=_copied(recorder.graph, effects, gradients),
         flipped_inputs=[i for i in differentiable if not examples[i].requires_grad],
         random=recorder.draws > 0,
@@ -262,14 +260,14 @@ def _needs(graph: Graph, gradients: Sequence[Any], reached: Sequence[int]) -> li
     ]
 
 
-def _read_by(graph: Graph, gradients: Sequence[Any]) -> dict[int, int]:
+def _read_by(graph: Graph, gradients: Sequence[Any]) -> list[tuple[int, int]]:
     """The inputs whose values gradients depend on, and for which tangents, as bits.
 
     Who changes another one, or one that is read for another tangent, may still ask for gradients.
     """
     used, read = ancestors(gradients), readers(graph)
     places = enumerate(node for node in graph.nodes if node.op == "placeholder")
-    return {k: together(read[node]) for k, node in places if node in used}
+    return [(k, together(read[node])) for k, node in places if node in used]
 
 
 def _copied(graph: Graph, effects: Effects, gradients: Sequence[Any]) -> list[int]:

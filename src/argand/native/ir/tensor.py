@@ -197,6 +197,7 @@ class Output:
     spec: TensorMeta
     memory: int = 0  # equal numbers: views of one tensor in eager; inputs count -1, -2, ...
     into: int = -1  # the input whose new value this is: its memory may take it
+    is_view: bool = False  # in eager, too, it may be a part of a larger tensor
 
 
 @final

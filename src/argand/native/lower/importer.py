@@ -124,9 +124,7 @@ class _Importer:
         return node.meta.get("val") if found is None else found
 
     def _memory_of(self, node: torch.fx.Node) -> int:
-        target = node.target
-        view = isinstance(target, torch._ops.OpOverload) and target.is_view
-        if (view or target is operator.getitem) and isinstance(node.args[0], torch.fx.Node):
+        if _is_view(node) and isinstance(node.args[0], torch.fx.Node):
             return self.memory[node.args[0]]
         return len(self.memory)
 
@@ -158,7 +156,7 @@ class _Importer:
                 spec = spec_of((result.args[0] if slot else result).meta["val"], self.express)
                 assert spec is not None
                 target = into[position] if position < len(into) else -1
-                outputs.append(Output(value, spec, self.memory[result], target))
+                outputs.append(Output(value, spec, self.memory[result], target, _is_view(result)))
             else:
                 outputs.append(value)
         return tuple(outputs)
@@ -331,6 +329,12 @@ class _Importer:
             for k, spec in enumerate(specs)
         )
         return items[0] if single else items
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether a value lies in the memory of the one it was made of."""
+    target = node.target
+    return target is operator.getitem or (isinstance(target, torch._ops.OpOverload) and target.is_view)
 
 
 def _is_scalar(node: torch.fx.Node, value: torch.Tensor) -> bool:

@@ -29,7 +29,7 @@ from argand.native.ir.tensor import (
     roots_of,
     topological,
 )
-from argand.native.ir.types import DType, Shape, at_least, contiguous_strides
+from argand.native.ir.types import DType, Shape, at_least, contiguous_strides, numel
 from argand.ops.table import Blas
 from argand.support import events
 
@@ -213,7 +213,7 @@ def _prefer_layouts(demand: _Draft) -> None:
 
 
 def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
-    """Results in memory; two that eager keeps apart, or an input and a result, share none."""
+    """Results in memory; two that eager keeps apart, or an input and a result, share none; none is a part of more."""
     graph = demand.graph
     inputs: dict[Any, Node] = {node.attribute: node for node in graph.nodes if node.op == "input"}
     owners: dict[Node, int] = {node: -1 - position for position, node in inputs.items()}
@@ -228,7 +228,8 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
             continue
         node = _in_memory(demand, build, output.node, output.spec.strides, apart)
         place = strided(node, demand.strides)
-        if place is None or owners.setdefault(place.leaf, output.memory) != output.memory:
+        part = place is not None and not output.is_view and numel(place.leaf.shape) > numel(node.shape)
+        if place is None or part or owners.setdefault(place.leaf, output.memory) != output.memory:
             other = Node("copy", (output.node,), output.node.shape, output.node.dtype, None, output.node.trace)
             node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)

@@ -296,11 +296,11 @@ def frac(self: Tensor) -> Tensor:
 
 
 def deg2rad(self: Tensor) -> Tensor:
-    return self * (math.pi / 180)
+    return self * (math.pi / 180) if self.numel() else NotImplemented  # the kernel keeps strides of nothing
 
 
 def rad2deg(self: Tensor) -> Tensor:
-    return self * (180 / math.pi)
+    return self * (180 / math.pi) if self.numel() else NotImplemented
 
 
 @one_rounding

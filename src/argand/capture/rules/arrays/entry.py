@@ -338,6 +338,8 @@ def to_tensor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1 or type(value) not in KINDS or set(options) - {"dtype"}:
         left(function.__name__)
     tensor = tensor_of(tracer, value)
+    if not tensor.numel():
+        left(f"{function.__name__} of an empty array")  # whose strides are zeros
     dtype = options.get("dtype", tensor.dtype)
     if type(value) is ArrayNumber and function is not torch.from_numpy:
         raise CaptureBreak(Break.B004, None, method=function.__name__)
