@@ -25,8 +25,8 @@ class Untraceable(Exception):
 
 OutputSource = Literal["constant", "same", "input", "fresh"]
 # "plain": a view in grad mode; "no_grad": a view autograd does not follow; "detach": no view to
-# autograd; "detached": a view of a tensor that is none
-How = Literal["self", "plain", "no_grad", "detach", "detached"]
+# autograd; "detached": a view of a tensor that is none; "data", "of_data": the same with version counters of their own
+How = Literal["self", "plain", "no_grad", "detach", "detached", "data", "of_data"]
 
 
 @final
@@ -208,16 +208,27 @@ def _row(
         return OutputRow(source, index)
     how: How
     if value._base is None:
-        how = "detach"
+        how = "detach" if _count_together(value, base) else "data"
     elif value._base is not base:
-        how = "detached"
+        how = "detached" if _count_together(value, base) else "of_data"
     elif value.requires_grad and value.is_leaf:
         how = "no_grad"  # a view made under no_grad says that it requires grad, as a leaf
     else:
         how = "plain"
-    if value.requires_grad and (how in ("detach", "detached") or (how == "plain" and not _follows(value, base))):
+    if value.requires_grad and (how not in ("plain", "no_grad") or (how == "plain" and not _follows(value, base))):
         raise Untraceable("an output shares memory with a tensor of another history")
     return OutputRow(source, index, how, value, path(base, value))
+
+
+def _count_together(value: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a write to one raises the version of the other: ``.data`` has a counter of its own."""
+    if value.is_inference() or base.is_inference():
+        return True
+    before = base._version, value._version
+    torch.autograd.graph.increment_version(base)
+    together = value._version != before[1]
+    torch._C._autograd._unsafe_set_version_counter((base,), before[:1])
+    return together
 
 
 def _follows(view: torch.Tensor, base: torch.Tensor) -> bool:

@@ -144,8 +144,10 @@ def _rebuild(row: OutputRow, base: torch.Tensor) -> torch.Tensor:
     with _grad_mode(False):
         if row.how == "detach":
             return _replay(row.steps, base).detach()
-        if row.how == "detached":
-            base = base.detach()
+        if row.how == "data":
+            return _replay(row.steps, base).data
+        if row.how in ("detached", "of_data"):
+            base = base.detach() if row.how == "detached" else base.data
         view = _replay(row.steps, base)
         return view if view._is_view() else _alias(view)
 

@@ -153,6 +153,15 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return torch.empty(shape, dtype=dtype, memory_format=memory_format)
 
 
+def _roll(self: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    """Pieces of one dimension after the other put together."""
+    if not self.numel():
+        return empty_like(self)
+    for dim in dims:
+        self = _cat([self], dim)  # all pieces have its memory format
+    return self if dims else dense(self.shape, self.dtype)
+
+
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     first = tensors[0]
     if any(t.shape != first.shape or t.dtype is not first.dtype for t in tensors):
@@ -262,7 +271,7 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.POINTWISE, like_self, "fill.Scalar fill.Tensor zero"),
     *rows(_G, _repeat, "repeat"),
     *rows(_G, like_self, "flip"),
-    *rows(_G, lambda self, *_: dense(self.shape, self.dtype) if self.numel() else empty_like(self), "roll"),
+    *rows(_G, _roll, "roll"),
     *rows(Kind.POINTWISE, dense_self, "tril triu"),
     *rows(_O, _searched, "searchsorted.Tensor searchsorted.Scalar"),
     *rows(Kind.POINTWISE, _bucketize, "bucketize.Tensor bucketize.Scalar"),

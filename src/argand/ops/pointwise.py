@@ -193,11 +193,12 @@ _NAMES: Final[tuple[tuple[TypeRule, str], ...]] = (
         softplus softshrink hardshrink leaky_relu threshold bitwise_not conj_physical _conj_physical""",
     ),
     (like_self, "nan_to_num hardtanh _prelu_kernel"),
+    (lambda self: empty_like(self, _unary_float(self).dtype), "deg2rad rad2deg"),
     (_no_bool(_unary), "neg"),
     (
         _unary_float,
         """acos acosh asin asinh atan atanh cos cosh sin sinh tan tanh exp exp2 expm1 log log10 log1p log2 sqrt rsqrt
-        reciprocal erf erfc erfinv sigmoid sinc logit deg2rad rad2deg digamma lgamma i0 special_entr special_erfcx
+        reciprocal erf erfc erfinv sigmoid sinc logit digamma lgamma i0 special_entr special_erfcx
         special_i0e special_i1 special_i1e special_log_ndtr special_ndtri special_airy_ai special_bessel_j0
         special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1
         special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
+from torch._ops import OpOverload
+
 from argand.native.extern import Operand, blas_of, preallocates
 from argand.native.ir.affine import Affine
 from argand.native.ir.builder import Builder
@@ -228,12 +230,19 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
             continue
         node = _in_memory(demand, build, output.node, output.spec.strides, apart)
         place = strided(node, demand.strides)
-        part = place is not None and not output.is_view and numel(place.leaf.shape) > numel(node.shape)
+        part = place is not None and not output.is_view and _is_part(node, place.leaf)
         if place is None or part or owners.setdefault(place.leaf, output.memory) != output.memory:
             other = Node("copy", (output.node,), output.node.shape, output.node.dtype, None, output.node.trace)
             node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)
     return tuple(results)
+
+
+def _is_part(node: Node, leaf: Node) -> bool:
+    """Whether a result would be less than the memory that holds it, or a view that torch's kernel made."""
+    call = leaf.inputs[0].attribute if leaf.op == "item" else None
+    target = call.target if isinstance(call, ExternCall) else None
+    return numel(leaf.shape) > numel(node.shape) or (isinstance(target, OpOverload) and target.is_view)
 
 
 def _may_fail(node: Node) -> bool:

@@ -295,12 +295,18 @@ def frac(self: Tensor) -> Tensor:
     return self - torch.trunc(self)
 
 
+def _scaled(self: Tensor, scale: float) -> Tensor:
+    result = self * scale
+    same = result.stride() == torch.empty_like(self).stride()  # the kernel keeps those of single and of no elements
+    return result if same else NotImplemented
+
+
 def deg2rad(self: Tensor) -> Tensor:
-    return self * (math.pi / 180) if self.numel() else NotImplemented  # the kernel keeps strides of nothing
+    return _scaled(self, math.pi / 180)
 
 
 def rad2deg(self: Tensor) -> Tensor:
-    return self * (180 / math.pi) if self.numel() else NotImplemented
+    return _scaled(self, 180 / math.pi)
 
 
 @one_rounding
