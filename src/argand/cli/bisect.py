@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from argand.cli.tables import write_json
 from argand.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         seconds=options.seconds,
         say=lambda text: print(text, file=sys.stderr),
     )
-    print(json.dumps(as_data(found), indent=2) if options.json else show(found))
+    write_json(as_data(found)) if options.json else print(show(found))
     return 0 if found.symptom is None else 1
 
 

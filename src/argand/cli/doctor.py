@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from argand.cli.tables import write_json
 from argand.report.doctor import Verdict, examine
 
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     bad = [finding for finding in findings if finding.verdict is Verdict.BAD]
     if options.json:
         rows = [finding._asdict() | {"verdict": finding.verdict.value} for finding in findings]
-        print(json.dumps({"healthy": not bad, "findings": rows}, indent=2))
+        write_json({"healthy": not bad, "findings": rows})
     else:
         print("all is well" if not bad else f"not well: {len(bad)} of {len(findings)} findings are bad")
     return 1 if bad else 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from argand.cli.report import add_program, guarded
-from argand.cli.tables import show
+from argand.cli.tables import show, write_json
 from argand.report.page import milliseconds
 from argand.report.session import report
 
@@ -23,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         code = guarded([options.program, *options.arguments])
     graphs, problems = made.data["compiles"], made.data["problems"]
     if options.json:
-        print(json.dumps({"graphs": graphs, "problems": problems}, indent=2))
+        write_json({"graphs": graphs, "problems": problems})
         return code
     rows = [
         (str(g["number"]), g["label"], _place(g["where"]), str(g["calls"]), str(g["guards"]), str(g["hits"]),

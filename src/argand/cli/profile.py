@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from argand.cli.report import add_program, guarded
-from argand.cli.tables import show
+from argand.cli.tables import show, write_json
 from argand.report.page import bytes_text, milliseconds, percent
 from argand.report.session import report
 
@@ -24,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
         code = guarded([options.program, *options.arguments])
     kernels = made.data["kernels"]
     if options.json:
-        print(json.dumps({"machine": made.data["machine"], "kernels": kernels}, indent=2))
+        write_json({"machine": made.data["machine"], "kernels": kernels})
         return code
     rows = [
         (k["name"], k["kind"], str(k["calls"]), milliseconds(k["seconds"] * 1e3), percent(k["share"]),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
 from argand.cli.run import run_program
+from argand.cli.tables import write_json
 from argand.report.page import milliseconds
 from argand.report.session import report
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         made.program = " ".join([options.program, *options.arguments])
         code = guarded([options.program, *options.arguments])
     if options.json:
-        print(json.dumps({"page": str(options.output), **{k: made.data[k] for k in ("verdict", "problems")}}, indent=2))
+        write_json({"page": str(options.output), **{k: made.data[k] for k in ("verdict", "problems")}})
     else:
         print("\n".join(_summary(made.data, options.output)), file=sys.stderr)
     return code

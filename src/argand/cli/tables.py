@@ -1,10 +1,26 @@
-"""cli.tables: rows for people: a rich table on a terminal, plain columns in a pipe."""
+"""cli.tables: what commands print: for people a rich table on a terminal and plain columns in a pipe, for programs JSON."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+
+def write_json(value: Any) -> None:
+    """Print one JSON value; numbers that JSON has not are null."""
+    print(json.dumps(_finite(value), indent=2, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

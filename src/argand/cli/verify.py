@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from argand.cli.tables import write_json
 from argand.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     how = {"verify": "times" if options.times else "report"}
     outcome = run_trial(files_of([options.script, *options.arguments]), how, quiet=options.json, longest=1e6)
     if options.json:
-        print(json.dumps(outcome._asdict(), indent=2))
+        write_json(outcome._asdict())
     else:
         print(show(outcome))
     return 0 if outcome.is_good and outcome.counts.get("verify.calls", 0) else 1
