@@ -35,6 +35,7 @@ import torch
 
 from argand.backends.bind import bind_backend, bind_own, is_bound_to_own
 from argand.backends.registry import BackendSpec, get_default_backend, is_in_tree
+from argand.progress import start_progress
 from argand.protocol import Backend, Described, OpenSizes
 from argand.runtime import _native, callables
 from argand.runtime._native import FrameView, Region
@@ -223,6 +224,7 @@ def _region_for(model: Any, chosen: _Choice, keywords: Mapping[str, Any]) -> Reg
 def _make_region(chosen: _Choice) -> Region:
     backend, options = chosen
     logs.start_from_environment()
+    start_progress()
     if options.debug_dir:
         logs.write_to(options.debug_dir)
     if options.verify in COMPARING:

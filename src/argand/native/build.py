@@ -91,6 +91,7 @@ def build(
         setting = Setting(options, host_target(), Choices(options), is_branch)
         launch = run_passes(graph, setting)
     kernels = launch.module
+    events.count("native.kernels", len(kernels.functions))
     with _stage(module, "native.llvm"):
         code, key = object_code(kernels.text, setting.target, options) if kernels.functions else (b"", "")
     written = bool(kernels.schedule.demand.placed)

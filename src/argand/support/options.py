@@ -69,6 +69,9 @@ class Environment(NamedTuple):
     unsupported: str = ""  # ARGAND_UNSUPPORTED=eager: on other Pythons functions run uncompiled, with one warning
     cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
     report: str = ""  # ARGAND_REPORT: a folder for a report of this process
+    progress: str = (
+        ""  # ARGAND_PROGRESS=0: long compiles show nothing; 1: a line in the logs where there is no terminal
+    )
     options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
 
 
@@ -86,6 +89,7 @@ def read_environment() -> Environment:
         unsupported=os.environ.get("ARGAND_UNSUPPORTED", ""),
         cache_home=os.environ.get("XDG_CACHE_HOME", ""),
         report=os.environ.get("ARGAND_REPORT", ""),
+        progress=os.environ.get("ARGAND_PROGRESS", ""),
         options=items,
     )
 
