@@ -33,7 +33,7 @@ def _size(text: str) -> int:
     return int(float(text[:-1]) * 2**unit) if unit else int(text)
 
 
-class Answer(NamedTuple):
+class CacheAnswer(NamedTuple):
     """What an action found or did: for programs, and for people."""
 
     data: Any
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _ls(store: DiskStore, _: Any) -> Answer:
+def _ls(store: DiskStore, _: Any) -> CacheAnswer:
     entries = sorted(store.entries(), key=lambda entry: entry.used, reverse=True)
     rows, lines = [], []
     for entry in entries:
@@ -62,10 +62,10 @@ def _ls(store: DiskStore, _: Any) -> Answer:
         sizes = said.get("sizes") or said.get("parts", {}).get("sizes", "")  # those that are open
         rows.append({"key": entry.key, "kind": kind, "bytes": entry.size, "used": entry.used, "sizes": sizes})
         lines.append(f"{entry.key}  {kind:<9} {entry.size / 1024:>9.1f} KiB  used {used}  {sizes}".rstrip())
-    return Answer(rows, [*lines, f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"])
+    return CacheAnswer(rows, [*lines, f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"])
 
 
-def _info(store: DiskStore, options: Any) -> Answer:
+def _info(store: DiskStore, options: Any) -> CacheAnswer:
     found = [entry for entry in store.entries() if entry.key.startswith(options.what)]
     if len(found) != 1:
         raise UserError(f"{len(found)} entries begin with {options.what!r}")
@@ -76,10 +76,10 @@ def _info(store: DiskStore, options: Any) -> Answer:
     data = {"key": found[0].key, "bytes": found[0].size, "parts": parts, "sections": sections}
     lines = [f"  {name}: {value}" for name, value in parts.items()]
     lines += [f"  section {name}: {length} bytes" for name, length in sections.items()]
-    return Answer(data, [head, *lines])
+    return CacheAnswer(data, [head, *lines])
 
 
-def _why(store: DiskStore, options: Any) -> Answer:
+def _why(store: DiskStore, options: Any) -> CacheAnswer:
     """Run a program, and name the part of the key that made each miss one."""
     before = entries_of(store)
     with events.collect() as heard, contextlib.suppress(SystemExit):
@@ -99,30 +99,30 @@ def _why(store: DiskStore, options: Any) -> Answer:
         f"bypass  {row['why']}" if row["what"] == "bypass" else f"miss    {row['kind']} {row['key']}: {row['why']}"
         for row in rows
     ]
-    return Answer({"hits": hits, "misses": rows}, [*lines, f"{hits} hits"])
+    return CacheAnswer({"hits": hits, "misses": rows}, [*lines, f"{hits} hits"])
 
 
 def _secret(options: Any) -> bytes:
     return options.key_file.read_bytes() if options.key_file else b""
 
 
-def _export(store: DiskStore, options: Any) -> Answer:
+def _export(store: DiskStore, options: Any) -> CacheAnswer:
     data = save_cache_artifacts(key=_secret(options), directory=options.directory)
     Path(options.what).write_bytes(data)
-    return Answer({"file": options.what, "bytes": len(data)}, [f"{options.what}: {len(data) / 2**20:.1f} MiB"])
+    return CacheAnswer({"file": options.what, "bytes": len(data)}, [f"{options.what}: {len(data) / 2**20:.1f} MiB"])
 
 
-def _import(store: DiskStore, options: Any) -> Answer:
+def _import(store: DiskStore, options: Any) -> CacheAnswer:
     data = Path(options.what).read_bytes()
     taken = load_cache_artifacts(data, key=_secret(options), directory=options.directory)
-    return Answer({"taken": taken}, [f"{taken} entries taken"])
+    return CacheAnswer({"taken": taken}, [f"{taken} entries taken"])
 
 
-def _removed(count: int) -> Answer:
-    return Answer({"removed": count}, [f"{count} entries removed"])
+def _removed(count: int) -> CacheAnswer:
+    return CacheAnswer({"removed": count}, [f"{count} entries removed"])
 
 
-_ACTIONS: Final[Mapping[str, Callable[[DiskStore, Any], Answer]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[DiskStore, Any], CacheAnswer]]] = {
     "ls": _ls,
     "info": _info,
     "why": _why,
@@ -130,5 +130,5 @@ _ACTIONS: Final[Mapping[str, Callable[[DiskStore, Any], Answer]]] = {
     "import": _import,
     "gc": lambda store, options: _removed(store.collect_garbage(options.max_size)),
     "clear": lambda store, _: _removed(store.clear()),
-    "dir": lambda store, _: Answer({"directory": str(store.directory)}, [str(store.directory)]),
+    "dir": lambda store, _: CacheAnswer({"directory": str(store.directory)}, [str(store.directory)]),
 }

@@ -13,8 +13,10 @@ from argand.native.codegen.load import load
 from argand.protocol import Bypass, CompiledGraph
 from argand.runtime import _native
 from argand.runtime.disk.format import Damaged
+from argand.runtime.launch import StepKind
 from argand.runtime.plans import NestedPlan, Rows, link
 from argand.support import events
+from argand.support.options import read_environment
 
 
 @final
@@ -44,6 +46,14 @@ def _described(plan: _native.Plan, compiled: GraphObject, inputs: Sequence[Any])
     return describe_plan(plan, compiled.rows, compiled.origins, inputs)
 
 
+def _note(compiled: GraphObject | NestedPlan, addresses: dict[str, int]) -> None:
+    from argand.native.codegen.perf import note_functions  # noqa: PLC0415  # rarely asked for
+
+    lines = compiled.origins if isinstance(compiled, GraphObject) else ()
+    rows = zip(compiled.rows.steps, lines, strict=False)
+    note_functions(compiled.code, addresses, {row[2]: at for row, at in rows if row[0] == StepKind.KERNEL})
+
+
 def _plan_of(compiled: GraphObject | NestedPlan) -> _native.Plan:
     """The plan that runs, with those of the graphs inside."""
     addresses: dict[str, int] = {}
@@ -51,6 +61,8 @@ def _plan_of(compiled: GraphObject | NestedPlan) -> _native.Plan:
     if compiled.functions:
         loaded = load(compiled.code)
         addresses = {name: loaded.address(name) for name in compiled.functions}
+        if read_environment().perf:
+            _note(compiled, addresses)
     steps = [(*row[:3], tuple(map(_plan_of, row[3])), *row[4:]) if row[0] == 4 else row for row in compiled.rows.steps]
     origins = compiled.origins if isinstance(compiled, GraphObject) else ()
     return link(compiled.rows._replace(steps=tuple(steps)), addresses, loaded, origins)

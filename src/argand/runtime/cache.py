@@ -25,7 +25,7 @@ import torch
 
 from argand.bytecode import is_resume
 from argand.customops import registry
-from argand.runtime import _native, quiet, skips, stance, state, tracebacks
+from argand.runtime import _native, debuggers, quiet, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guard_programs import GuardProgram, compile_guards
@@ -97,6 +97,7 @@ class CodeCache:
     def make_region(self) -> Region:
         """The region this cache serves."""
         _native.set_skip_rule(skips.should_skip)
+        _native.set_debug_rule(debuggers.is_debugger)
         _native.set_error_trimmer(tracebacks.trim)
         region = Region(self.on_miss)
         self._region = weakref.ref(region)

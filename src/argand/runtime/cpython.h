@@ -155,6 +155,11 @@ static inline int argand_is_plain(ArgandEvaluate evaluate) {
 // nothing of them, and they are nobody's program.
 static inline int argand_is_observing(const PyThreadState *thread) { return thread->tracing > 0; }
 
+// What sys.settrace was given in this thread, borrowed; NULL: nothing.
+static inline PyObject *argand_tracer(const PyThreadState *thread) {
+    return thread->c_tracefunc == NULL ? NULL : thread->c_traceobj;
+}
+
 // ---- where threads take turns ----
 
 // Instructions at which a thread may give up the lock between two of its own: the start of a call, and

@@ -72,6 +72,7 @@ class Environment(NamedTuple):
     progress: str = (
         ""  # ARGAND_PROGRESS=0: long compiles show nothing; 1: a line in the logs where there is no terminal
     )
+    perf: bool = False  # ARGAND_PERF=1: names of kernels for `perf report`, in /tmp/perf-PID.map
     options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
 
 
@@ -90,6 +91,7 @@ def read_environment() -> Environment:
         cache_home=os.environ.get("XDG_CACHE_HOME", ""),
         report=os.environ.get("ARGAND_REPORT", ""),
         progress=os.environ.get("ARGAND_PROGRESS", ""),
+        perf=os.environ.get("ARGAND_PERF", "") == "1",
         options=items,
     )
 

@@ -72,6 +72,18 @@ def outside_symbols(code: bytes) -> frozenset[str]:
     return frozenset(_name(names, row[0]) for row in rows if row[0] and row[3] == 0)
 
 
+def function_sizes(code: bytes) -> dict[str, int]:
+    """How many bytes each function of an object has; empty when it is none of ours."""
+    try:
+        table = _sections(code)
+        symbols = next(section for section in table if section.kind == _SYMBOLS)
+        names = code[table[symbols.link].offset :]
+        rows = _SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
+        return {_name(names, row[0]): row[5] for row in rows if row[0] and row[3]}
+    except (ValueError, struct.error, StopIteration):
+        return {}
+
+
 def _name(names: bytes, at: int) -> str:
     return names[at : names.index(b"\0", at)].decode("ascii")
 

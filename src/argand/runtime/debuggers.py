@@ -1,0 +1,37 @@
+"""runtime.debuggers: while a debugger follows a thread, compiled functions run in Python there.
+
+In: what ``sys.settrace`` was given. Out: whether it is a debugger's. pdb and its like set it while they step or have breakpoints
+and take it away otherwise, so a program that is only started under one is compiled. ``breakpoint()`` in a compiled function
+needs nothing of this: it is a graph break, and stops in the user's frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from typing import Any, Final
+
+# Modules of debuggers that do not build on bdb: PyCharm's and VS Code's.
+_DEBUGGERS: Final = ("pydevd", "_pydevd", "debugpy")
+
+
+def is_debugger(tracer: Any) -> bool:
+    """Whether a trace function belongs to a debugger; the first time, the user is told what that means."""
+    owner = getattr(tracer, "__self__", tracer)
+    bdb = sys.modules.get("bdb")
+    found = (bdb is not None and isinstance(owner, bdb.Bdb)) or _module(owner).startswith(_DEBUGGERS)
+    if found:
+        _tell()
+    return found
+
+
+def _module(owner: Any) -> str:
+    return str(getattr(owner, "__module__", None) or type(owner).__module__)
+
+
+@functools.cache
+def _tell() -> None:
+    warnings.warn(
+        "argand: compiled functions run in Python while a debugger follows them", RuntimeWarning, stacklevel=2
+    )
