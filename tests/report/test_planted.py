@@ -116,9 +116,9 @@ PLANTED = (
         "keep the value as a tensor",
         "return x / scale",
     ),  # where the number is first needed
-    (counts, "recompile", "`step` was", "pass the number as a tensor", ""),
-    (shapes, "recompile", "`x.shape[1]` was", "mark_dynamic", ""),
-    (limits, "recompile limit", "compiled 3 times", "recompile_limit", ""),
+    (counts, "recompile", "`step` was", "pass the number as a tensor", "return x * (step * 0.5)"),
+    (shapes, "recompile", "`x.shape[1]` was", "mark_dynamic", "return torch.softmax(x, -1)"),
+    (limits, "recompile limit", "compiled 3 times", "recompile_limit", "return x + len(name)"),
     (disables, "graph break", "marked with argand.disable", "remove the mark", "return helper(x * 2) * 3"),
     (varies, "graph break", "depends on data", "torch.where", "kept = x[x > 0]"),
     (keeps_gradients, "wasted gradients", "no backward pass ever came", "torch.no_grad()", "def program(x):"),
@@ -137,5 +137,4 @@ def test_the_page_names_cause_and_fix(program, kind, cause, fix, line):
     texts = [html.unescape(card) for card in cards]
     (card,) = [text for text in texts if f'<span class="tag">{kind}</span>' in text and cause in text]
     assert fix in card.partition('class="fix"')[2] and line in card
-    if line:
-        assert re.search(r"test_planted\.py:\d+", card)
+    assert re.search(r"test_planted\.py:\d+", card)

@@ -36,7 +36,6 @@ static int all_eager = 0;     /* stance force_eager */
 static ArgandEvaluate previous = NULL;
 static Py_ssize_t extra_index = -1;
 static PyObject *skip_rule = NULL;
-static PyObject *debug_rule = NULL;    /* called with a trace function: is it a debugger's? */
 static PyObject *error_trimmer = NULL; /* called with an exception that leaves a compiled frame */
 static PyObject *call_watcher = NULL; /* called in place of a compiled object, which it calls; NULL: nobody watches */
 static _Thread_local int watching = 0; /* inside of the watcher */
@@ -265,21 +264,6 @@ static PyObject *run_in_region(ArgandRegion *region, PyThreadState *thread, Arga
     return status < 0 ? NULL : result;
 }
 
-// Whether a debugger follows this thread: then what the user wrote runs, line by line. Other trace functions
-// (coverage) follow as well and are no reason. The debugger does not see how this is found out.
-static int is_debugged(PyThreadState *thread) {
-    PyObject *tracer = argand_tracer(thread);
-    if (tracer == NULL || debug_rule == NULL) return 0;
-    Py_INCREF(tracer);
-    PyThreadState_EnterTracing(thread);
-    PyObject *answer = PyObject_CallOneArg(debug_rule, tracer);
-    PyThreadState_LeaveTracing(thread);
-    Py_DECREF(tracer);
-    if (answer == NULL) PyErr_WriteUnraisable(debug_rule);
-    Py_XDECREF(answer);
-    return answer == Py_True;
-}
-
 static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing) {
     ArgandRegion *region = current;
     if (argand_stack_is_low()) return step_aside(thread, frame, throwing);
@@ -288,7 +272,7 @@ static PyObject *hook(PyThreadState *thread, ArgandFrame *frame, int throwing) {
         return hand_on(thread, frame, throwing);
     }
     // The body of a module that is imported: what it calls is nobody's program to compile.
-    if (argand_frame_is_module(frame) || argand_is_observing(thread) || (!throwing && is_debugged(thread)))
+    if (argand_frame_is_module(frame) || argand_is_observing(thread) || (!throwing && argand_is_debugged()))
         return run_off(thread, frame, throwing);
     if (throwing || all_eager || !is_plain_function(argand_frame_code(frame)) ||
         handed_on == frame || mark_of(argand_frame_code(frame)) == SKIPPED)
@@ -435,11 +419,6 @@ static PyObject *set_skip_rule(PyObject *module, PyObject *rule) {
     Py_RETURN_NONE;
 }
 
-static PyObject *set_debug_rule(PyObject *module, PyObject *rule) {
-    Py_XSETREF(debug_rule, Py_NewRef(rule));
-    Py_RETURN_NONE;
-}
-
 static PyObject *set_error_trimmer(PyObject *module, PyObject *trimmer) {
     Py_XSETREF(error_trimmer, Py_NewRef(trimmer));
     Py_RETURN_NONE;
@@ -488,7 +467,6 @@ static PyObject *disabled(PyObject *module, PyObject *function) {
 
 static PyMethodDef functions[] = {
     {"set_skip_rule", set_skip_rule, METH_O, "set_skip_rule(f): f(code) says once whether to skip"},
-    {"set_debug_rule", set_debug_rule, METH_O, "set_debug_rule(f): f(trace function) says whether it is a debugger's"},
     {"set_error_trimmer", set_error_trimmer, METH_O,
      "set_error_trimmer(f): f(error) for an exception that leaves a compiled frame"},
     {"set_call_watcher", set_call_watcher, METH_O,

@@ -121,8 +121,32 @@ static PyObject *at_turn(PyObject *module, PyObject *args) {
     return PyBool_FromLong(found);
 }
 
+// ---- debuggers ----
+
+static PyObject *debug_rule = NULL; /* called with a trace function: is it a debugger's? */
+
+int argand_is_debugged(void) {
+    PyThreadState *thread = PyThreadState_Get();
+    PyObject *tracer = argand_tracer(thread);
+    if (tracer == NULL || debug_rule == NULL) return 0;
+    Py_INCREF(tracer);
+    PyThreadState_EnterTracing(thread);
+    PyObject *answer = PyObject_CallOneArg(debug_rule, tracer);
+    PyThreadState_LeaveTracing(thread);
+    Py_DECREF(tracer);
+    if (answer == NULL) PyErr_WriteUnraisable(debug_rule);
+    Py_XDECREF(answer);
+    return answer == Py_True;
+}
+
+static PyObject *set_debug_rule(PyObject *module, PyObject *rule) {
+    Py_XSETREF(debug_rule, Py_NewRef(rule));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"at_turn", at_turn, METH_VARARGS, "at_turn(co_code, f_lasti): whether a thread may give up the lock there"},
+    {"set_debug_rule", set_debug_rule, METH_O, "set_debug_rule(f): f(trace function) says whether it is a debugger's"},
     {"stack_left", stack_left, METH_NOARGS, "bytes of C stack this thread has left; 0: unknown"},
     {"recursion_left", recursion_left, METH_NOARGS, "calls of Python the program may make in this thread"},
     {"swap_handler", swap_handler, METH_VARARGS,

@@ -17,4 +17,8 @@ typedef struct {
 ArgandDepth argand_deepen(void);
 void argand_undeepen(ArgandDepth outer);
 
+// Whether a debugger follows this thread: then what the user wrote runs, line by line. Other trace
+// functions (coverage) follow as well and are no reason. The debugger does not see how this is found out.
+int argand_is_debugged(void);
+
 #endif
