@@ -12,12 +12,17 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import functools
+import importlib
 import os
+import sys
 import threading
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
 import torch
@@ -35,6 +40,13 @@ from argand.support.options import Options
 
 ASIDE: Final = Bypass("it was compiled in the background, after the frame was captured")
 NICE: Final = 5  # the thread gives way to the user's, where the system allows it
+WAIT: Final = 0.01  # seconds between two looks whether the first call is over
+GIVES_WAY: Final = 3.0  # of the time an import took: pauses, in which the user's thread has Python to itself
+_CAPTURE: Final = "argand.capture.trace"  # what imports the rest of capture, and so is imported last
+_ROOMS: Final = (  # before it, from below: each import is short
+    *("sizes", "ops", "capture/sizes", "capture/outside", "capture/record", "capture/objects"),
+    *("capture/rules", "capture/interpret", "capture/write", "capture/finish"),
+)
 CompilerAnswer: TypeAlias = CompiledGraph | Refusal
 
 
@@ -73,8 +85,8 @@ os.register_at_fork(after_in_child=_process.after_fork)
 class Job:
     """One graph to compile."""
 
-    def __init__(self, work: Callable[[], CompilerAnswer]) -> None:
-        self.work: Callable[[], CompilerAnswer] | None = work
+    def __init__(self, work: Callable[[], CompilerAnswer | None]) -> None:
+        self.work: Callable[[], CompilerAnswer | None] | None = work
         self.made: CompilerAnswer | None = None
         self.error: Exception | None = None
         self.done = threading.Event()
@@ -205,6 +217,44 @@ class BackgroundGraph:
         events.count("background.again", detail=reason)
         self._refused(reason if refusal is None else refusal)
         self.alive.clear()
+
+
+@final
+class Preparation:
+    """What capture has to import, imported in a thread after the first call, a little at a time. Calls are eager's until then."""
+
+    def __init__(self) -> None:
+        self._worker = Worker()
+        self._job: Job | None = None
+
+    def is_done(self, code: types.CodeType) -> bool:
+        """Whether capture may begin; ``code`` is what the caller is about to run."""
+        if _CAPTURE in sys.modules:
+            return self._job is None or self._job.done.is_set()
+        if self._job is None:
+            self._job = Job(functools.partial(_import_capture, threading.get_ident(), code))
+            self._worker.submit(self._job)
+        return self._job.done.is_set()
+
+
+def _import_capture(caller: int, code: types.CodeType) -> None:
+    """Import what a capture needs, when the caller has left the call, and without taking much of his time."""
+    while _runs(caller, code):
+        time.sleep(WAIT)
+    folder = Path(__file__).parent
+    for path in (path for room in _ROOMS for path in sorted((folder / room).glob("*.py"))):
+        begin = time.thread_time()
+        importlib.import_module(".".join(("argand", *path.relative_to(folder).with_suffix("").parts)))
+        time.sleep(GIVES_WAY * (time.thread_time() - begin))
+    importlib.import_module(_CAPTURE)
+
+
+def _runs(thread: int, code: types.CodeType) -> bool:
+    """Whether a thread is in some code."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def in_background(compiler: Compiler, options: Options) -> Compiler:

@@ -223,6 +223,7 @@ def _region_for(model: Any, chosen: _Choice, keywords: Mapping[str, Any]) -> Reg
 
 def _make_region(chosen: _Choice) -> Region:
     backend, options = chosen
+    is_prepared = None
     logs.start_from_environment()
     start_progress()
     if options.debug_dir:
@@ -234,13 +235,15 @@ def _make_region(chosen: _Choice) -> Region:
     else:
         events.artifact("differences", lambda: "nothing is compared without options={'verify': 'report'}")
     if options.verify not in COMPARING and (options.background or options.compile_seconds):
-        from argand.background import in_background, within  # noqa: PLC0415  # rarely needed
+        from argand.background import Preparation, in_background, within  # noqa: PLC0415  # rarely needed
+
+        is_prepared = Preparation().is_done if options.background else None
 
         aside = in_background if options.background else within
         backend = dataclasses.replace(backend, compile=aside(backend.compile, options))
     histories = SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
     compile_frame = functools.partial(_compile_frame, backend, options, histories)
-    return CodeCache(compile_frame, options, backend.reset, histories).make_region()
+    return CodeCache(compile_frame, options, backend.reset, histories, is_prepared).make_region()
 
 
 def _compile_frame(

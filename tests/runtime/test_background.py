@@ -13,6 +13,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import argand
+from argand import background
 from argand.background import GiveUp, Job, Worker
 from argand.support import events
 
@@ -214,3 +215,42 @@ def test_an_exit_in_the_middle_neither_hangs_nor_crashes(wait: float):
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_calls_are_eagers_until_capture_has_nothing_to_import(monkeypatch):
+    answers = iter([False, False, True, True, True])
+    monkeypatch.setattr(background.Preparation, "is_done", lambda self, code: next(answers))
+    call = argand.compile(lambda x: x.sin() + 1, options={"background": True, "cache": False})
+    with events.collect() as seen:
+        for compiles in (0, 0, 1, 1):
+            call(torch.ones(3))
+            assert seen.total("compiles") == compiles
+
+
+def test_imports_wait_for_the_first_call_and_are_made_once(monkeypatch):
+    left, begun = threading.Event(), []
+
+    def imports(caller, code):
+        begun.append(code)
+        left.wait(60)
+
+    monkeypatch.setattr(background, "_import_capture", imports)
+    monkeypatch.setattr(background, "_CAPTURE", "argand.not_there_yet")
+    preparation = background.Preparation()
+    code = test_imports_wait_for_the_first_call_and_are_made_once.__code__
+    assert not preparation.is_done(code) and not preparation.is_done(code)
+    left.set()
+    preparation._job.done.wait(60)
+    assert preparation.is_done(code) and begun == [code]
+
+
+def test_who_is_in_a_call_is_seen():
+    def program():
+        return background._runs(threading.get_ident(), program.__code__)
+
+    assert program() and not background._runs(threading.get_ident(), program.__code__)
+
+
+def test_everything_that_is_imported_aside_can_be():
+    background._import_capture(0, test_who_is_in_a_call_is_seen.__code__)
+    assert background._CAPTURE in sys.modules

@@ -81,9 +81,11 @@ class CodeCache:
         options: Options,
         reset: Callable[[], None] | None = None,
         histories: SizeHistories | None = None,
+        is_prepared: Callable[[types.CodeType], bool] | None = None,
     ) -> None:
         self.compile_frame, self.options = compile_frame, options
         self._histories = histories
+        self._is_prepared = is_prepared  # option background: whether a capture would have nothing to import
         self._reset = reset  # what else to forget: the backend's own caches
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
         self._turns = Turns()
@@ -161,8 +163,9 @@ class CodeCache:
         """Option background: whether nothing like this frame was met before. What comes after a break belongs to a call that was."""
         if is_resume(view.code) or torch.are_deterministic_algorithms_enabled():
             return False
+        prepared = self._is_prepared is None or self._is_prepared(view.code)
         met, self._entries_met[id(view.code)] = self._entries_met.get(id(view.code), -1), entries
-        return met < entries
+        return met < entries or not prepared
 
     def _may_recompile(self, region: Region, view: FrameView, entries: list[Entry]) -> bool:
         failure = explain(entries[0].program, view)
