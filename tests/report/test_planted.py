@@ -1,4 +1,4 @@
-"""Ten programs with a problem each: the page names its line, its cause and its fix."""
+"""Eleven programs with a problem each: the page names its line, its cause and its fix."""
 
 import html
 import re
@@ -105,6 +105,13 @@ def sorts():
     _run(program, _same(4, 256))
 
 
+def raises():
+    def program(x):
+        return torch.quantize_per_tensor(x.sin(), 0.1, 0, torch.qint8).dequantize()
+
+    _run(program, _same())
+
+
 # program; what the page says: kind, cause, fix, and the text of the line
 PLANTED = (
     (prints, "graph break", "prints or logs", "print outside", 'print("mean is near", 0)'),
@@ -123,6 +130,7 @@ PLANTED = (
     (varies, "graph break", "depends on data", "torch.where", "kept = x[x > 0]"),
     (keeps_gradients, "wasted gradients", "no backward pass ever came", "torch.no_grad()", "def program(x):"),
     (sorts, "torch's operator", "aten.sort", "torch's kernel is called", "return torch.sort(x, -1)[0] + 1"),
+    (raises, "runs in Python", "raised while it was captured", "argand.disable", "def program(x):"),
 )
 
 

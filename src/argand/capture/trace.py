@@ -244,6 +244,14 @@ class _Attempt:
         trim(error)
         events.count("capture.raised", detail=type(error).__name__)
         events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")
+        events.record("left", lambda: self._described(error))
+
+    def _described(self, error: BaseException) -> dict[str, Any]:
+        reason = f"it raised while it was captured, at every call: {type(error).__name__}: {error}".partition("\n")[0]
+        hint = "if eager raises it as well, mend that; if not, keep what raises out of the compiled function (argand.disable)"
+        code = self.frame.code
+        first = Location(code.co_filename, code.co_firstlineno, code.co_qualname)
+        return {"reason": reason, "hint": hint, "where": self.tracer.place() or first, "stack": self.tracer.locations()}
 
 
 def _forget_frames(cause: CaptureBreak) -> None:
