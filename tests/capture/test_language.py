@@ -724,11 +724,13 @@ def test_gradients_inside_of_the_graph():
 
     def inputs():
         torch.manual_seed(0)
-        return torch.randn(2, 3, requires_grad=True), (torch.randn(3, 3, requires_grad=True) * 1)
+        return torch.randn(2, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
 
     want = penalty(*inputs())
     got = argand.compile(penalty, backend="eager", fullgraph=True)(*inputs())
     same(got, want)
+    x, w = inputs()  # a history that began outside may lead to `x`: a break
+    same(argand.compile(penalty, backend="eager")(x, w * 1), penalty(x, w * 1))
 
 
 def test_shape_errors_are_eager_errors():
