@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import copy
 import functools
+import importlib
 import importlib.util
 import os
 import random
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 
 from benchmarks.compare import distance, excused, gradient_distance, tensors
 from benchmarks.engines import NotAvailable, argand_compile
+from benchmarks.libraries.torchvision_names import has_operators
 from benchmarks.sweep import Row, Sweep, one_line, where
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +52,8 @@ def load_zoo() -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if has_operators():  # they do beside the large build of torch: nobody declares others in their place
+        module._torchvision = lambda: importlib.import_module("torchvision")  # type: ignore[attr-defined]
     return module
 
 

@@ -25,10 +25,16 @@ def _loads(folder: Path) -> bool:
     return True
 
 
+def has_operators() -> bool:
+    """Whether torchvision is here, with operators that load."""
+    found = importlib.util.find_spec("torchvision")
+    return found is not None and found.origin is not None and _loads(Path(found.origin).parent)
+
+
 def declare() -> None:
     """Declare the operators that torchvision describes, once."""
     found = importlib.util.find_spec("torchvision")
-    if KEPT or found is None or found.origin is None or _loads(Path(found.origin).parent):
+    if KEPT or found is None or found.origin is None or has_operators():
         return
     text = (Path(found.origin).parent / "_meta_registrations.py").read_text()
     names = {name for pair in re.findall(r'register_meta\("(\w+)"|torchvision::(\w+)', text) for name in pair if name}

@@ -139,7 +139,19 @@ def lines_of_a_bare_raise():
         return lines(error)
 
 
+def counting():
+    given = yield 1
+    yield given
+
+
+def a_method_of_a_generator():
+    send = counting().send
+    argand.graph_break()
+    return send(None), send(5)
+
+
 PROGRAMS = [
+    a_method_of_a_generator,
     order_of_an_ordered_dict, a_factory_that_is_replaced, keys_of_a_weak_dict, the_right_operand_first,
     lengths_that_are_none, updates_that_compare, names_in_an_error_of_attributes, lines_of_a_bare_raise,
 ]  # fmt: skip

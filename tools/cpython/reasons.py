@@ -19,10 +19,76 @@ _LISTED: Final = """
 """
 MODULES: Final = tuple(_LISTED.split())
 
-# A part of a test's name -> why its outcome differs.
-REASONS: Final[dict[str, str]] = {}
+# Causes, and the tests that differ for each: "module: methods". A row is a promise that somebody looked.
+_LIFETIME = (
+    "an object lives until the compiled call ends: finalizers and callbacks come then, weak references stay alive"
+)
+_COUNTS = "counts references, objects of the collector or bytes, of which the trace holds or saves some"
+_TEXTS = "equal texts made in a trace may become one object, and one text two"
+_ADDRESSES = "a text with the address of an object that is made anew when the trace has ended"
+_FRAMES = "frames of tracebacks are made for the lines they show: they have no variables, and one line"
+_OWN_STATE = "reads a table that the compiler itself changes while it compiles (finalizers, lines of source)"
+_CLASS_ASKED = "`isinstance` in the compiler asks `__class__`, which `__getattribute__` of a class hears"
+_BY_INDEX = "an iterator over `__getitem__` is a generator: it has no `__reduce__`"
+_COPIES = "`f(*args)` hands on a tuple of its own"
+_DEEP = "recursion of C code has more room while it is traced"
+_LONG = "takes longer than the limit: thousands of frames or contexts, each with a graph of its own"
+_WARNS = "a warning of C code at a line that is traced is given once, by the trace"
+_LAZY = "what a type parameter or alias is made of is evaluated with the class as the trace found it"
+_CLASSES = "a class made in a trace is written to before C code looks at it"
+
+_ROWS: Final = (
+    (_LIFETIME, "test_generators", "test_frame_resurrect test_refcycle"),
+    (_LIFETIME, "test_exceptions", "test_memory_error_cleanup test_recursion_error_cleanup"),
+    (_LIFETIME, "test_functools", "test_lru_cache_weakrefable test_weakref"),
+    (_LIFETIME, "test_set", "test_weakref"),
+    (_LIFETIME, "test_deque", "test_weakref"),
+    (_LIFETIME, "test_coroutines", "test_bpo_45813_1"),
+    (_LIFETIME, "test_ordered_dict", "test_highly_nested_subclass test_reference_loop"),
+    (
+        _LIFETIME,
+        "test_weakref",
+        """
+        test_order test_weak_keyed_len_cycles test_weak_keyed_union_operators test_weak_valued_dict_update
+        test_weak_valued_iters test_weak_valued_len_cycles test_weak_valued_union_operators test_weak_values
+        test_weak_values_destroy_while_iterating test_basic_callback test_callback_attribute_after_deletion
+        test_cfunction test_equality test_getweakrefcount test_getweakrefs test_hashing test_multiple_callbacks
+        test_proxy_ref test_no_cycles test_object_dead
+        """,
+    ),
+    (_COUNTS, "test_dict", "test_splittable_popitem"),
+    (_COUNTS, "test_enumerate", "test_bug1229429"),
+    (_COUNTS, "test_coroutines", "test_for_2 test_for_6"),
+    (_COUNTS, "test_descr", "test_slots"),
+    (_COUNTS, "test_traceback", "test_no_refs_to_exception_and_traceback_objects"),
+    (_TEXTS, "test_operator", "test_is test_is_not"),
+    (_TEXTS, "test_weakref", "test_weak_keyed_dict_popitem test_weak_keyed_dict_setdefault"),
+    (_ADDRESSES, "test_functools", "test_repr"),
+    (
+        _FRAMES,
+        "test_exceptions",
+        """
+        test_name_error_suggestions test_name_error_suggestions_from_globals test_lineno_after_other_except
+        test_lineno_in_try testSettingException
+        """,
+    ),
+    (
+        _FRAMES,
+        "test_traceback",
+        "test_print test_name_error_suggestions test_name_error_suggestions_from_globals test_name_error_with_instance",
+    ),
+    (_OWN_STATE, "test_weakref", "test_arg_errors test_finalize"),
+    (_OWN_STATE, "test_traceback", "test_extract_stackup_deferred_lookup_lines test_lookup_lines"),
+    (_CLASS_ASKED, "test_descr", "test_module_subclasses"),
+    (_BY_INDEX, "test_iter", "test_mutating_seq_class_iter_pickle"),
+    (_COPIES, "test_call", "test_vectorcall_override"),
+    (_DEEP, "test_isinstance", "test_isinstance_recursion_limit test_subclass_recursion_limit"),
+    (_LAZY, "test_type_params", "test_modified_later"),
+)
+REASONS: Final = {(module, name): why for why, module, names in _ROWS for name in names.split()}
 
 
 def reason_for(test: str) -> str:
-    """Why this test may differ, "" if it must not."""
-    return next((reason for part, reason in REASONS.items() if part in test), "")
+    """Why this test (``test.module.Class.method``) may differ, "" if it must not."""
+    _, module, *_, name = test.split(".")
+    return REASONS.get((module, name.partition(" ")[0]), "")

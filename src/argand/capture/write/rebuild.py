@@ -312,6 +312,8 @@ class Rebuilder:
         return self.fresh(str(swapped))
 
     def _method(self, value: types.MethodType) -> str:
+        if isinstance(value.__self__, Generator):  # outside of a trace it is one of Python's
+            return self._named(value, f"{self.value(value.__self__)}.{value.__name__}")
         make = self.constant(types.MethodType)
         return self._named(value, f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
 
@@ -332,9 +334,6 @@ class Rebuilder:
         keywords = "".join(f", {k}={self.value(v)}" for k, v in value.keywords.items())
         parts = self.items((value.func, *value.args))
         return self._named(value, f"{make}({parts}{keywords})")
-
-    def _super(self, value: Any) -> str:
-        return self._named(value, f"super({self.items((value.__thisclass__, value.__self__))})")
 
     def _generator(self, value: Generator) -> str:
         if value.started:
@@ -484,7 +483,7 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     types.BuiltinFunctionType: Rebuilder._builtin_method,
     types.MethodWrapperType: Rebuilder._builtin_method,
     functools.partial: Rebuilder._partial,
-    super: Rebuilder._super,
+    super: lambda self, value: self._named(value, f"super({self.items((value.__thisclass__, value.__self__))})"),
     Generator: Rebuilder._generator,
     types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
