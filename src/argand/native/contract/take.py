@@ -52,7 +52,7 @@ def take_products(nests: LoopNests, target: Target, choices: Choices, fusion: bo
         work.append(ours or item)
     decisions = list(nests.schedule.decisions)
     if fusion:
-        work = pull_casts(nests.schedule, work)
+        work = pull_casts(nests.schedule, work, target)
         work = _with_followers(nests.schedule, work, decisions)
     schedule = dataclasses.replace(nests.schedule, decisions=tuple(decisions))
     return LoopNests(schedule, tuple(work))
@@ -352,8 +352,8 @@ def _renamed(nest: LoopNest, reader: LoopNest, statements: ir.Block, places: _Pl
     kernel = dataclasses.replace(
         product,
         buffers=tuple(_known(owner) for owner in owners),
-        left=dataclasses.replace(product.left, buffer=first[product.left.buffer]),
-        right=dataclasses.replace(product.right, buffer=first[product.right.buffer]),
+        left=ir.factor_with_buffers(product.left, first),
+        right=ir.factor_with_buffers(product.right, first),
         body=tuple(body),
     )
     return LoopNest(kernel, tuple(owners))

@@ -125,15 +125,39 @@ class Kernel:
 
 @final
 @dataclass(frozen=True, slots=True)
+class PerGroup:
+    """A number for each column and for each group of elements along ``inner``: where it lies in a buffer."""
+
+    buffer: int
+    dtype: DType
+    across: int  # from column to column
+    along: int  # from group to group
+    offset: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How integers q stand for the elements of a factor: ``(q - zero) * scale``."""
+
+    bits: int  # 8; or 4: two to a byte, the first in its lower half
+    group: int  # elements along ``inner`` with the same scale and zero
+    zero: PerGroup | float = 0.0
+    scale: PerGroup | None = None  # None: 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Factor:
     """An operand of a contraction: element (b0, b1, i, k) of a buffer, i its row (left) or its column (right)."""
 
     buffer: int
     dtype: DType
-    batch: tuple[int, int]  # strides, in elements
+    batch: tuple[int, int]  # strides, in elements (of the buffer: bytes, where two numbers share one)
     across: int
     inner: int
     offset: int = 0
+    quantized: Quantization | None = None  # of the right factor, whose ``inner`` is 1
 
 
 @final
@@ -217,6 +241,24 @@ def renamed(statement: Statement, names: Mapping[ValueId, ValueId]) -> Statement
 def results_of(statement: Statement) -> tuple[ValueId, ...]:
     """The value a statement defines, if it does."""
     return () if isinstance(statement, Store | Loop) else (statement.result,)
+
+
+def tables_of(factor: Factor) -> tuple[PerGroup, ...]:
+    """What else is read for an operand: its zeros and scales."""
+    given = factor.quantized
+    return () if given is None else tuple(t for t in (given.zero, given.scale) if isinstance(t, PerGroup))
+
+
+def factor_with_buffers(factor: Factor, numbers: Mapping[int, int]) -> Factor:
+    """An operand with other numbers for its buffers."""
+    given = factor.quantized
+    if given is not None:
+        zero, scale = (
+            dataclasses.replace(table, buffer=numbers[table.buffer]) if isinstance(table, PerGroup) else table
+            for table in (given.zero, given.scale)
+        )
+        given = Quantization(given.bits, given.group, 0.0 if zero is None else zero, scale)  # type: ignore[arg-type]
+    return dataclasses.replace(factor, buffer=numbers[factor.buffer], quantized=given)
 
 
 def with_buffers(statement: Statement, numbers: Mapping[int, int]) -> Statement:

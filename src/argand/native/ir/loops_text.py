@@ -8,6 +8,7 @@ kernel(f32, f32) outer d0:7
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Final
 
@@ -33,11 +34,23 @@ def _contraction(kernel: ir.Contraction) -> str:
     sizes = f"d0:{kernel.batch[0]} d1:{kernel.batch[1]} d2:{kernel.rows} d3:{kernel.columns} inner {kernel.inner}"
     left, right = (
         f"b{f.buffer}[{f.batch[0]},{f.batch[1]},{f.across},{f.inner}]{f' + {f.offset}' if f.offset else ''}"
+        f"{_quantization(f.quantized)}"
         for f in (kernel.left, kernel.right)
     )
     head = f"contraction({', '.join(d.value for d in kernel.buffers)}) {sizes}"
     value = f"  v{kernel.result} = product {kernel.dtype.value} {left} {right}"
     return "\n".join([head, value, *_lines(kernel.body, 1)])
+
+
+def _quantization(given: ir.Quantization | None) -> str:
+    """q4 groups 32 zero 8.0 scale b2[4,1]"""
+    if given is None:
+        return ""
+    zero, scale = (
+        f"b{t.buffer}[{t.across},{t.along}]{f' + {t.offset}' if t.offset else ''}" if isinstance(t, ir.PerGroup) else t
+        for t in (given.zero, given.scale)
+    )
+    return f" q{given.bits} groups {given.group} zero {zero}{'' if scale is None else f' scale {scale}'}"
 
 
 def _lines(block: ir.Block, depth: int) -> list[str]:
@@ -104,7 +117,9 @@ def parse_kernel(text: str) -> ir.Kernel | ir.Contraction:
 
 _SIZES: Final = re.compile(r"\s*contraction\((.*?)\) d0:(\d+) d1:(\d+) d2:(\d+) d3:(\d+) inner (\d+)$")
 _FACTOR: Final = r"b(\d+)\[(-?\d+),(-?\d+),(-?\d+),(-?\d+)\](?: \+ (\d+))?"
-_PRODUCT: Final = re.compile(rf"\s*v(\d+) = product (\w+) {_FACTOR} {_FACTOR}$")
+_TABLE: Final = r"b\d+\[-?\d+,-?\d+\](?: \+ \d+)?"
+_QUANTIZED: Final = rf" q(\d) groups (\d+) zero ({_TABLE}|\S+)(?: scale ({_TABLE}))?"
+_PRODUCT: Final = re.compile(rf"\s*v(\d+) = product (\w+) {_FACTOR} {_FACTOR}(?:{_QUANTIZED})?$")
 
 
 def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
@@ -118,7 +133,16 @@ def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
         buffer, first, second, across, along = map(int, parts[:5])
         return ir.Factor(buffer, buffers[buffer], (first, second), across, along, int(parts[5] or 0))
 
-    left, right = factor(value.groups()[2:8]), factor(value.groups()[8:])
+    def table(text: str) -> ir.PerGroup:
+        buffer, across, along, *offset = map(int, re.findall(r"-?\d+", text))
+        return ir.PerGroup(buffer, buffers[buffer], across, along, *offset)
+
+    left, right = factor(value.groups()[2:8]), factor(value.groups()[8:14])
+    bits, group, zero, scale = value.groups()[14:]
+    if bits is not None:
+        zeros = table(zero) if zero.startswith("b") else float(zero)
+        quantized = ir.Quantization(int(bits), int(group), zeros, None if scale is None else table(scale))
+        right = dataclasses.replace(right, quantized=quantized)
     body, _ = _parse_block(lines[1:], 0, 2)
     return ir.Contraction(buffers, (b0, b1), rows, columns, inner, left, right, int(value[1]), DType(value[2]), body)
 

@@ -1,4 +1,4 @@
-"""native.ir.verify_loops: the rules of the loop IR (L1 to L11 of docs/ir.md).
+"""native.ir.verify_loops: the rules of the loop IR (L1 to L12 of docs/ir.md).
 
 In: Kernel or Contraction. Out: the first broken rule, or None. That indices stay inside of the memory behind a buffer is
 a rule of loop nests, who know their owners (``schedule.verify``).
@@ -18,12 +18,15 @@ from argand.native.ir.loops import (
     Compute,
     Contraction,
     Coordinate,
+    Factor,
     Kernel,
     Load,
     Loop,
+    PerGroup,
     Statement,
     Store,
     indices_of,
+    tables_of,
     uses_of,
     walk,
 )
@@ -58,11 +61,15 @@ def verify_kernel(kernel: Kernel | Contraction) -> Fault | None:
 
 
 def _contraction_fault(product: Contraction) -> Fault | None:
-    for factor in (product.left, product.right):
+    operands: tuple[Factor | PerGroup, ...] = (product.left, product.right, *tables_of(product.right))
+    for factor in operands:
         if factor.buffer not in range(len(product.buffers)) or product.buffers[factor.buffer] is not factor.dtype:
             return Fault("L3", f"no buffer {factor.buffer} of {factor.dtype.value}", 1)
-        if 1 not in (factor.across, factor.inner):
+        if isinstance(factor, Factor) and 1 not in (factor.across, factor.inner):
             return Fault("L10", f"buffer {factor.buffer} runs neither along its rows nor along its columns", 1)
+    given = product.right.quantized
+    if product.left.quantized or (given and (product.right.inner != 1 or product.inner % given.group)):
+        return Fault("L12", "groups of small integers do not fill the columns of the right operand", 1)
     if any(isinstance(s, Loop | Accumulate) for s in product.body):
         return Fault("L11", "the statements of a contraction have loops", 1)
     place = _Place(Kernel(product.buffers, (), product.body), {product.result: product.dtype}, frozenset(range(4)))

@@ -245,8 +245,16 @@ def _contraction_fault(schedule: Schedule, nest: LoopNest, product: ir.Contracti
     for factor, across in ((product.left, ir.ROW), (product.right, ir.COLUMN)):
         steps = ((0, factor.batch[0]), (1, factor.batch[1]), (across, factor.across), (4, factor.inner))
         index = Affine(factor.offset, tuple((var, step) for var, step in steps if step))
+        bits = 8 if factor.quantized is None else factor.quantized.bits
+        inner = sizes if bits == 8 else {**sizes, 4: product.inner * bits // 8}
         load = ir.Load(-1, factor.dtype, factor.buffer, index)
-        if 0 not in sizes.values() and (fault := _access_fault(schedule, nest, load, sizes)) is not None:
+        if 0 not in sizes.values() and (fault := _access_fault(schedule, nest, load, inner)) is not None:
+            return fault
+    for table in ir.tables_of(product.right):
+        groups = {ir.COLUMN: product.columns, 4: product.inner // product.right.quantized.group}  # type: ignore[union-attr]
+        terms = tuple((var, step) for var, step in ((ir.COLUMN, table.across), (4, table.along)) if step)
+        load = ir.Load(-1, table.dtype, table.buffer, Affine(table.offset, terms))
+        if (fault := _access_fault(schedule, nest, load, groups)) is not None:
             return fault
     return _bounds_fault(schedule, nest, product.body, sizes)
 

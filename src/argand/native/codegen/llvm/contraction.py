@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from argand.native.codegen.llvm import panels
+from argand.native.codegen.llvm import panels, small
 from argand.native.codegen.llvm.control import counted
 from argand.native.codegen.llvm.emit import Emitted, Emitter
 from argand.native.codegen.llvm.panels import Tile, Way
@@ -40,6 +40,12 @@ def is_few(contraction: ir.Contraction) -> bool:
     """Whether rows are so few that nothing is copied."""
     along = contraction.left.inner == 1 and contraction.right.inner == 1
     return along and not isinstance(contraction.rows, SizeInt) and contraction.rows <= FEW
+
+
+def reads_quantized(contraction: ir.Contraction, target: Target) -> bool:
+    """Whether there are functions for the small integers of a contraction."""
+    shape = tile_of(target)
+    return shape is not None and small.fits(contraction, shape, is_few(contraction))
 
 
 def emit_contraction(name: str, contraction: ir.Contraction, target: Target, declarations: dict[str, None]) -> Emitted:
@@ -101,7 +107,7 @@ class _Emission:
         right = self._pointer(given.right, (outer, inner, start))
         end = text.value(f"sub nsw i64 {given.columns}, {start}")
         columns = text.intrinsic("smin", "i64", [end, str(self.shape.width)])
-        self._sums(left, right, rows, columns)
+        self._sums(left, right, rows, columns, start)
         skipped = text.value(f"sub nsw i64 {first}, {start}")
         variables = {0: outer, 1: inner, START: start}
         counted(text, "0", rows, 1, lambda row: self._row(row, begin, variables, (skipped, columns)))
@@ -121,10 +127,19 @@ class _Emission:
         base = self.emitter.pointers[factor.buffer]
         return text.value(f"getelementptr {factor.dtype.row.memory}, ptr {base}, i64 {total}")
 
-    def _sums(self, left: str, right: str, rows: str, columns: str) -> None:
+    def _sums(self, left: str, right: str, rows: str, columns: str, start: str) -> None:
         given, text, size = self.given, self.text, self.emitter.size
         steps = [size(f.across if f.inner == 1 else f.inner) for f in (given.left, given.right)]
         operands = f"ptr {left}, i64 {steps[0]}, ptr {right}, i64 {steps[1]}, ptr {self.emitter.pointers[-1]}"
+        if given.right.quantized is not None:
+            about, tables = small.small_of(given, self.shape), self._tables(given.right.quantized, start)
+            if is_few(given):
+                name, sizes = small.dots(text, about, given.rows), f"i64 {size(given.inner)}, i64 {columns}"
+            else:
+                name = small.product(text, about, given.left.inner == 1, self._heights())
+                sizes = f"i64 {rows}, i64 {size(given.inner)}, i64 {columns}"
+            text.line(f"call void {name}({operands}, {sizes}, {tables})")
+            return
         if is_few(given):
             whole = divides(self.shape.lanes, given.inner)
             name = panels.dots(text, self.shape, given.rows, (given.left.dtype, given.right.dtype), whole)
@@ -134,6 +149,20 @@ class _Emission:
         way = Way(given.left.inner == 1, given.right.inner == 1, given.right.dtype, whole, self._heights())
         name = panels.product(text, self.shape, way, self.narrow)
         text.line(f"call void {name}({operands}, i64 {rows}, i64 {size(given.inner)}, i64 {columns})")
+
+    def _tables(self, quantized: ir.Quantization, start: str) -> str:
+        """Zeros and scales from the first column of a panel on, as arguments."""
+        text, listed = self.text, [f"i64 {quantized.group}"]
+        for table in (quantized.zero, quantized.scale):
+            if isinstance(table, ir.PerGroup):
+                step = text.value(f"mul nsw i64 {start}, {table.across}")
+                place = text.value(f"add nsw i64 {step}, {table.offset}")
+                memory, base = table.dtype.row.memory, self.emitter.pointers[table.buffer]
+                at = text.value(f"getelementptr {memory}, ptr {base}, i64 {place}")
+                listed.append(f"ptr {at}, i64 {table.across}, i64 {table.along}")
+            else:
+                listed.append("ptr null, i64 0, i64 0")
+        return ", ".join(listed)
 
     def _heights(self) -> tuple[int, ...]:
         """The heights of tiles that occur: all when the number of rows is open."""

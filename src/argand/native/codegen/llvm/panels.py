@@ -53,11 +53,12 @@ class Way(NamedTuple):
     heights: tuple[int, ...]  # of the tiles that occur
 
 
-def _element(text: Text, pointer: str, index: str | int, kind: str = "float") -> str:
+def element(text: Text, pointer: str, index: str | int, kind: str = "float") -> str:
+    """The address of an element."""
     return text.value(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
 
 
-def _load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
+def load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
     """Elements behind each other, as floats."""
     name = text.value(f"load {vector(dtype.row.memory, lanes)}, ptr {pointer}, align {dtype.row.bytes}")
     if dtype.is_half:
@@ -65,17 +66,19 @@ def _load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
     return name if dtype is DType.F32 else arithmetic.cast(text, name, dtype, DType.F32, lanes)
 
 
-def _times(text: Text, left: str | int, right: str | int) -> str:
+def times(text: Text, left: str | int, right: str | int) -> str:
+    """The product of two numbers of elements."""
     return text.value(f"mul nsw i64 {left}, {right}")
 
 
-def _broadcast(text: Text, value: str, lanes: int) -> str:
+def broadcast(text: Text, value: str, lanes: int) -> str:
+    """A float in all lanes."""
     kind = vector("float", lanes)
     first = text.value(f"insertelement {kind} poison, float {value}, i64 0")
     return text.value(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
 
-def _declared(text: Text, name: str, arguments: str, write: Callable[[Text], None]) -> str:
+def declared(text: Text, name: str, arguments: str, write: Callable[[Text], None]) -> str:
     """A function of the module, written at the first question for it; its name."""
     own = Text(text.declarations)
     head = f"define internal void @{name}({arguments}) noinline nounwind"
@@ -96,23 +99,23 @@ def tile(text: Text, shape: Tile, height: int, along_inner: bool) -> str:
     def write(own: Text) -> None:
         _write_tile(own, shape, height, along_inner)
 
-    return _declared(text, f"argand.tile{height}.{kind}", arguments, write)
+    return declared(text, f"argand.tile{height}.{kind}", arguments, write)
 
 
 def _write_tile(text: Text, shape: Tile, height: int, along_inner: bool) -> None:
     lanes, kind = shape.lanes, vector("float", shape.lanes)
-    rows = [_element(text, "%left", _times(text, r, "%step") if along_inner else r) for r in range(height)]
+    rows = [element(text, "%left", times(text, r, "%step") if along_inner else r) for r in range(height)]
     places = [(r, v) for r in range(height) for v in range(shape.vectors)]
     sums = {place: text.slot(kind) for place in places}
     for slot in sums.values():
         text.line(f"store {kind} zeroinitializer, ptr {slot}")
 
     def add(k: str) -> None:
-        at = k if along_inner else _times(text, k, "%step")
-        base = _element(text, "%panel", _times(text, k, shape.width))
-        right = [_load(text, _element(text, base, v * lanes), DType.F32, lanes) for v in range(shape.vectors)]
+        at = k if along_inner else times(text, k, "%step")
+        base = element(text, "%panel", times(text, k, shape.width))
+        right = [load(text, element(text, base, v * lanes), DType.F32, lanes) for v in range(shape.vectors)]
         for r, row in enumerate(rows):
-            left = _broadcast(text, _load(text, _element(text, row, at), DType.F32, 1), lanes)
+            left = broadcast(text, load(text, element(text, row, at), DType.F32, 1), lanes)
             for v in range(shape.vectors):
                 slot = sums[r, v]
                 old = text.value(f"load {kind}, ptr {slot}")
@@ -125,9 +128,9 @@ def _write_tile(text: Text, shape: Tile, height: int, along_inner: bool) -> None
         text.begin_block(label)
         for (r, v), slot in sums.items():
             value = text.value(f"load {kind}, ptr {slot}")
-            to = _element(text, "%sums", r * shape.width + v * lanes)
+            to = element(text, "%sums", r * shape.width + v * lanes)
             if adds:
-                value = text.value(f"fadd {kind} {_load(text, to, DType.F32, lanes)}, {value}")
+                value = text.value(f"fadd {kind} {load(text, to, DType.F32, lanes)}, {value}")
             text.line(f"store {kind} {value}, ptr {to}, align 4")
         text.line(f"br label %{done}")
     text.begin_block(done)
@@ -146,16 +149,16 @@ def pack(text: Text, shape: Tile, dtype: DType, along_inner: bool, whole: bool) 
         else:
             counted(own, "0", "%count", 1, lambda k: _copy_row(own, shape, dtype, k))
 
-    return _declared(text, name, "ptr noalias %right, i64 %step, ptr noalias %panel, i64 %count", write)
+    return declared(text, name, "ptr noalias %right, i64 %step, ptr noalias %panel, i64 %count", write)
 
 
 def _copy_row(text: Text, shape: Tile, dtype: DType, k: str) -> None:
-    source = _element(text, "%right", _times(text, k, "%step"), dtype.row.memory)
-    target = _element(text, "%panel", _times(text, k, shape.width))
+    source = element(text, "%right", times(text, k, "%step"), dtype.row.memory)
+    target = element(text, "%panel", times(text, k, shape.width))
     for v in range(shape.vectors):
-        value = _load(text, _element(text, source, v * shape.lanes, dtype.row.memory), dtype, shape.lanes)
+        value = load(text, element(text, source, v * shape.lanes, dtype.row.memory), dtype, shape.lanes)
         text.line(
-            f"store {vector('float', shape.lanes)} {value}, ptr {_element(text, target, v * shape.lanes)}, align 4"
+            f"store {vector('float', shape.lanes)} {value}, ptr {element(text, target, v * shape.lanes)}, align 4"
         )
 
 
@@ -164,25 +167,25 @@ def _write_turned(text: Text, shape: Tile, dtype: DType, whole: bool) -> None:
     size, memory, kind = min(BLOCK, shape.lanes), dtype.row.memory, vector("float", min(BLOCK, shape.lanes))
 
     def columns(first: str) -> None:
-        base = _element(text, "%right", _times(text, first, "%step"), memory)
-        sources = [_element(text, base, _times(text, c, "%step"), memory) for c in range(size)]
-        panel = _element(text, "%panel", first)
+        base = element(text, "%right", times(text, first, "%step"), memory)
+        sources = [element(text, base, times(text, c, "%step"), memory) for c in range(size)]
+        panel = element(text, "%panel", first)
 
         def block(k: str) -> None:
-            lines = [_load(text, _element(text, source, k, memory), dtype, size) for source in sources]
-            target = _element(text, panel, _times(text, k, shape.width))
-            for row, value in enumerate(_turned(text, lines, kind)):
-                text.line(f"store {kind} {value}, ptr {_element(text, target, row * shape.width)}, align 4")
+            lines = [load(text, element(text, source, k, memory), dtype, size) for source in sources]
+            target = element(text, panel, times(text, k, shape.width))
+            for row, value in enumerate(turned(text, lines, kind)):
+                text.line(f"store {kind} {value}, ptr {element(text, target, row * shape.width)}, align 4")
 
         def single(k: str) -> None:
-            target = _element(text, panel, _times(text, k, shape.width))
+            target = element(text, panel, times(text, k, shape.width))
 
-            def element(c: str) -> None:
-                at = text.value(f"add nsw i64 {_times(text, c, '%step')}, {k}")
-                value = _load(text, _element(text, base, at, memory), dtype, 1)
-                text.line(f"store float {value}, ptr {_element(text, target, c)}, align 4")
+            def single_element(c: str) -> None:
+                at = text.value(f"add nsw i64 {times(text, c, '%step')}, {k}")
+                value = load(text, element(text, base, at, memory), dtype, 1)
+                text.line(f"store float {value}, ptr {element(text, target, c)}, align 4")
 
-            counted(text, "0", str(size), 1, element)
+            counted(text, "0", str(size), 1, single_element)
 
         slot = counted(text, "0", "%count", size, block)
         if not whole:
@@ -191,7 +194,7 @@ def _write_turned(text: Text, shape: Tile, dtype: DType, whole: bool) -> None:
     counted(text, "0", str(shape.width), size, columns)
 
 
-def _turned(text: Text, lines: list[str], kind: str) -> list[str]:
+def turned(text: Text, lines: list[str], kind: str) -> list[str]:
     """Rows become columns: blocks of 1, 2, 4, ... elements beside the diagonal change places."""
     size, distance = len(lines), 1
     while distance < size:
@@ -219,22 +222,22 @@ def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
 
     def write(own: Text) -> None:
         def row(k: str) -> None:
-            target = _element(own, "%panel", _times(own, k, shape.width))
-            source = _element(own, "%right", _times(own, k, "%down"), dtype.row.memory)
+            target = element(own, "%panel", times(own, k, shape.width))
+            source = element(own, "%right", times(own, k, "%down"), dtype.row.memory)
 
-            def element(c: str) -> None:
-                value = _load(own, _element(own, source, _times(own, c, "%across"), dtype.row.memory), dtype, 1)
-                own.line(f"store float {value}, ptr {_element(own, target, c)}, align 4")
+            def copied(c: str) -> None:
+                value = load(own, element(own, source, times(own, c, "%across"), dtype.row.memory), dtype, 1)
+                own.line(f"store float {value}, ptr {element(own, target, c)}, align 4")
 
             def nothing(c: str) -> None:
-                own.line(f"store float 0.0, ptr {_element(own, target, c)}, align 4")
+                own.line(f"store float 0.0, ptr {element(own, target, c)}, align 4")
 
-            slot = counted(own, "0", "%columns", 1, element)
+            slot = counted(own, "0", "%columns", 1, copied)
             counted(own, "", str(shape.width), 1, nothing, slot)
 
         counted(own, "0", "%count", 1, row)
 
-    return _declared(text, f"argand.pack.{dtype.value}.narrow", arguments, write)
+    return declared(text, f"argand.pack.{dtype.value}.narrow", arguments, write)
 
 
 # --- a block of rows by a panel --------------------------------------------------------------
@@ -253,7 +256,7 @@ def product(text: Text, shape: Tile, way: Way, narrow: bool) -> str:
         panel = own.slot("float", INNER * shape.width)
         counted(own, "0", "%inner", 1, lambda k: _inner_block(own, shape, way, panel, k, narrow))
 
-    return _declared(text, name, arguments, write)
+    return declared(text, name, arguments, write)
 
 
 def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: bool) -> str:
@@ -261,8 +264,7 @@ def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: 
     left_along, right_along = way.left_along_inner, way.right_along_inner
     rest = text.value(f"sub nsw i64 %inner, {k}")
     count = text.intrinsic("smin", "i64", [rest, str(INNER)])
-    first = text.value(f"icmp eq i64 {k}, 0")
-    right = _element(text, "%right", k if right_along else _times(text, k, "%rstep"), way.right.row.memory)
+    right = element(text, "%right", k if right_along else times(text, k, "%rstep"), way.right.row.memory)
     if narrow:
         steps = "i64 %rstep, i64 1" if right_along else "i64 1, i64 %rstep"
         copy = pack_narrow(text, shape, way.right)
@@ -270,14 +272,24 @@ def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: 
     else:
         copy = pack(text, shape, way.right, right_along, way.whole)
         text.line(f"call void {copy}(ptr {right}, i64 %rstep, ptr {panel}, i64 {count})")
-    left = _element(text, "%left", k if left_along else _times(text, k, "%lstep"))
+    return tiles(text, shape, way.heights, (left_along, panel, k, count))
+
+
+def tiles(text: Text, shape: Tile, heights: tuple[int, ...], block: tuple[bool, str, str, str]) -> str:
+    """Add the products of a copied block to the sums of all rows; gives where the next block begins.
+
+    ``block``: whether left lies along inner, the copy, where it begins along inner, and how long it is.
+    """
+    left_along, panel, k, count = block
+    first = text.value(f"icmp eq i64 {k}, 0")
+    left = element(text, "%left", k if left_along else times(text, k, "%lstep"))
     slot, low = "", "0"
-    for height in way.heights:
+    for height in heights:
         name = tile(text, shape, height, left_along)
 
         def run(row: str, name: str = name) -> None:
-            at = _element(text, left, _times(text, row, "%lstep") if left_along else row)
-            sums = _element(text, "%sums", _times(text, row, shape.width))
+            at = element(text, left, times(text, row, "%lstep") if left_along else row)
+            sums = element(text, "%sums", times(text, row, shape.width))
             given = f"ptr {at}, i64 %lstep, ptr {panel}, i64 {count}, ptr {sums}, i1 {first}"
             text.line(f"call void {name}({given})")
 
@@ -333,7 +345,7 @@ def dots(text: Text, shape: Tile, rows: int, dtypes: tuple[DType, DType], whole:
         copy = own.slot("float", about.rows * about.step)
         counted(own, "0", "%inner", 1, lambda k: _dots_block(own, about, copy, k))
 
-    return _declared(text, name, f"{operands}, ptr noalias %sums, i64 %inner, i64 %columns", write)
+    return declared(text, name, f"{operands}, ptr noalias %sums, i64 %inner, i64 %columns", write)
 
 
 def _dots_block(text: Text, about: _Dots, copy: str, k: str) -> str:
@@ -341,15 +353,15 @@ def _dots_block(text: Text, about: _Dots, copy: str, k: str) -> str:
     rest = text.value(f"sub nsw i64 %inner, {k}")
     count = text.intrinsic("smin", "i64", [rest, str(about.length)])
     for row in range(about.rows):
-        at = text.value(f"add nsw i64 {_times(text, row, '%lstep')}, {k}")
-        source = _element(text, "%left", at, about.left.row.memory)
-        target = _element(text, copy, row * about.step)
+        at = text.value(f"add nsw i64 {times(text, row, '%lstep')}, {k}")
+        source = element(text, "%left", at, about.left.row.memory)
+        target = element(text, copy, row * about.step)
         slot, low = "", "0"
         for lanes in (about.shape.lanes, *((1,) * (not about.whole))):
 
             def move(i: str, lanes: int = lanes, source: str = source, target: str = target) -> None:
-                value = _load(text, _element(text, source, i, about.left.row.memory), about.left, lanes)
-                text.line(f"store {vector('float', lanes)} {value}, ptr {_element(text, target, i)}, align 4")
+                value = load(text, element(text, source, i, about.left.row.memory), about.left, lanes)
+                text.line(f"store {vector('float', lanes)} {value}, ptr {element(text, target, i)}, align 4")
 
             slot = counted(text, low, count, lanes, move, slot)
             low = ""
@@ -358,9 +370,9 @@ def _dots_block(text: Text, about: _Dots, copy: str, k: str) -> str:
     for together in dict.fromkeys((about.together, 1)):
 
         def columns(c: str, together: int = together) -> None:
-            base = text.value(f"add nsw i64 {_times(text, c, '%rstep')}, {k}")
-            right = _element(text, "%right", base, about.right.row.memory)
-            rights = [_element(text, right, _times(text, n, "%rstep"), about.right.row.memory) for n in range(together)]
+            base = text.value(f"add nsw i64 {times(text, c, '%rstep')}, {k}")
+            right = element(text, "%right", base, about.right.row.memory)
+            rights = [element(text, right, times(text, n, "%rstep"), about.right.row.memory) for n in range(together)]
             _dot(text, about, copy, rights, count, (c, first))
 
         slot = counted(text, low, "%columns", together, columns, slot)
@@ -375,44 +387,42 @@ def _dot(text: Text, about: _Dots, copy: str, rights: list[str], count: str, pla
     sums = {(*p, u): text.slot(kind) for p in places for u in range(about.unroll)}
     singles = {} if about.whole else {(*p, 0): text.slot("float") for p in places}
     text.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    jump = _times(text, "%rstep", len(rights))  # to the columns after these, in the next level of cache
+    jump = times(text, "%rstep", len(rights))  # to the columns after these, in the next level of cache
     for slot in sums.values():
         text.line(f"store {kind} zeroinitializer, ptr {slot}")
     for slot in singles.values():
         text.line(f"store float 0.0, ptr {slot}")
 
-    def add(k: str, width: int, slots: dict[tuple[int, int, int], str], times: int = 1) -> None:
+    def add(k: str, width: int, slots: dict[tuple[int, int, int], str], repeats: int = 1) -> None:
         of = vector("float", width)
-        for u in range(times):
-            left = _element(text, _element(text, copy, k), u * width)
-            values = [_load(text, _element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
+        for u in range(repeats):
+            left = element(text, element(text, copy, k), u * width)
+            values = [load(text, element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
             for c, source in enumerate(rights):
-                at = _element(
-                    text, _element(text, source, k, about.right.row.memory), u * width, about.right.row.memory
-                )
+                at = element(text, element(text, source, k, about.right.row.memory), u * width, about.right.row.memory)
                 if width > 1:  # the processor's own prefetch ends with a row, which may be half a page
-                    ahead = _element(text, at, jump, about.right.row.memory)
+                    ahead = element(text, at, jump, about.right.row.memory)
                     text.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-                weight = _load(text, at, about.right, width)
+                weight = load(text, at, about.right, width)
                 for r, value in enumerate(values):
                     slot = slots[r, c, u]
                     old = text.value(f"load {of}, ptr {slot}")
                     text.line(f"store {of} {text.intrinsic('fma', of, [value, weight, old])}, ptr {slot}")
 
     slot, low = "", "0"
-    for times in dict.fromkeys((about.unroll, 1)):
-        body = functools.partial(add, width=lanes, slots=sums, times=times)
-        slot = counted(text, low, count, lanes * times, body, slot)
+    for repeats in dict.fromkeys((about.unroll, 1)):
+        body = functools.partial(add, width=lanes, slots=sums, repeats=repeats)
+        slot = counted(text, low, count, lanes * repeats, body, slot)
         low = ""
     if not about.whole:
         counted(text, "", count, 1, lambda k: add(k, 1, singles), slot)
     text.declare(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {kind})")
     column, first = place
     for r, c in places:
-        to = _element(text, "%sums", text.value(f"add nsw i64 {column}, {r * about.shape.width + c}"))
-        before = text.value(f"select i1 {first}, float 0.0, float {_load(text, to, DType.F32, 1)}")
+        to = element(text, "%sums", text.value(f"add nsw i64 {column}, {r * about.shape.width + c}"))
+        before = text.value(f"select i1 {first}, float 0.0, float {load(text, to, DType.F32, 1)}")
         if not about.whole:
-            before = text.value(f"fadd float {before}, {_load(text, singles[r, c, 0], DType.F32, 1)}")
+            before = text.value(f"fadd float {before}, {load(text, singles[r, c, 0], DType.F32, 1)}")
         parts = [text.value(f"load {kind}, ptr {sums[r, c, u]}") for u in range(about.unroll)]
         value = functools.reduce(lambda a, b: text.value(f"fadd {kind} {a}, {b}"), parts)
         call = f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {kind} {value})"
