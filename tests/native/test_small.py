@@ -175,3 +175,31 @@ def test_what_is_overwritten_in_between_is_not_read_late():
     with torch.no_grad():
         got = argand.compile(program, options={"cache": False})(x, q, scale)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-3)
+
+
+NO_DOTS = host_target()._replace(features=host_target().features.replace("+avx512vnni", "-avx512vnni"))
+
+
+@needs_avx2
+@pytest.mark.parametrize("machine", [host_target(), AVX2, NO_DOTS], ids=["host", "avx2", "no dots"])
+@pytest.mark.parametrize(
+    "rows,inner,outputs", [(1, 64, 33), (2, 1000, 70), (5, 129, 40), (8, 17, 32), (1, 20000, 5), (12, 64, 64)]
+)
+def test_integers(machine, rows, inner, outputs, monkeypatch):
+    monkeypatch.setattr(native, "host_target", lambda: machine)
+    torch.manual_seed(0)
+    x, w = (torch.randint(-128, 128, (n, inner), dtype=torch.int8) for n in (rows, outputs))
+    sx, sw = torch.rand(rows, 1), torch.rand(outputs)
+
+    def product(x, w, sx, sw):
+        return torch._int_mm(x, w.t()).float() * sx * sw
+
+    if rows <= 8:
+        (text,) = texts(product, x, w, sx, sw)
+        assert "product i32" in text and text.count("mul") == 2
+    _, (got,) = run(product, x, w, sx, sw, options=OPTIONS)
+    wanted = (x.long() @ w.long().t()).float() * sx * sw
+    assert torch.equal(got, wanted)
+    extremes = torch.full_like(x, -128), torch.full_like(w, -128)
+    _, (got,) = run(lambda x, w: torch._int_mm(x, w.t()), *extremes, options=OPTIONS)
+    assert torch.equal(got.long(), extremes[0].long() @ extremes[1].long().t())

@@ -59,6 +59,12 @@ def _addr(self: Tensor, vec1: Tensor, vec2: Tensor, *_: Any, **__: Any) -> Tenso
     return _ternary(self.expand(shape), vec1.unsqueeze(1), vec2)
 
 
+def _int_mm(self: Tensor, mat2: Tensor) -> Tensor:
+    if self.dtype is not torch.int8 or mat2.dtype is not torch.int8:
+        refuse("not bytes with a sign")
+    return dense(tuple(_mm(self, mat2).shape), torch.int32)
+
+
 def _dot(self: Tensor, tensor: Tensor) -> Tensor:
     if self.dim() != 1 or self.shape != tensor.shape or self.dtype is not tensor.dtype:
         refuse("not vectors of one length")
@@ -88,6 +94,7 @@ _M: Final = Kind.MATMUL
 
 ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="mm", kind=_M, infer=_mm),
+    OpDef(name="_int_mm", kind=_M, infer=_int_mm),
     OpDef(name="bmm", kind=_M, infer=_bmm),
     *rows(_M, lambda self, mat1, mat2, *_, **__: _added(self, _mm(mat1, mat2)), "addmm _addmm_activation"),
     OpDef(name="baddbmm", kind=_M, infer=lambda self, batch1, batch2, *_, **__: _added(self, _bmm(batch1, batch2))),

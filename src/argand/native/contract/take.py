@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from argand.native.choice import Choices
+from argand.native.codegen.llvm.contraction import reads_integers
 from argand.native.codegen.target import Target
 from argand.native.contract.casts import pull_casts
 from argand.native.contract.model import OURS, ProductShape, choose_product
@@ -30,7 +31,8 @@ from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
 
 aten = torch.ops.aten
-_PLAIN: Final = (aten.mm.default, aten.bmm.default)
+_INTEGERS: Final = aten._int_mm.default
+_PLAIN: Final = (aten.mm.default, aten.bmm.default, _INTEGERS)
 _BIASED: Final = (aten.addmm.default, aten.baddbmm.default)
 
 
@@ -83,6 +85,10 @@ def _contraction(schedule: Schedule, node: Node, target: Target, choices: Choice
     rows, columns = items[0].shape[-2:]
     inner = operands[0].shape[-1]
     shape = ProductShape(batch, rows, columns, inner, left.dtype, right.dtype, left.strides, right.strides)
+    if call.target is _INTEGERS:
+        nest = _nest(schedule, shape, (left, right, out), (None, 1.0, 1.0))
+        able = nest is not None and isinstance(nest.kernel, ir.Contraction) and reads_integers(nest.kernel, target)
+        return nest if able else None
     ways = functools.partial(product_ways, shape, target)
     if out.dtype is not left.dtype or choose_product(shape, target, choices, ways) != OURS:
         return None

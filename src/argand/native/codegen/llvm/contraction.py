@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from argand.native.codegen.llvm import panels, small
+from argand.native.codegen.llvm import integers, panels, small
 from argand.native.codegen.llvm.control import counted
 from argand.native.codegen.llvm.emit import Emitted, Emitter
 from argand.native.codegen.llvm.panels import Tile, Way
@@ -48,6 +48,11 @@ def reads_quantized(contraction: ir.Contraction, target: Target) -> bool:
     return shape is not None and small.fits(contraction, shape, is_few(contraction))
 
 
+def reads_integers(contraction: ir.Contraction, target: Target) -> bool:
+    """Whether there are functions for a contraction of two operands of 8-bit integers."""
+    return tile_of(target) is not None and integers.fits(contraction, target, is_few(contraction))
+
+
 def emit_contraction(name: str, contraction: ir.Contraction, target: Target, declarations: dict[str, None]) -> Emitted:
     """The function of a contraction, for a target with tiles."""
     return _Emission(name, contraction, target, declarations).run()
@@ -73,14 +78,19 @@ class _Emission:
         width = self.shape.width
         place = Affine.of(LOCAL).scale(width) + Affine.of(LANE)
         column = {ir.COLUMN: Affine.of(START) + Affine.of(LANE)}
-        load = ir.Load(self.given.result, DType.F32, -1, place)
+        load = ir.Load(self.given.result, self._summed, -1, place)
         body = (load, *ir.with_indices(self.given.body, functools.partial(Affine.substitute, values=column)))
-        return ir.Kernel(self.given.buffers, (), body, None, ((DType.F32, self.height * width),))
+        return ir.Kernel(self.given.buffers, (), body, None, ((self._summed, self.height * width),))
+
+    @property
+    def _summed(self) -> DType:
+        """The type of sums."""
+        return DType.I32 if self.given.dtype is DType.I32 else DType.F32
 
     def run(self) -> Emitted:
         given, emitter, text = self.given, self.emitter, self.text
         emitter.take_buffers()
-        emitter.pointers[-1] = text.slot("float", self.height * self.shape.width)
+        emitter.pointers[-1] = text.slot(self._summed.row.memory, self.height * self.shape.width)
         counted(text, "%begin", "%end", 1, self._unit)
         total = given.batch[0] * given.batch[1] * self.count * self.panels
         flops = self.height * self.shape.vectors * given.inner
@@ -139,6 +149,10 @@ class _Emission:
                 name = small.product(text, about, given.left.inner == 1, self._heights())
                 sizes = f"i64 {rows}, i64 {size(given.inner)}, i64 {columns}"
             text.line(f"call void {name}({operands}, {sizes}, {tables})")
+            return
+        if given.dtype is DType.I32:
+            name = integers.dots(text, self.shape, given.rows, integers.has_dots(self.emitter.target))
+            text.line(f"call void {name}({operands}, i64 {size(given.inner)}, i64 {columns})")
             return
         if is_few(given):
             whole = divides(self.shape.lanes, given.inner)
