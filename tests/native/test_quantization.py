@@ -8,7 +8,7 @@ from torch import nn
 import argand
 from argand.native import build as native
 from argand.native.codegen.target import host_target
-from argand.quantization import Int8Linear
+from argand.quantization import QuantizedLinear, errors
 from argand.support import events
 from argand.support.options import Options
 from tests.native.tracing import aten_graph, check
@@ -42,6 +42,7 @@ def test_the_model_stays_readable():
     assert 0 < model.up.weight_error < 0.02 and 0 < model.down.output_error < 0.02
     assert "output error" in repr(model)
     torch.testing.assert_close(model(x), wanted, rtol=0.05, atol=0.02)
+    assert errors(model)["up"] == (model.up.weight_error, model.up.output_error)
     other = argand.quantize(Model())
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(x), model(x))
@@ -50,6 +51,10 @@ def test_the_model_stays_readable():
 def test_what_cannot_be_quantized():
     with pytest.raises(argand.UserError, match="no scheme"):
         argand.quantize(Model(), "int3")
+    with pytest.raises(argand.UserError, match="no groups of 7"):
+        argand.quantize(Model(), "int4", group=7)
+    with pytest.raises(argand.UserError, match="no zeros"):
+        argand.quantize(Model(), "dynamic_int8", zeros=True)
     with pytest.raises(argand.UserError, match="no linear layers"):
         argand.quantize(nn.Sequential(nn.ReLU()))
 
@@ -63,7 +68,7 @@ def test_shared_layers_and_weights():
             self.twice = self.once
 
     model = argand.quantize(Tied())
-    assert type(model.head) is nn.Linear and type(model.once) is Int8Linear and model.once is model.twice
+    assert type(model.head) is nn.Linear and type(model.once) is QuantizedLinear and model.once is model.twice
     zero = nn.Linear(8, 8)
     nn.init.zeros_(zero.weight)
     assert torch.equal(argand.quantize(nn.Sequential(zero))(torch.randn(3, 8)), zero.bias.expand(3, 8))
@@ -98,13 +103,54 @@ def test_a_converted_weight_that_others_read_is_kept():
     check(lambda x, w: x @ w.float().t().contiguous(), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-2)
 
 
-def test_compiled_like_eager():
+WAYS = [
+    ("int8", {}, 0.01), ("int8", {"group": 64}, 0.01), ("int8", {"group": 48, "zeros": True}, 0.01), ("int8", {"zeros": True}, 0.01),
+    ("int4", {}, 0.1), ("int4", {"group": 64, "zeros": True}, 0.1), ("int4", {"group": 50}, 0.1), ("dynamic_int8", {}, 0.02),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme,given,error", WAYS, ids=str)
+def test_compiled_like_eager(scheme, given, error):
     torch.manual_seed(0)
-    model = argand.quantize(Model().eval())
+    model = argand.quantize(Model().eval(), scheme, inputs=(torch.randn(9, 192),), **given)
+    assert all(weight < error and output < error for weight, output in errors(model).values())
     compiled = argand.compile(model, options={"cache": False, "measure": False})
     with torch.no_grad(), events.collect() as collector:
         compiled(torch.randn(4, 192))
     assert sum(isinstance(e, events.Count) and e.counter == "capture.graphs" for e in collector.events) == 1
     with torch.no_grad():
-        for x in (torch.randn(1, 192), torch.randn(33, 192), torch.randn(2, 70, 192)):
+        for x in (torch.randn(1, 192), torch.randn(33, 192), torch.randn(2, 70, 192), torch.zeros(2, 192)):
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@needs_fma
+@pytest.mark.parametrize(
+    "scheme,given", [("int8", {"group": 64}), ("int4", {}), ("int4", {"zeros": True}), ("dynamic_int8", {})]
+)
+def test_no_scheme_writes_a_converted_weight(scheme, given):
+    model = argand.quantize(nn.Sequential(nn.Linear(256, 512)).eval(), scheme, **given)
+    with torch.no_grad(), events.collect() as collector:
+        argand.compile(model, options={"cache": False})(torch.randn(1, 256))
+    texts = [e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "schedule"]
+    assert len(texts) == (2 if scheme == "dynamic_int8" else 1) and texts[-1].startswith("contraction")
+
+
+def test_rows_that_are_no_numbers():
+    torch.manual_seed(0)
+    model = argand.quantize(nn.Sequential(nn.Linear(64, 96)).eval(), "dynamic_int8")
+    compiled = argand.compile(model, options={"cache": False})
+    x = torch.randn(5, 64)
+    x[0, 3], x[1, 5], x[2, 7] = torch.nan, torch.inf, -torch.inf
+    with torch.no_grad():
+        got = compiled(x)
+        assert got[:3].isnan().all() and got[3:].isfinite().all()
+        torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_gradients_pass_through():
+    model = argand.quantize(nn.Sequential(nn.Linear(64, 96)), "int4")
+    x = torch.randn(3, 64, requires_grad=True)
+    compiled = argand.compile(model, options={"cache": False})
+    (wanted,) = torch.autograd.grad(model(x).square().sum(), x)
+    (got,) = torch.autograd.grad(compiled(x).square().sum(), x)
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)

@@ -54,7 +54,10 @@ _PURE: Final = frozenset(
     | {"typing_extensions", "sre_compile"}
 )
 _INTERPRETED: Final = frozenset(
-    {polyfills.__name__, optimizer_steps.__name__, attention.__name__, "argand.capture.rules.arrays.table"}
+    {
+        *(polyfills.__name__, optimizer_steps.__name__, attention.__name__),
+        *("argand.capture.rules.arrays.table", "argand.quantization"),
+    }
 )
 _MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
 _LEFT_TO_PYTHON: Final = frozenset({"random", "threading", "multiprocessing", "subprocess"})

@@ -3,7 +3,8 @@
 In: a nest that stores ``(q - zero) * scale`` for every element of a matrix, q an integer of 8 or 4 bits, zero and scale one number
 per column, per group of elements along a column, or for all. Out: ``Meaning``: where q, zero and scale lie, or None.
 
-So it does not matter who wrote the formula: ``argand.quantize``, torchao, or a user.
+So it does not matter who wrote the formula: ``argand.quantize``, torchao, or a user. Where eager rounds the weights of a half
+type, these are not rounded: they are float32 inside of a product.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class _Formula:
         if plain is not None:
             return (*plain, 0.0)
         match self.made[value]:
-            case ir.Compute(op="cast", arguments=(source,), dtype=dtype) if dtype.is_float:
+            case ir.Compute(op="cast" | "round", arguments=(source,), dtype=dtype) if dtype.is_float:
                 return self.shifted(source)
             case ir.Compute(op="sub", arguments=(left, right), dtype=dtype) if dtype in _HOLD:
                 found, zero = self.integer(left), self.table(right)
@@ -114,7 +115,7 @@ class _Formula:
     def scaled(self, value: ir.ValueId) -> tuple[ir.Load, int, ir.Load | float, ir.Load | None] | None:
         """``(q - zero) * scale``."""
         match self.made[value]:
-            case ir.Compute(op="cast", arguments=(source,), dtype=dtype, operand=operand) if (
+            case ir.Compute(op="cast" | "round", arguments=(source,), dtype=dtype, operand=operand) if (
                 dtype.is_float and operand.is_float
             ):
                 return self.scaled(source)
