@@ -2,7 +2,8 @@
 
 One token after the other, greedy, through a static cache, by a loop as users of torch.compile write it: the prompt at once, then
 one position per call. Engines take turns round by round; each has a model of its own with the same weights. ``read`` is what a
-token reads of the weights over the speed at which this machine sums memory in the same run.
+token reads of the weights over the speed at which this machine sums memory in the same run; ``surprise`` is what a quantized
+model adds to the log of the perplexity at random text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-ENGINES = ("eager", "torch.compile", "argand", "argand int8")
+SCHEMES = {"argand int8": "int8", "argand int4": "int4", "argand dynamic": "dynamic_int8"}
+ENGINES = ("eager", "torch.compile", "quantize_dynamic", "argand", *SCHEMES)
 WIDE = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8}
 WIDER = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 20, "num_attention_heads": 16}
 SIZES = {
@@ -59,10 +61,12 @@ def engine_of(engine: str, model: Any) -> Callable[..., Any]:
         return model
     if engine == "torch.compile":
         return torch.compile(model)
+    if engine == "quantize_dynamic":
+        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
     import argand
 
-    if engine == "argand int8":
-        argand.quantize(model, "int8")
+    if engine in SCHEMES:
+        argand.quantize(model, SCHEMES[engine])
     return argand.compile(model)
 
 
@@ -83,6 +87,30 @@ def decode(model: Any, call: Callable[..., Any], prompt: torch.Tensor, count: in
             position = position[-1:] + 1
     typical = sorted(times[2:])[len(times[2:]) // 2]
     return Measured(times[0] + times[1], times[0], typical, tuple(written))
+
+
+def surprise(call: Callable[..., Any], text: torch.Tensor) -> float:
+    """The mean surprise (log of the perplexity) of a model at random text."""
+    with torch.no_grad():
+        logits = call(text).logits[:, :-1].float()
+    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()))
+
+
+def equality(name: str, size: str, length: int, count: int, seeds: int) -> None:
+    """Greedy tokens of the compiled model beside eager's, from prompts of many seeds; ends where they differ."""
+    total = length + count + 8
+    plain, other = (make_model(name, size, total) for _ in range(2))
+    call, same, reached = engine_of("argand", other), 0, []
+    for seed in range(seeds):
+        prompt = torch.randint(1, 8192, (1, length), generator=torch.Generator().manual_seed(seed))
+        wanted, got = (
+            decode(model, run, prompt, count, total).tokens for model, run in ((plain, plain), (other, call))
+        )
+        same += wanted == got
+        reached.append(next((k for k, (a, b) in enumerate(zip(wanted, got, strict=True)) if a != b), count))
+    print(
+        f"{name:7}{size:>5}{length:5}  {same} of {seeds} seeds equal over {count} tokens, first difference at {min(reached)}"
+    )
 
 
 def read_speed() -> float:
@@ -115,6 +143,8 @@ def compare(name: str, size: str, length: int, count: int, rounds: int, engines:
             found = decode(models[engine], calls[engine], prompt, count, total)
             best[engine] = min(best.get(engine, found), found, key=lambda measured: measured.token)
     speed, eager = read_speed(), best.get("eager")
+    text = torch.randint(1, 8192, (4, min(length, 128)), generator=torch.Generator().manual_seed(0))
+    plain = surprise(make_model(name, size, total), text)
     for engine in engines:
         seen, begun = best[engine], first[engine].first
         share = weight_bytes(models[engine]) / seen.token / speed
@@ -123,11 +153,15 @@ def compare(name: str, size: str, length: int, count: int, rounds: int, engines:
         )
         shown += f"  first calls {begun:6.2f} s  {count} tokens from nothing {begun + seen.token * (count - 2):6.2f} s"
         shown += f"  read {share:4.0%}"
+        if engine in (*SCHEMES, "quantize_dynamic"):
+            shown += f"  surprise {surprise(models[engine], text) - plain:+.4f}"
         if eager is not None and engine != "eager":
             gained = eager.token - seen.token
             paid = f"{(begun - first['eager'].first) / gained:.0f}" if gained > 0 else "never"
             same = "equal" if seen.tokens == eager.tokens else "other tokens"
             shown += f"  {eager.token / seen.token:4.2f}x eager, paid after {paid} tokens, {same}"
+        if engine in SCHEMES and "argand" in best:
+            shown += f", {best['argand'].token / seen.token:4.2f}x argand"
         print(shown, flush=True)
 
 
@@ -135,7 +169,10 @@ def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generate", description=__doc__)
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--sizes", default="30M", help=f"of {', '.join(SIZES)}")
+    parser.add_argument(
+        "--seeds", type=int, default=0, help="compare tokens with eager's over so many prompts, and no speed"
+    )
+    parser.add_argument("--sizes", default="30M,300M", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--prompts", default="32,512", help="lengths")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=2)
@@ -144,6 +181,9 @@ def main(argv: list[str] | None = None) -> int:
     for size in chosen.sizes.split(","):
         for name in chosen.models.split(","):
             for length in map(int, chosen.prompts.split(",")):
+                if chosen.seeds:
+                    equality(name, size, length, chosen.tokens, chosen.seeds)
+                    continue
                 compare(name, size, length, chosen.tokens, chosen.rounds, chosen.engines.split(","))
     return 0
 
