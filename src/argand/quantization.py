@@ -39,7 +39,7 @@ class Scheme(NamedTuple):
 
 _SCHEMES: Final[Mapping[str, Scheme]] = {
     scheme.name: scheme
-    for scheme in (Scheme("int8", 8, 0), Scheme("int4", 4, 32), Scheme("dynamic_int8", 8, 0, dynamic=True))
+    for scheme in (Scheme("int8", 8, 0), Scheme("int4", 4, 128), Scheme("dynamic_int8", 8, 0, dynamic=True))
 }
 SCHEMES: Final = tuple(_SCHEMES)
 _MIDDLE: Final = 8  # what 0.0 is in 4 bits without zeros
@@ -170,7 +170,7 @@ def quantize(
     """Replace the linear layers of a model, which is changed and returned.
 
     ``int8`` and ``int4`` are weights alone, ``dynamic_int8`` turns the rows of activations into integers, too. ``group``: how
-    many elements of a row share a scale (0: all; int4: 32 unless told). ``zeros``: groups have a zero of their own, so
+    many elements of a row share a scale (0: all; int4: 128 unless told). ``zeros``: groups have a zero of their own, so
     that their range need not be even around 0.
 
     With ``inputs`` the model is run once before, and every layer shows how far its results on the same numbers are off
