@@ -47,7 +47,7 @@ def stage_texts() -> dict[str, list[str]]:
 
 def shorten(text: str) -> str:
     """The first lines of a long text, with the number of those left out."""
-    text = re.sub(r"from '/[^']*'?", "from '...'", text)  # paths of this machine
+    text = re.sub(r"from '/[^'\n]*'?", "from '...'", text)  # paths of this machine
     lines = [line.rstrip() for line in text.strip().splitlines()]
     left = len(lines) - MOST_LINES
     if left > 0:

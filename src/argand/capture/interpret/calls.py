@@ -23,7 +23,7 @@ from argand.capture.objects import attention, attributes, optimizer_steps, polyf
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside import pure, real
+from argand.capture.outside import cached, pure, real
 from argand.capture.outside.arrays import KINDS, ArrayNumber
 from argand.capture.outside.kinds import HEAP_TYPE, is_constant
 from argand.capture.rules import (
@@ -46,7 +46,7 @@ from argand.customops.definition import CustomOp
 from argand.runtime import skips
 from argand.runtime._native import Switch
 from argand.sizes.refusals import Stop
-from argand.support.errors import Break, CaptureBreak
+from argand.support.errors import ArgandError, Break, CaptureBreak
 
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
 _PURE: Final = frozenset(
@@ -375,17 +375,29 @@ def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
 
 
 def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """functools.lru_cache: the function is traced, its cache is not, unless what it does would be done again."""
-    before = tracer.written()
+    """functools.lru_cache: what the cache gives; asked for at each call, as in Python."""
+    name = function.__wrapped__.__name__
+    if not all(map(cached.is_plain, (*args, *kwargs.values()))) or tracer.has_effects():
+        return _call_without_cache(tracer, function, args, kwargs)
+    try:
+        return cached.read_cached(tracer.world, function, args, kwargs)
+    except Exception as error:
+        if isinstance(error, ArgandError):
+            raise
+        raise CaptureBreak(Break.B013, None, what=f"{name}, which is cached and raises") from None
+
+
+def _call_without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """What a cached function would compute, if nobody can tell it from what the cache holds."""
+    before, read = tracer.written(), len(tracer.world.guards)
     try:
         result = call(tracer, function.__wrapped__, args, kwargs)
     except CaptureBreak as cause:
         cause.native = True  # the whole call is Python's
         raise
-    if tracer.written() != before:
-        broken = CaptureBreak(
-            Break.B013, None, what=f"{function.__wrapped__.__name__}, which is cached and changes things"
-        )
+    if tracer.written() != before or len(tracer.world.guards) != read or not is_constant(result):
+        what = f"{function.__wrapped__.__name__}, which is cached and depends on more than its arguments,"
+        broken = CaptureBreak(Break.B013, None, what=what)
         broken.native = True
         raise broken
     return result

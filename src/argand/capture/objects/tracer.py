@@ -201,6 +201,11 @@ class Tracer(ABC):
         """Equal answers: the trace changed nothing outside between them."""
         return self.journal.mark(), self.world.changed()
 
+    def has_effects(self) -> bool:
+        """Whether the trace has done anything that the outside would see by now: then nothing may run ahead of it."""
+        noted, changed = self.written()
+        return noted != [0] or bool(changed) or self.recorder.changes_inputs() or self.recorder.draws()
+
     @abstractmethod
     def cell_value(self, frame: StackFrame, name: str) -> Any:
         """The contents of a cell as the trace sees them, MISSING if there are none."""

@@ -23,6 +23,7 @@ from argand.protocol import CompiledGraph
 from argand.runtime import _native
 from argand.runtime._native import NULL, FrameView
 from argand.runtime.cache import Compiled
+from argand.runtime.cached_calls import CallWith
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guard_programs import GuardProgram, compile_guards
@@ -42,7 +43,7 @@ class _SourceReader(Reader):
     """A reader that finds sources by their numbers."""
 
     def __init__(self, sources: list[Source]) -> None:
-        super().__init__(records=(Relation,))
+        super().__init__(records=(Relation, CallWith))
         self._sources = sources
 
     @override

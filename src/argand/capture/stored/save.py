@@ -23,6 +23,7 @@ from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, s
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.protocol import Bypass
 from argand.runtime import guards
+from argand.runtime.cached_calls import CallWith
 from argand.runtime.disk.values import Unstorable, Writer, name_of_function
 from argand.runtime.guards import Const, Guard, GuardKind, Relation
 from argand.runtime.tables import Lookups
@@ -63,7 +64,7 @@ class _SourceWriter(Writer):
     """A writer that knows the numbers of sources."""
 
     def __init__(self, number: Callable[[Any], int]) -> None:
-        super().__init__((Relation,))
+        super().__init__((Relation, CallWith))
         self._number = number
 
     @override
