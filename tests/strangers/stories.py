@@ -1,3 +1,10 @@
 """All sessions."""
 
-from tests.strangers import stories_language, stories_library, stories_modules, stories_training  # noqa: F401
+from tests.strangers import (  # noqa: F401
+    stories_breaks,
+    stories_hostile,
+    stories_language,
+    stories_library,
+    stories_modules,
+    stories_training,
+)

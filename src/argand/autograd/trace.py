@@ -69,7 +69,8 @@ def _make_fakes(
         else:
             known[id(real)] = index
             leaf = fake_of(given)
-            shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
+            with torch.enable_grad():  # it has its history, whatever is recorded now: the program may turn that on
+                shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
             recorder.input(shown, name).meta["parameter"] = isinstance(real, torch.nn.Parameter)
             plain.append(bare(shown.detach()))
         leaves.append(leaf)

@@ -234,7 +234,9 @@ def _slot_of(argument: str) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def used_names(code: CodeType) -> frozenset[object]:
-    """Variables that `code` reads anywhere; `super()` reads the first argument."""
+    """Variables that `code` reads anywhere; `super()` reads the first argument, `eval` may read them all."""
+    if reads_own_frame(code):
+        return frozenset(code.co_varnames)
     names = {found.argval for found in decode(code).instructions if found.op in _READS}
     if "__class__" in code.co_freevars and code.co_varnames:
         names.add(code.co_varnames[0])

@@ -6,6 +6,7 @@ Restored captures need no more than this.
 # No `from __future__ import annotations`: text that a program hands to exec() or compile() is compiled with the flags of
 # the code that calls them, and here that is ours.
 import functools
+import itertools
 import logging
 import sys
 import types
@@ -104,6 +105,13 @@ def at(places: tuple[tuple[str, str, int, str, int], ...], function: Any, args: 
             trace = None if trace is None else trace.tb_next
         error.__traceback__ = trace
         raise
+
+
+def unpacked(value: Any, count: int) -> tuple[Any, ...]:
+    """The items of a value for `count` names, and one more if there is one: then there are too many."""
+    if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+        raise TypeError(f"cannot unpack non-iterable {type(value).__name__} object")
+    return tuple(item for item in itertools.islice(iter(value), count + 1))
 
 
 def _counts_frames(function: Any) -> bool:

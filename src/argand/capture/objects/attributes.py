@@ -309,6 +309,11 @@ def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
     return real.attribute(owner, name)
 
 
+_WHAT_IT_IS: Final = frozenset(
+    {"__class__", "__dict__", "__bases__", "__abstractmethods__", "__code__", "__defaults__", "__kwdefaults__"}
+)
+
+
 def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     kind = type(owner)
@@ -340,6 +345,8 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
             tracer.call(descriptor, (found, owner, value), {})
             return
     if tracer.is_outside(owner):
+        if name in _WHAT_IT_IS:  # whoever asks what the object is looks at itself, not at the journal
+            raise CaptureBreak(Break.B013, None, what=f"a new {name} of a {type(owner).__name__}")
         if type(owner) is types.CellType and name == "cell_contents":
             place = holders.cell_source(tracer, owner)
             if place is not None:

@@ -17,6 +17,7 @@ from typing import Any, Final, final
 from argand.bytecode import ROWS, Instruction, handled_slots, live_locals, make_resume
 from argand.capture.attempts import BreakAt
 from argand.capture.generated import again
+from argand.capture.generated.again import unpacked
 from argand.capture.generated.tails import NAMES, entered_code
 from argand.capture.interpret.frame import Frame
 from argand.capture.interpret.opcodes.calling import call_ex_operands, call_operands
@@ -218,6 +219,12 @@ def _replaced(function: Any) -> Callable[..., Operation]:
     return make
 
 
+def _unpack(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
+    """`a, b = value`: no more is asked of the value than Python asks."""
+    text = f"{rebuilder.constant(unpacked)}({rebuilder.value(frame.stack[-1])}, {ins.arg or 0})"
+    return Operation(text, frame.stack[:-1], ins.index)
+
+
 def _operator(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     table = operate.BINARY if ins.op == "binary_op" else operate.COMPARE
     return _applied(table[str(ins.argval)][0], 2)(rebuilder, frame, ins)
@@ -304,7 +311,8 @@ _OPERATIONS: Final[dict[str, Callable[..., Operation]]] = {
     "unary_positive": _applied(operator.pos, 1),
     "unary_invert": _applied(operator.invert, 1),
     **dict.fromkeys(_TESTS, _replaced(bool)),
-    **dict.fromkeys(("unpack_sequence", "unpack_ex"), _replaced(tuple)),
+    "unpack_sequence": _unpack,
+    "unpack_ex": _replaced(tuple),
     **dict.fromkeys(("list_extend", "set_update"), _replaced(list)),
     **dict.fromkeys(("dict_update", "dict_merge"), _replaced(dict)),
 }

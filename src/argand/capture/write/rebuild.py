@@ -32,6 +32,7 @@ from argand.capture.record.pending import Pending
 from argand.capture.rules.transforms import check_free
 from argand.capture.sizes.floats import Computed, Float
 from argand.capture.sizes.values import Claim, OpenShape, OpenSize
+from argand.capture.write.views import VIEWS, view_of
 from argand.runtime.guards import Const, Source
 from argand.sizes.expressions import Expr, Symbol
 from argand.support.errors import Break, CaptureBreak
@@ -45,13 +46,10 @@ _REDUCED: Final[tuple[Any, ...]] = (
     itertools.starmap, itertools.takewhile, itertools.dropwhile, type(iter("")), reversed,
 )  # fmt: skip
 _C: Final = types.BuiltinFunctionType
-_VIEWS: Final = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
 _POOLED: Final = (
     *(numpy.generic, numpy.dtype, numpy.finfo, numpy.iinfo, torch.finfo, torch.iinfo),
     *(types.CodeType, re.Pattern, property, types.GenericAlias),
 )
-
-
 _BLANKS: Final = frozenset({object, dict, list, set, collections.OrderedDict, collections.defaultdict})
 
 
@@ -151,8 +149,9 @@ class Rebuilder:
             return self.constant(value)
         if kind in _REDUCED:
             return self._reduced(value)
-        if kind in _VIEWS:
-            return self.fresh(f"{self.value(dict(value.mapping))}.{_VIEWS[kind]}()")
+        if kind in VIEWS:
+            make, mapping = view_of(value)
+            return self.fresh(f"{self.constant(make)}({self.value(mapping)})")
         if isinstance(value, BaseException):
             return self._exception(value)
         return self._instance(value)
