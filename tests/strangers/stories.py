@@ -6,5 +6,6 @@ from tests.strangers import (  # noqa: F401
     stories_language,
     stories_library,
     stories_modules,
+    stories_more,
     stories_training,
 )

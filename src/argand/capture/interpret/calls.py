@@ -35,6 +35,7 @@ from argand.capture.rules import (
     optimizers,
     overrides,
     references,
+    signatures,
     torch_functions,
     transforms,
     wrappers,
@@ -125,7 +126,7 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if pure.may_run_python(function):
         tracer.world.pin(function)
         of_process = top not in _PURE or function.__name__ == "get_type_hints"
-        if of_process and not _asks_signature(tracer, function, args, kwargs):
+        if of_process and not signatures.asks_signature(tracer, function, args, kwargs):
             tracer.world.keep_off_disk(f"{module}.{function.__qualname__} asks the process")
         return call_harmless(tracer, function, args, kwargs, trusted=True)
     if top == "numpy":
@@ -133,17 +134,6 @@ def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> 
     if top in _LEFT_TO_PYTHON:
         raise CaptureBreak(Break.B002, None, function=f"{module}.{function.__qualname__}")
     return tracer.inline(function, args, kwargs)
-
-
-def _asks_signature(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> bool:
-    """`inspect.signature` of one function, or of a method: another process can ask the same."""
-    asked = args[0].__func__ if args and type(args[0]) is types.MethodType else args[0] if args else None
-    if function is not inspect.signature or len(args) > 1 or kwargs or type(asked) is not types.FunctionType:
-        return False
-    if id(asked) in tracer.world.made or not is_constant((asked.__defaults__, *(asked.__kwdefaults__ or {}).values())):
-        return False
-    tracer.world.inlined[id(asked)] = tracer.world.signed[id(asked)] = asked  # its code is looked at at each call
-    return True
 
 
 def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:

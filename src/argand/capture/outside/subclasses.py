@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Final, final
 
 import torch
@@ -89,10 +90,17 @@ def _not_a_leaf(fake: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(fake.shape, fake.stride())
 
 
+def as_it_was_made(raw: torch.Tensor) -> AbstractContextManager[object]:
+    """Where the program meets an ordinary tensor in inference mode, its fake is an ordinary one."""
+    outside = torch.is_inference_mode_enabled() and not raw.is_inference()
+    return torch.inference_mode(False) if outside else contextlib.nullcontext()
+
+
 def like(raw: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
     """A fake with a history if the tensor has one, and of its class."""
     if raw.requires_grad and not raw.is_leaf:
-        fake = _not_a_leaf(fake)  # in-place operators are allowed on it
+        with torch.enable_grad():  # it has a history, whatever is recorded where the program meets it
+            fake = _not_a_leaf(fake)  # in-place operators are allowed on it
     kind: Any = type(raw)
     if kind is torch.nn.Parameter:
         return torch.nn.Parameter(fake.detach(), requires_grad=raw.requires_grad)

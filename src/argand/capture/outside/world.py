@@ -11,6 +11,7 @@ by identity: one fake per tensor, one shadow per container, however many sources
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import operator
 import sys
@@ -43,7 +44,7 @@ from argand.capture.outside.known import Known as Known
 from argand.capture.outside.known import Namespace as Namespace
 from argand.capture.outside.known import Shadow as Shadow
 from argand.capture.outside.known import contents, parts_of
-from argand.capture.outside.subclasses import is_subclass, like
+from argand.capture.outside.subclasses import as_it_was_made, is_subclass, like
 from argand.capture.outside.wrappers import read_wrapper
 from argand.capture.sizes.frame_sizes import FrameSizes
 from argand.ops.fakes import fake_of
@@ -298,7 +299,8 @@ class World:
         plain = type(raw) in PLAIN_TENSORS or is_subclass(type(raw))
         with torch._C.DisableTorchFunctionSubclass(), below_levels():
             plain = plain and raw.layout is torch.strided and not raw._is_zerotensor() and raw.device.type == "cpu"
-            fake = self._fake(source, raw) if plain else read_wrapper(self, source, raw)
+            with as_it_was_made(raw) if plain else contextlib.nullcontext():
+                fake = self._fake(source, raw) if plain else read_wrapper(self, source, raw)
         if fake is None:
             return self._opaque(source, raw)
         if type(raw) not in PLAIN_TENSORS:

@@ -217,7 +217,7 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         return items.item(tracer.recorder, args[0])
     if name == "requires_grad_":
         return _require_grad(tracer.recorder, *args, **kwargs)
-    return tracer.recorder.call_method(name, args, kwargs)
+    return _detach(tracer.recorder, args[0]) if name == "detach_" else tracer.recorder.call_method(name, args, kwargs)
 
 
 def _factors(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -232,12 +232,21 @@ def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     return tracer.call(filled, (name, *args), {"factor": kwargs[_SCALED[name]], **rest})
 
 
+def _detach(recorder: Recorder, tensor: torch.Tensor) -> Any:
+    """`detach_`: whoever holds the tensor sees that its history is gone, which no graph can do."""
+    if tensor.requires_grad or tensor._is_view():
+        raise CaptureBreak(Break.B013, None, what="detach_()")
+    return recorder.call_method("detach_", (tensor,), {})
+
+
 def _require_grad(recorder: Recorder, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
     """`requires_grad_`: an argument becomes another leaf for whoever holds it, which no graph can do."""
     if tensor.requires_grad == requires_grad:
         return tensor
     if id(tensor) in recorder.world.inputs:
         raise CaptureBreak(Break.B013, None, what="requires_grad_() of a tensor from outside")
+    if tensor._is_view():
+        raise CaptureBreak(Break.B013, None, what="requires_grad_() of a view")
     result: torch.Tensor = recorder.call_method("requires_grad_", (tensor, requires_grad), {})
     return result
 

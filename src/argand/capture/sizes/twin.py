@@ -216,7 +216,8 @@ def _input(example: Any, raw: Any, sizes: FrameSizes, twin: SizeTable) -> Any:
     if not example.requires_grad:
         return made
     made.requires_grad_()
-    return made if example.is_leaf else made.view_as(made)
+    with torch.enable_grad():
+        return made if example.is_leaf else made.view_as(made)
 
 
 def _run(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
