@@ -11,7 +11,6 @@ by identity: one fake per tensor, one shadow per container, however many sources
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import operator
 import sys
@@ -297,10 +296,9 @@ class World:
 
     def _tensor(self, source: Source, raw: torch.Tensor) -> torch.Tensor:
         plain = type(raw) in PLAIN_TENSORS or is_subclass(type(raw))
-        with torch._C.DisableTorchFunctionSubclass(), below_levels():
+        with torch._C.DisableTorchFunctionSubclass(), below_levels(), as_it_was_made(raw):
             plain = plain and raw.layout is torch.strided and not raw._is_zerotensor() and raw.device.type == "cpu"
-            with as_it_was_made(raw) if plain else contextlib.nullcontext():
-                fake = self._fake(source, raw) if plain else read_wrapper(self, source, raw)
+            fake = self._fake(source, raw) if plain else read_wrapper(self, source, raw)
         if fake is None:
             return self._opaque(source, raw)
         if type(raw) not in PLAIN_TENSORS:
