@@ -62,6 +62,11 @@ def _twice(build: Builder, node: Node) -> Node | None:
     return inner.inputs[0] if inner.op == node.op else None
 
 
+def _once(build: Builder, node: Node) -> Node | None:
+    inner = node.inputs[0]
+    return inner if inner.op == node.op else None
+
+
 def _same_arms(build: Builder, node: Node) -> Node | None:
     condition, yes, no = node.inputs
     if yes is no:
@@ -105,11 +110,13 @@ def _cast_there_and_back(build: Builder, node: Node) -> Node | None:
     return build.cast(start, node.dtype) if start.dtype is node.dtype else None
 
 
+_IDEMPOTENT: Final = ("abs", "floor", "ceil", "trunc", "rint")
 RULES: Final = (
     Rule("unit", "x * 1 == x / 1 == x", ("mul", "div"), _unit),
     Rule("subtract_zero", "x - 0 == x", ("sub",), _subtract_zero),
     Rule("add_zero", "x + 0 == x for integers", ("add",), _add_zero),
     Rule("twice", "-(-x) == x, ~~x == x", ("neg", "not"), _twice),
+    Rule("once", "|(|x|)| == |x|; rounded numbers round to themselves", _IDEMPOTENT, _once),
     Rule("same_arms", "select(c, x, x) == x; a constant condition chooses", ("select",), _same_arms),
     Rule("divide", "x / 2^k == x * 2^-k", ("div",), _divide_by_power_of_two),
     Rule("cast_back", "a cast to a wider type and back is nothing", ("cast",), _cast_there_and_back),
