@@ -270,12 +270,10 @@ def _new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs) -> Any:
     """A rule may work on what an inner frame gave, so a break in there cannot resume, but for a few."""
-    try:
+    if function in PASSES_THROUGH or (function is getattr and len(args) == 2):
         return rule(tracer, args, kwargs)
-    except CaptureBreak as cause:
-        if cause.frames and not (function in PASSES_THROUGH or (function is getattr and len(args) == 2)):
-            cause.native = True
-        raise
+    with tracer.seal():
+        return rule(tracer, args, kwargs)
 
 
 def call_descriptor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -381,7 +379,8 @@ def _call_without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwarg
     """What a cached function would compute, if nobody can tell it from what the cache holds."""
     before, read = tracer.written(), len(tracer.world.guards)
     try:
-        result = call(tracer, function.__wrapped__, args, kwargs)
+        with tracer.seal():
+            result = call(tracer, function.__wrapped__, args, kwargs)
     except CaptureBreak as cause:
         cause.native = True  # the whole call is Python's
         raise
@@ -451,7 +450,7 @@ _TORCH_RULES: Final[dict[str, Any]] = {
     "torch._dynamo.decorators.graph_break": _break_graph,
     "torch._dynamo.decorators.error_on_graph_break": polyfilled(polyfills.no_context),
     "torch._dynamo.eval_frame.OptimizedModule.__call__": lambda tracer, args, kwargs: tracer.call(
-        tracer.call(torch.nn.Module.__getattr__, (args[0], "_orig_mod"), {}), args[1:], kwargs
+        tracer.sealed(torch.nn.Module.__getattr__, (args[0], "_orig_mod"), {}), args[1:], kwargs
     ),
     "torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder": lambda tracer, args, kwargs: tracer.call(
         args[0], args[1:], kwargs

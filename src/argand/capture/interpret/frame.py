@@ -100,6 +100,7 @@ class Frame:
         """Run until the frame returns or yields; exceptions of user code come out as themselves."""
         tracer, program = self.tracer, self.program
         tracer.frames.append(self)
+        answers, tracer.answers = tracer.answers, []
         try:
             while True:
                 index = self.index
@@ -131,6 +132,7 @@ class Frame:
                 except BaseException as error:  # of user code: look for its handler
                     self.index = self._unwind(error)
         finally:
+            tracer.answers = answers
             tracer.frames.pop()
 
     def _broken(self, cause: CaptureBreak) -> BaseException:

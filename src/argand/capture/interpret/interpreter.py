@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from typing_extensions import override
 
 from argand.capture.attempts import ReadLists
-from argand.capture.interpret import calls, handlers, show
+from argand.capture.interpret import calls, handed_on, handlers, show
 from argand.capture.interpret.arguments import bind
 from argand.capture.interpret.frame import Frame, TooDeep
 from argand.capture.interpret.opcodes import loads
@@ -93,6 +93,7 @@ class Interpreter(Tracer):
             self.generators.append(Generator(frame, function, args, kwargs, made_at))
             return self.generators[-1]
         frame.run()
+        self.answers.append(frame.result)
         known = self.world.known.get(id(frame.result))
         if known is not None and known.partial:  # the caller may read what this frame only appended to
             raise Stop(ReadLists())
@@ -132,4 +133,6 @@ class Interpreter(Tracer):
         program = program_of(code)
         if self._shown:
             program = show.watched(program, code, self._shown)
+        if self.options.verify:
+            program = handed_on.checked(program)
         return Frame(self, function, code, namespace, builtins, program)

@@ -241,7 +241,8 @@ class Callback(OfTrace):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Interpret the function."""
         try:
-            return self.tracer.call(self.function, args, kwargs)
+            with self.tracer.seal():
+                return self.tracer.call(self.function, args, kwargs)
         except DataDependent as cause:
             broken = CaptureBreak(Break.B008, None, op=cause.op_name)
             broken.native = True

@@ -225,7 +225,7 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
             return tracer.call(missing, (container, key), {})
         factory = getattr(container, "default_factory", None)
         if type(factory) is types.FunctionType:
-            value = tracer.call(factory, (), {})
+            value = tracer.sealed(factory, (), {})
             dict.__setitem__(container, key, value)
             return value
     check_readable(tracer.world, container)

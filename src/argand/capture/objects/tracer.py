@@ -97,6 +97,29 @@ class TorchState:
     regions: list[Any] = field(default_factory=list)  # open contexts of the profiler, which a graph does not have
 
 
+@final
+class Seal:
+    """A block that works on what inner frames give before its instruction ends: a break in them cannot resume there.
+
+    A break resumes with the inner frame's result in place of the instruction's. That is right where the instruction
+    hands the result on as it is, and silently wrong where anything is done with it. So whoever does anything with it
+    stands in such a block, and `interpret.handed_on` checks it when forms are verified.
+    """
+
+    __slots__ = ("answers", "before")
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+
+    def __enter__(self) -> None:
+        self.before = len(self.answers)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        del self.answers[self.before :]
+        if isinstance(error, CaptureBreak):
+            error.native = error.native or bool(error.frames)
+
+
 class Tracer(ABC):
     """The state of one attempt to trace a frame with everything it calls."""
 
@@ -109,6 +132,7 @@ class Tracer(ABC):
         self.overrides = self.recorder.overrides
         self.root: StackFrame | None = None
         self.count = 0  # number of the instruction being run
+        self.answers: list[Any] = []  # what inner frames gave to this instruction, which may only hand it on
         self._forced = forced
         self.next_forced = min(forced, default=-1)
         self.exceptions = Exceptions()
@@ -146,11 +170,12 @@ class Tracer(ABC):
 
     def sealed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose result is worked on before an instruction ends: a break in it cannot resume."""
-        try:
+        with self.seal():
             return self.call(function, args, kwargs)
-        except CaptureBreak as cause:
-            cause.native = cause.native or bool(cause.frames)
-            raise
+
+    def seal(self) -> Seal:
+        """A block of such calls."""
+        return Seal(self.answers)
 
     # -- the state -------------------------------------------------------------------------------
 

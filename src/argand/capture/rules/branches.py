@@ -138,7 +138,7 @@ def trace_branch(
 
 def _call(tracer: Tracer, function: Any, args: Sequence[Any]) -> Any:
     try:
-        return tracer.call(function, tuple(args), {})
+        return tracer.sealed(function, tuple(args), {})
     except CaptureBreak as cause:  # the operator runs in Python as a whole
         cause.native = True
         cause.frames.clear()

@@ -153,7 +153,8 @@ def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tupl
         if "key" in kwargs:
             kwargs = {**kwargs, "key": _callable(tracer, kwargs["key"])}
     if iterating or name in _ITERATING_METHODS:
-        args = tuple([iterable(tracer, value) for value in args])
+        with tracer.seal():
+            args = tuple([iterable(tracer, value) for value in args])
     return args, kwargs
 
 

@@ -78,7 +78,7 @@ def _interpret(tracer: Tracer, function: Any, given: Args) -> Any:
     """Interpret an override; a break in it is a break at the call it is for."""
     tracer.overrides.depth += 1
     try:
-        return tracer.call(function, given, {})
+        return tracer.sealed(function, given, {})
     except CaptureBreak as cause:
         cause.native = True
         raise
@@ -115,7 +115,7 @@ def default(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if not all(issubclass(kind, other) for other in kinds):
         return NotImplemented
     with tracer.overrides.disabled():
-        result = tracer.call(function, tuple(given), dict(named))
+        result = tracer.sealed(function, tuple(given), dict(named))
     return result if function in get_default_nowrap_functions() else convert(tracer, result, kind)
 
 

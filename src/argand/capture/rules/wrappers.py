@@ -33,7 +33,7 @@ def call(tracer: Tracer, run: Any, args: Args, kwargs: Kwargs) -> Any:
     def dispatch(func: Any, kinds: Any, args: Args, kwargs: Kwargs) -> Any:
         mode.wrappers = None  # what is called from here is a call like others
         try:
-            with mode:
+            with mode, tracer.seal():
                 return _operator(tracer, func, tuple(kinds), args, kwargs)
         except CaptureBreak as cause:
             cause.native = True
