@@ -124,7 +124,7 @@ def test_the_text_of_a_case_is_a_program(tmp_path: Path):
         torch.tensor(True),
         (torch.ones(2, dtype=torch.float64), 3, float("-inf"), [None, "x"]),
     ],
-    ids=str,
+    ids=["transposed", "not_finite", "expanded", "empty", "channels_last", "truth", "nested"],
 )
 def test_every_input_has_a_text(value, tmp_path: Path):
     made = eval(literal(value), {"torch": torch})

@@ -57,7 +57,7 @@ def test_a_contender_that_fails_is_a_row_and_an_exit_code(tmp_path, capsys):
         (["cache", "ls"], lambda data: isinstance(data, list)),
         (["cache", "gc"], lambda data: data == {"removed": 0}),
     ],
-    ids=str,
+    ids=["backends", "logs", "cache_dir", "cache_ls", "cache_gc"],
 )
 def test_every_listing_speaks_json(words, found, capsys, tmp_path):
     more = ["--directory", str(tmp_path)] if words[0] == "cache" else []
