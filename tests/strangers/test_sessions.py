@@ -5,10 +5,7 @@ import pytest
 import tests.strangers.stories  # noqa: F401
 from tests.strangers.sessions import SESSIONS, tell
 
-OPEN = {
-    "tensor_hooks_inside": "retain_grad() of a result, captured: its gradient is not kept",
-    "weak_references": "an object is kept alive by what was compiled for it",
-}
+OPEN = {"weak_references": "an object is kept alive by what was compiled for it"}
 MARKS = {name: pytest.mark.xfail(reason=reason, strict=False) for name, reason in OPEN.items()}
 
 

@@ -77,11 +77,6 @@ def used_up(values: torch.Tensor, retains: bool) -> Any:
     """Values as a tensor that requires gradients and can give none."""
     with torch.enable_grad():
         made: Any = UsedUp.apply(values, torch.empty(0, requires_grad=True))
-    return retaining(made) if retains else made
-
-
-@_native.disabled
-def retaining(tensor: torch.Tensor) -> torch.Tensor:
-    """A result of a graph whose gradient is to be kept."""
-    tensor.retain_grad()
-    return tensor
+        if retains:
+            made.retain_grad()
+    return made

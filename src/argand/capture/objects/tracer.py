@@ -94,6 +94,7 @@ class TorchState:
     entered: list[Any] = field(default_factory=list)  # contexts to leave when the trace ends inside
     differentiated: bool = False  # gradients were computed inside: histories of tensors may be used up
     retained: list[Any] = field(default_factory=list)  # tensors of the trace whose gradient is kept
+    retained_at: dict[int, int] = field(default_factory=dict)  # and the instructions that said so
     regions: list[Any] = field(default_factory=list)  # open contexts of the profiler, which a graph does not have
 
 

@@ -87,6 +87,7 @@ def retain(tracer: Tracer, tensor: torch.Tensor) -> None:
     if tensor.is_leaf or is_retained(tracer, tensor):
         return
     tracer.torch.retained.append(tensor)
+    tracer.torch.retained_at[id(tensor)] = tracer.count
     tracer.journal.write_attribute(tensor, "grad", None)
 
 

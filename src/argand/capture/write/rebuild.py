@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy
 import torch
 
-from argand.capture.generated.histories import is_used_up, retaining, used_up
+from argand.capture.generated.histories import is_used_up, used_up
 from argand.capture.markers import MISSING, OfTrace
 from argand.capture.objects.found import is_retained
 from argand.capture.objects.generators import Callback, Generator
@@ -166,8 +166,9 @@ class Rebuilder:
         if self.tracer.torch.differentiated and is_used_up(value):
             bare = self.output(self.tracer.recorder.add("call_method", "detach", (node,), {}, value.detach()))
             return self._named(value, f"{self.constant(used_up)}({bare}, {is_retained(self.tracer, value)})")
-        if is_retained(self.tracer, value):
-            return self._named(value, f"{self.constant(retaining)}({self.output(node)})")
+        if is_retained(self.tracer, value):  # results of one graph are no ancestors of each other
+            made_at = self.tracer.torch.retained_at[id(value)]
+            raise CannotRebuild("a tensor that retains the gradient of what is computed from it", made_at)
         kind = type(value)
         if kind is torch.Tensor or not is_subclass(kind) or issubclass(kind, torch.nn.Parameter):
             return self.output(node)
