@@ -188,11 +188,18 @@ class NotebookBar(Display):
             self._handle.update(data, raw=True)
 
 
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook: others may have imported IPython as well."""
+    found = sys.modules.get("IPython")
+    shell = None if found is None else found.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
 def choose_display(wish: str) -> Display | None:
     """Who shows it; ``wish``: ARGAND_PROGRESS."""
     if wish == "0":
         return None
-    if "ipykernel" in sys.modules:
+    if _in_notebook():
         from IPython.display import display  # noqa: PLC0415  # a notebook has it
 
         return NotebookBar(display)

@@ -50,6 +50,17 @@ def listed(x: torch.Tensor) -> Any:
     return x + len(list(held)), sorted(held, key=lambda part: -part[0].item())[0]
 
 
+def unpacked(x: torch.Tensor) -> Any:
+    def broken() -> Any:
+        argand.graph_break()
+        return iter(PARTS)
+
+    held = type("Held", (), {"__iter__": lambda self: broken()})()
+    one, *_ = held
+    one, two, three = held
+    return x + one * two, [*held, three]
+
+
 def missed(x: torch.Tensor) -> Any:
     def made() -> list[torch.Tensor]:
         argand.graph_break()
@@ -62,7 +73,7 @@ def missed(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["eager", "argand"])
-@pytest.mark.parametrize("program", [enumerated, zipped, chained, listed, missed])
+@pytest.mark.parametrize("program", [enumerated, zipped, chained, listed, unpacked, missed])
 def test_a_break_in_an_inner_frame(program: Callable[..., Any], backend: str):
     x = torch.randn(4)
     torch.testing.assert_close(argand.compile(program, backend=backend)(x), program(x))
@@ -74,3 +85,23 @@ def test_an_instruction_that_works_on_an_answer_without_a_seal_is_found(monkeypa
     monkeypatch.setattr(tracer.Seal, "__exit__", lambda *_: None)
     with pytest.raises(argand.InternalError, match="needs a Seal"):
         argand.compile(enumerated, backend="eager", options={"strict": True})(torch.randn(4))
+
+
+def _sliced(pairs: Any) -> Any:
+    held: Any = [1, 2]
+    held[1:] = pairs
+    return held
+
+
+Row = collections.namedtuple("Row", "one two three")
+
+
+@pytest.mark.parametrize(
+    "taken", [dict, _sliced, Row._make, list, tuple], ids=["dict", "slice", "row", "list", "tuple"]
+)
+@pytest.mark.parametrize("make", [enumerate, lambda parts: iter([*enumerate(parts)])], ids=["enumerate", "iter"])
+def test_an_iterator_from_outside_is_not_used_up_while_it_is_traced(make: Any, taken: Any):
+    x, ours = torch.randn(4), make(PARTS)
+    got = argand.compile(lambda x, pairs: (x + 1, taken(pairs)), backend="eager")(x, ours)
+    torch.testing.assert_close(got, (x + 1, taken(make(PARTS))))
+    assert list(ours) == []

@@ -40,7 +40,7 @@ from argand.capture.rules import (
     transforms,
     wrappers,
 )
-from argand.capture.rules.harmless import call_harmless
+from argand.capture.rules.harmless import MADE_OF_ITEMS, call_harmless, items_of
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
 from argand.capture.sizes.values import Claim
 from argand.customops.definition import CustomOp
@@ -264,6 +264,8 @@ def _new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         references.check_referent(tracer, args[1])
     if args and isinstance(args[0], type) and not pure.is_own(args[0]):
         raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
+    if args and isinstance(args[0], type) and issubclass(args[0], MADE_OF_ITEMS):
+        args = (args[0], *[items_of(tracer, value) for value in args[1:]])
     plain = function is object.__new__ and args
     return real.call(function, args[:1] if plain else args, {} if plain else kwargs)
 

@@ -246,6 +246,8 @@ def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> Non
         return
     check_readable(tracer.world, container)
     key = callbacks.settle_key(tracer, container, key)
+    if type(key) is slice and type(value) not in PLAIN:
+        value = list(iterate(tracer, value))
     real.apply(operator.setitem, container, key, value)
 
 
@@ -345,11 +347,8 @@ def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
 
 def iterate(tracer: Tracer, value: Any) -> Any:
     """Items of an iterable, one by one, for rules written in Python."""
-    try:
+    with tracer.seal():
         iterator = get_iter(tracer, value)
-    except CaptureBreak as cause:
-        cause.native = cause.native or bool(cause.frames)
-        raise
     while (item := advance(tracer, iterator)) is not END:
         yield item
 

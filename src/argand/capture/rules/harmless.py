@@ -38,6 +38,7 @@ _KEEPS_TENSORS: Final = frozenset(
     | {itertools.pairwise, reversed, iter, next, property, staticmethod, classmethod, types.MethodType}
     | {itertools.accumulate, itertools.groupby, object.__new__, types.SimpleNamespace, typing.cast}
 )
+MADE_OF_ITEMS: Final = (tuple, list, set, frozenset, dict, collections.deque)
 _ITERATING: Final = frozenset(
     {list, tuple, set, frozenset, enumerate, zip, any, all, sorted, min, max, reversed, map, filter}
     | {itertools.chain, itertools.islice, itertools.cycle, itertools.product, itertools.zip_longest}
@@ -185,3 +186,11 @@ def iterable(tracer: Tracer, value: Any) -> Any:
         if python_method(tracer, value, "__next__") and not issubclass(type(value), OfTrace):
             return tracer.call(polyfills.drain, (value,), {})
     return value
+
+
+def items_of(tracer: Tracer, value: Any) -> Any:
+    """What native code makes a container of: it takes the items while the trace runs, so they must be the trace's."""
+    with tracer.seal():
+        given = iterable(tracer, value)
+    operate.check_readable(tracer.world, given)
+    return given

@@ -34,7 +34,7 @@ from argand.capture.outside.kinds import is_numpy_number, is_trusted_module
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
 from argand.capture.rules import messages, overrides, references, torch_functions
-from argand.capture.rules.harmless import call_harmless, iterable
+from argand.capture.rules.harmless import call_harmless, items_of
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, OpenSize
 from argand.runtime.guards import Attr
@@ -479,7 +479,7 @@ def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         value = args[0]
         if python_method(tracer, value, "keys"):
             return {**as_dict(tracer, value), **kwargs}
-        return real.call(dict, (iterable(tracer, value),), kwargs)
+        return real.call(dict, (items_of(tracer, value),), kwargs)
     if args:
         return {**as_dict(tracer, args[0]), **kwargs}
     return real.call(dict, args, kwargs)

@@ -177,7 +177,8 @@ def _items(frame: Frame, value: Any, count: int) -> list[Any]:
     if type(value) is tuple or type(value) is list:
         return list(value)
     items: list[Any] = []
-    iterator = operate.get_iter(frame.tracer, value)
+    with frame.tracer.seal():
+        iterator = operate.get_iter(frame.tracer, value)
     while len(items) <= count and (item := operate.advance(frame.tracer, iterator)) is not END:
         items.append(item)
     return items
