@@ -58,7 +58,7 @@ def unpacked(x: torch.Tensor) -> Any:
     held = type("Held", (), {"__iter__": lambda self: broken()})()
     one, *_ = held
     one, two, three = held
-    return x + one * two, [*held, three]
+    return x + one * two, [*held, three], (*held, 1), {**dict(enumerate(held))}
 
 
 def missed(x: torch.Tensor) -> Any:

@@ -219,11 +219,30 @@ def collected_on_stack(code: CodeType) -> frozenset[str]:
     slots = set()
     for instruction in decode(code).instructions:
         stack = stacks[instruction.index]
-        if instruction.op == "list_append" and stack is not None:
-            slots.add(len(stack) - 1 - (instruction.arg or 1))
+        # above the list of a comprehension is its iterator; `[*a, b]` appends to the top
+        if instruction.op == "list_append" and stack is not None and (instruction.arg or 1) > 1:
+            slot = len(stack) - 1 - (instruction.arg or 1)
+            if instruction.index in _reached_with(code, slot):
+                slots.add(slot)
     arguments = code.co_varnames[: code.co_argcount]
     found = frozenset(name for name in arguments if name.startswith("___") and _slot_of(name) in slots)
     return found - append_only(code)
+
+
+def _reached_with(code: CodeType, slot: int) -> frozenset[int]:
+    """Instructions that a resume function comes to while a slot of its restored stack is never popped."""
+    instructions, stacks = decode(code).instructions, stack_before(code)
+    begin = next((found.target for found in instructions if found.op == "jump"), None)
+    found: set[int] = set()
+    todo = [begin]
+    while todo:
+        index = todo.pop()
+        stack = None if index is None else stacks[index]
+        if index is None or index in found or stack is None or len(stack) <= slot:
+            continue
+        found.add(index)
+        todo.extend(successors(instructions[index]))
+    return frozenset(found)
 
 
 def _slot_of(argument: str) -> int:
