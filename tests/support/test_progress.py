@@ -85,13 +85,24 @@ def _doing() -> progress.Doing:
     return progress.Doing("f<x>", "machine code", 2, 3, 4.2, 0.6)
 
 
-def test_one_line_in_the_logs(caplog):
-    line = LogLine()
-    with caplog.at_level(logging.WARNING, "argand"):
-        logging.getLogger("argand").propagate = True
-        line.show(_doing())
-        line.show(_doing())
-    assert [record.message for record in caplog.records] == [_doing().text]
+class Kept(logging.Handler):
+    """The only one that hears, whoever listened before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def test_one_line_in_the_logs(monkeypatch):
+    line, kept, logger = LogLine(), Kept(), logging.getLogger("argand")
+    monkeypatch.setattr(logger, "handlers", [kept])
+    monkeypatch.setattr(logger, "propagate", False)
+    line.show(_doing())
+    line.show(_doing())
+    assert kept.texts == [_doing().text]
 
 
 def test_a_bar_in_a_notebook():
