@@ -29,6 +29,10 @@ _SCATTERS: Final = frozenset(
     getattr(torch.ops.aten, f"{name}_scatter").default for name in ("select", "diagonal", "as_strided")
 ) | {torch.ops.aten.slice_scatter.default}
 
+# Torch's derivative of it keeps what was overwritten and drops the rest. Eager never asks for it: writes to views have
+# a history of their own there, which becomes this op when it is recorded.
+_WRONG_DERIVATIVES: Final = frozenset({torch.ops.aten.as_strided_scatter.default})
+
 
 class Tools(Protocol):
     """What ``autograd.aot`` does for a program."""
@@ -71,6 +75,8 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
 
 def _can_be_differentiated(whole: Traced) -> bool:
     """Whether autograd knows all ops that the gradients are made of; writes in eager's formulas became some it does not."""
+    if any(node.target in _WRONG_DERIVATIVES for node in whole.graph.nodes):
+        return False
     ops = [(node.target, node.meta.get("val")) for node in _behind(whole) if node.op == "call_function"]
     written = [value for op, value in ops if op in _SCATTERS and isinstance(value, torch.Tensor)]
     copies = any(op is torch.ops.aten.copy.default for op, _ in ops)
