@@ -56,6 +56,18 @@ class GiveUp(BaseException):  # raised into the thread; no handler of the compil
 
 
 @final
+class _Mute:
+    """``sys.unraisablehook`` as it was, but for ``GiveUp``."""
+
+    def __init__(self, before: Callable[[Any], Any]) -> None:
+        self._before = before
+
+    def __call__(self, what: Any) -> Any:
+        """Say what was raised where nobody could catch it."""
+        return None if what.exc_type is GiveUp else self._before(what)
+
+
+@final
 class _Process:
     """All workers, for the end of the process and for forks."""
 
@@ -69,6 +81,11 @@ class _Process:
             workers = list(self.workers)
         for worker in workers:
             worker.end()
+
+    def mute(self) -> None:
+        """A finalizer that is told to end prints that it was: that is ours to know. It is told again afterwards."""
+        if not isinstance(sys.unraisablehook, _Mute):
+            sys.unraisablehook = _Mute(sys.unraisablehook)
 
     def after_fork(self) -> None:
         """The threads are not in the child: what they were at stays with torch's kernels there."""
@@ -112,6 +129,7 @@ class Worker:
         self._lock = make_lock()
         self._jobs: collections.deque[Job] = collections.deque()
         self._thread: threading.Thread | None = None
+        self._at_work: set[int] = set()  # threads that catch what is raised into them
         self._ended = False
         with _process.lock:
             _process.workers.add(self)
@@ -127,17 +145,38 @@ class Worker:
                 self._thread.start()
 
     def _run(self) -> None:
+        """What the thread runs: when it is told to end, it ends without a word."""
+        with contextlib.suppress(GiveUp):
+            try:
+                self._run_jobs(threading.get_ident())
+            finally:
+                self._leave(threading.get_ident())
+
+    def _run_jobs(self, thread: int) -> None:
         with contextlib.suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-        with contextlib.suppress(GiveUp):
-            while True:
-                with self._lock:
-                    if not self._jobs or self._ended:
-                        self._thread = None
-                        return
-                    job = self._jobs.popleft()
-                with quiet.compiling_aside():
-                    job.run()
+        while True:
+            with self._lock:
+                if not self._jobs or self._ended:
+                    self._thread = None
+                    return
+                self._at_work.add(thread)
+                job = self._jobs.popleft()
+            with quiet.compiling_aside():
+                job.run()
+
+    def _leave(self, thread: int) -> None:
+        """Nothing is raised into the thread from here on, where nobody would catch it."""
+        while thread in self._at_work:
+            with contextlib.suppress(GiveUp), self._lock:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # what is on its way
+                self._at_work.discard(thread)
+
+    def _tell(self, thread: threading.Thread) -> None:
+        """End what a thread is at, between two of its instructions. The lock is held."""
+        if thread.ident in self._at_work:
+            _process.mute()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(GiveUp))
 
     def give_up(self, job: Job) -> None:
         """Stop a job that takes too long. A call of LLVM is not stopped in its middle."""
@@ -147,8 +186,8 @@ class Worker:
                 return
             thread, job.work = self._thread, None
             self._thread = None  # the next job gets another one
-        if thread is not None and thread.ident is not None and not job.done.is_set():
-            _raise_in(thread.ident)
+            if thread is not None and not job.done.is_set():
+                self._tell(thread)
 
     def end(self) -> None:
         """No more jobs; wait for the thread."""
@@ -156,19 +195,15 @@ class Worker:
             self._ended, thread = True, self._thread
             self._jobs.clear()
         while thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            if thread.ident is not None:
-                _raise_in(thread.ident)
+            with self._lock:
+                self._tell(thread)
             thread.join(0.05)
 
     def forget(self) -> None:
         """In the child of a fork."""
         self._jobs.clear()
+        self._at_work.clear()
         self._thread = None
-
-
-def _raise_in(thread: int) -> None:
-    """Raise between two instructions of a thread's Python."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(GiveUp))
 
 
 @final
@@ -180,11 +215,14 @@ class Alive:
 class BackgroundGraph:
     """The graph, run by torch until its compiled form is there."""
 
-    def __init__(self, graph: GraphModule, job: Job, refused: Callable[[Refusal | str], None]) -> None:
+    def __init__(
+        self, graph: GraphModule, job: Job, submit: Callable[[Job], None], refused: Callable[[Refusal | str], None]
+    ) -> None:
         self.graph = graph
         self.ready: Callable[..., Any] | None = None
         self.alive: list[Alive] = [Alive()]  # emptied: the entry is captured anew
         self._job: Job | None = job
+        self._submit: Callable[[Job], None] | None = submit
         self._refused = refused
         self._by_torch_under_hooks = False
 
@@ -196,8 +234,17 @@ class BackgroundGraph:
             # A checkpoint computes the call again later, and must meet the same kind.
             self._by_torch_under_hooks = self._by_torch_under_hooks or self.ready is None
             if self._by_torch_under_hooks:
-                return self.graph.forward(*inputs)
-        return self.graph.forward(*inputs) if self.ready is None else self.ready(*inputs)
+                return self._by_torch(inputs)
+        return self._by_torch(inputs) if self.ready is None else self.ready(*inputs)
+
+    def _by_torch(self, inputs: Sequence[Any]) -> Any:
+        """Run the graph. The call that captured is slow enough: the thread begins when it has its result."""
+        try:
+            return self.graph.forward(*inputs)
+        finally:
+            submit, self._submit = self._submit, None
+            if submit is not None and self._job is not None:
+                submit(self._job)
 
     def _take_over(self, job: Job) -> None:
         self._job, made = None, job.made
@@ -221,16 +268,23 @@ class BackgroundGraph:
 
 @final
 class Preparation:
-    """What capture has to import, imported in a thread after the first call, a little at a time. Calls are eager's until then."""
+    """What capture has to import, imported in a thread after the second call, a little at a time. Calls are eager's until then.
+
+    After the second, because a step of training is not over when its call is: the first result is that of its backward pass.
+    """
 
     def __init__(self) -> None:
         self._worker = Worker()
         self._job: Job | None = None
+        self._was_asked = False
 
     def is_done(self, code: types.CodeType) -> bool:
         """Whether capture may begin; ``code`` is what the caller is about to run."""
         if _CAPTURE in sys.modules:
             return self._job is None or self._job.done.is_set()
+        if not self._was_asked:
+            self._was_asked = True
+            return False
         if self._job is None:
             self._job = Job(functools.partial(_import_capture, threading.get_ident(), code))
             self._worker.submit(self._job)
@@ -269,8 +323,7 @@ def in_background(compiler: Compiler, options: Options) -> Compiler:
         if _must_wait() or (is_open and waits[0]):
             return compiler(gm, example_inputs, context)
         job = Job(_aside(compiler, gm, example_inputs, context))
-        worker.submit(job)
-        graph = BackgroundGraph(gm, job, refused)
+        graph = BackgroundGraph(gm, job, worker.submit, refused)
         return CompiledGraph(graph, key=ASIDE, stays=graph.alive[0])
 
     return compile_graph

@@ -205,6 +205,46 @@ def test_a_job_is_given_up_and_the_next_one_runs():
     assert second.done.wait(10) and job.done.wait(10) and ended == [1]
 
 
+def test_a_thread_that_is_told_to_end_says_nothing():
+    text = """
+        import time
+        from argand.background import Job, Worker
+
+        class Finalized:
+            def __del__(self):
+                for _ in range(300):
+                    time.sleep(0.0001)
+
+        def program():
+            while True:
+                Finalized()
+                for _ in range(300):
+                    time.sleep(0.0001)
+
+        for seconds in (0.0, 0.001, 0.02):
+            worker = Worker()
+            worker.submit(Job(program))
+            time.sleep(seconds)
+            worker.end()
+        for _ in range(300):
+            idle = Worker()
+            idle.submit(Job(lambda: None))
+            idle.end()  # told when it is about to end by itself
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_thread_begins_when_the_call_that_captures_has_its_result(monkeypatch: pytest.MonkeyPatch):
+    job, started, seen = Job(lambda: None), [], []  # type: ignore[arg-type,return-value,var-annotated]
+    graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+    monkeypatch.setattr(graph, "forward", lambda x: seen.append(list(started)) or x.relu())
+    call = background.BackgroundGraph(graph, job, started.append, lambda _: None)
+    assert not started
+    call(torch.ones(2)), call(torch.ones(2))
+    assert seen == [[], [job]] and started == [job]
+
+
 @pytest.mark.parametrize("wait", [0.0, 0.05, 0.2])
 def test_an_exit_in_the_middle_neither_hangs_nor_crashes(wait: float):
     text = f"""
@@ -227,7 +267,7 @@ def test_calls_are_eagers_until_capture_has_nothing_to_import(monkeypatch):
             assert seen.total("compiles") == compiles
 
 
-def test_imports_wait_for_the_first_call_and_are_made_once(monkeypatch):
+def test_imports_wait_for_the_second_call_and_are_made_once(monkeypatch):
     left, begun = threading.Event(), []
 
     def imports(caller, code):
@@ -237,7 +277,10 @@ def test_imports_wait_for_the_first_call_and_are_made_once(monkeypatch):
     monkeypatch.setattr(background, "_import_capture", imports)
     monkeypatch.setattr(background, "_CAPTURE", "argand.not_there_yet")
     preparation = background.Preparation()
-    code = test_imports_wait_for_the_first_call_and_are_made_once.__code__
+    code = test_imports_wait_for_the_second_call_and_are_made_once.__code__
+    assert (
+        not preparation.is_done(code) and preparation._job is None
+    )  # a first step may have its backward pass before it
     assert not preparation.is_done(code) and not preparation.is_done(code)
     left.set()
     preparation._job.done.wait(60)
