@@ -17,7 +17,7 @@ from argand.native import extern
 from argand.native.codegen.llvm.convolutions import ConvolutionCall
 from argand.native.codegen.llvm.module import KernelCall, Work
 from argand.native.control_flow import Flow
-from argand.native.ir.strides import Strided, same_layout, strided
+from argand.native.ir.strides import Strided, same_layout, strided, with_unit_steps
 from argand.native.ir.tensor import ExternCall, Node, TensorArgument, TensorMeta
 from argand.native.ir.types import contiguous_strides
 from argand.native.kept import KeptWork, find_kept
@@ -190,6 +190,7 @@ class _Planner:
     def _operand(self, node: Node, step: int) -> extern.Operand:
         place_ = self._strided(node)
         base = self._touch(self._leaf(place_.leaf), step)
+        place_ = dataclasses.replace(place_, strides=with_unit_steps(node.shape, place_.strides))
         number = self._view(base, node, place_)
         return extern.Operand(number, node.shape, place_.strides, _torch_dtype(self, place_.leaf))
 

@@ -86,6 +86,18 @@ def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     return 0 in shape or all(a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1)
 
 
+def with_unit_steps(shape: Shape, strides: Shape) -> Shape:
+    """The strides with those of sizes of one as torch's `unsqueeze` has them, where a chain of views lost them.
+
+    No element is found by them, but torch's kernels hand them on to their results.
+    """
+    steps = list(strides)
+    for dim in reversed(range(len(shape))):
+        if shape[dim] == 1 and steps[dim] == 0:
+            steps[dim] = steps[dim + 1] * shape[dim + 1] if dim + 1 < len(shape) else 1
+    return tuple(steps)
+
+
 def _steps(shape: Shape, strides: Shape, fits: Callable[[int, int], bool]) -> bool:
     """Whether each stride fits the memory that the dimensions inside of it span."""
     step = 1
