@@ -76,6 +76,77 @@ def test_every_change_is_seen_at_the_next_call(change):
             close(run(x), model(x))
 
 
+def read_vector(model):
+    """A system call writes into a vector that shares its page with others."""
+    reader, writer = os.pipe()
+    os.write(writer, torch.rand(4).numpy().tobytes())
+    with os.fdopen(reader, "rb", buffering=0) as file:
+        assert file.readinto(raw(model[1].running_var)[16:32]) == 16
+    os.close(writer)
+
+
+VECTOR_CHANGES = {
+    "in place": lambda m: m[1].weight.mul_(1.5),
+    "first number": lambda m: m[1].weight.data.__setitem__(0, float(m[1].weight[0]) + 3),
+    "last number": lambda m: m[1].running_mean.data.__setitem__(-1, float(m[1].running_mean[-1]) - 3),
+    "numpy": lambda m: m[1].bias.detach().numpy().__iadd__(1),
+    "dlpack": lambda m: torch.from_dlpack(m[1].running_var).mul_(2),
+    "bytes": lambda m: raw(m[1].running_var).__setitem__(slice(8, 12), torch.rand(1).numpy().tobytes()),
+    "system call": read_vector,
+    "another": lambda m: setattr(m[1], "weight", nn.Parameter(torch.randn(64))),
+}
+
+
+@pytest.mark.parametrize("change", VECTOR_CHANGES.values(), ids=VECTOR_CHANGES)
+def test_changes_of_small_weights_are_seen_after_many_calls(change):
+    """Vectors are watched by the pages they share with others once a program was called some times."""
+    model, x = network(), torch.randn(1, 16, 12, 12)
+    run = argand.compile(model, options=OPTIONS)
+    with torch.no_grad():
+        for calm in (8, 1, 5, 40):
+            for _ in range(calm):
+                run(x)
+            close(run(x), model(x))
+            before = model(x)
+            change(model)
+            assert not torch.equal(model(x), before)
+            close(run(x), model(x))
+
+
+def test_a_small_weight_beside_memory_that_changes_at_each_call():
+    """Its page is written all the time: its bytes are compared, and it is looked at again later."""
+    model, x = network(), torch.randn(1, 16, 12, 12)
+    page = torch.ones(4096)
+    model[1].weight.data = page[1000:1064]
+    run = argand.compile(model, options=OPTIONS)
+    with torch.no_grad():
+        for k in range(200):
+            page[900 + k % 90] = k
+            run(x)
+            if k % 7 == 0 or k > 190:
+                page[1000 + k % 64] += 1
+                close(run(x), model(x))
+        for _ in range(200):
+            run(x)
+        page[1063] += 1
+        close(run(x), model(x))
+
+
+def test_two_programs_that_watch_the_same_vector():
+    """Each protects the page of the vector again after a write, and tells the other."""
+    model = network()
+    images = [torch.randn(1, 16, n, n) for n in (12, 15)]
+    runs = [argand.compile(model, options=OPTIONS, dynamic=False) for _ in images]
+    with torch.no_grad():
+        for order in (1, -1, 1, -1):
+            for _ in range(8):
+                for run, x in zip(runs, images, strict=True):
+                    run(x)
+            model[1].bias.data[5] += 1
+            for run, x in list(zip(runs, images, strict=True))[::order]:
+                close(run(x), model(x))
+
+
 def test_weights_in_shared_memory_changed_by_another_process():
     model, x = network(), torch.randn(1, 16, 12, 12)
     model.share_memory()

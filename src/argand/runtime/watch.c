@@ -3,8 +3,9 @@
 // Torch's version counters miss writes through .data, numpy and DLPack, and a hash of all contents reads them all at each
 // call (decision 0022). So the kernel is asked: pages are write-protected through userfaultfd in its asynchronous mode
 // (Linux 6.7), in which a write is let through and noted, and the ioctl PAGEMAP_SCAN tells which pages were written. No signal handler,
-// no thread, no system call that fails on protected memory. Bytes on pages that are not wholly ours are hashed at each call. A
-// written page means: hash everything, compare, protect again; so a stray write costs time, never a wrong answer.
+// no thread, no system call that fails on protected memory. A written page means: hash, compare, protect again; so a stray write
+// costs time, never a wrong answer. Pages that are not wholly ours (the ends of weights, vectors of batch norm) are protected as
+// well, and if others write to them often, our bytes on them are hashed at each call.
 //
 // A page has one note for all who watch it: whoever finds it written and protects it anew tells the others (`doubted`).
 //
@@ -90,15 +91,20 @@ static int any_written(uintptr_t start, uintptr_t end) {
     return ioctl(pages, PAGES_SCAN, &scan);
 }
 
-// Whether all pages are memory of this process alone. Only a page that is there tells: each is read first.
-static int all_private(uintptr_t start, uintptr_t end) {
-    for (uintptr_t page = start; page < end; page += PAGE)
-        (void)*(volatile const char *)page;
+// Whether no page is known to be a file's, or not to be there.
+static int none_strange(uintptr_t start, uintptr_t end) {
     PageRegion found;
     PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
                      .most_pages = 1, .inverted = PAGE_PRESENT, .any_of = PAGE_OF_FILE | PAGE_PRESENT,
                      .returned = PAGE_OF_FILE | PAGE_PRESENT};
     return ioctl(pages, PAGES_SCAN, &scan) == 0;
+}
+
+// Whether all pages are memory of this process alone. Only a page that is there tells: each is read first.
+static int all_private(uintptr_t start, uintptr_t end) {
+    for (uintptr_t page = start; page < end; page += PAGE)
+        (void)*(volatile const char *)page;
+    return none_strange(start, end);
 }
 
 // The stretches of pages that were written, or that nobody protected; how many, or -1 where there are more than `most`. (The
@@ -110,11 +116,21 @@ static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, 
     return scan.walk_end == end ? count : -1;
 }
 
-// Note writes into these pages from now on.
-static int protect(uintptr_t start, uintptr_t end) {
+static int register_range(uintptr_t start, uintptr_t end) {
     UffdRegister range = {start, end - start, UFFD_REGISTER_WRITES, 0};
+    return ioctl(faults, UFFD_IOCTL_REGISTER, &range);
+}
+
+// Note writes into these pages from now on. Neighbours of the same heap are registered as well, which notes nothing while they
+// are not protected: each border of what is registered is one mapping more, and a scan walks over mappings.
+static int protect(uintptr_t start, uintptr_t end) {
+    enum { AROUND = 1 << 18 };
+    uintptr_t before = start & ~(uintptr_t)(AROUND - 1), after = (end + AROUND - 1) & ~(uintptr_t)(AROUND - 1);
     UffdProtect all = {start, end - start, 1};
-    return ioctl(faults, UFFD_IOCTL_REGISTER, &range) || ioctl(faults, UFFD_IOCTL_PROTECT, &all) ? -1 : 0;
+    int failed = !none_strange(before, after) || register_range(before, after);
+    if (failed && register_range(start, end))
+        return -1;
+    return ioctl(faults, UFFD_IOCTL_PROTECT, &all) ? -1 : 0;
 }
 #else
 static int faults_open(void) { return 0; }
@@ -150,17 +166,27 @@ int argand_fork_count(void) {
 }
 
 typedef struct {
+    uintptr_t start, end;
+} Range;
+
+typedef struct {
+    int64_t stirred; /* how often they were found written */
+    char tracked;
+    char doubted; /* another watch found one of them written, and protected it again */
+    char calm;    /* seen in this call: they were not written */
+} Pages;
+
+typedef struct {
     const char *data;
     size_t bytes;
-    uint64_t hash, edges; /* of all bytes; of those on pages that others use too */
-    char tracked;
-    char doubted; /* another watch found a page of ours written, and protected it again */
-    char calm;    /* seen in this call: its pages were not written */
+    uint64_t hash, edges; /* of all bytes; of those on shared pages, all bytes of a small piece */
+    Pages own, shared;    /* pages wholly inside a large piece; those at its ends, all of a small one */
 } Piece;
 
 struct Watch {
     Watch *before, *after; /* the list of all */
     Py_ssize_t count;
+    int64_t calls;
     int forks;
     char filled;
     char sorted;          /* `order` is by address */
@@ -217,47 +243,90 @@ void argand_watch_free(Watch *watch) {
     PyMem_RawFree(watch);
 }
 
-// The pages that are wholly inside.
-static uintptr_t first_page(const Piece *piece) { return ((uintptr_t)piece->data + PAGE - 1) & ~(uintptr_t)(PAGE - 1); }
-static uintptr_t past_pages(const Piece *piece) {
-    return ((uintptr_t)piece->data + piece->bytes) & ~(uintptr_t)(PAGE - 1);
+static uintptr_t page_before(uintptr_t address) { return address & ~(uintptr_t)(PAGE - 1); }
+static uintptr_t page_after(uintptr_t address) { return page_before(address + PAGE - 1); }
+
+// All pages on which a piece has a byte.
+static Range outer(const Piece *piece) {
+    uintptr_t data = (uintptr_t)piece->data;
+    return (Range){page_before(data), page_after(data + piece->bytes)};
 }
+
+// The pages that are wholly inside; none, after all others, of a small piece.
+static Range inner(const Piece *piece) {
+    uintptr_t data = (uintptr_t)piece->data, end = outer(piece).end;
+    if (piece->bytes < LEAST_TRACKED)
+        return (Range){end, end};
+    return (Range){page_after(data), page_before(data + piece->bytes)};
+}
+
+static Range head(const Piece *piece) { return (Range){outer(piece).start, inner(piece).start}; }
+static Range tail(const Piece *piece) { return (Range){inner(piece).end, outer(piece).end}; }
 
 static uint64_t hash_edges(const TorchLink *torch, const Piece *piece) {
-    size_t head = first_page(piece) - (uintptr_t)piece->data;
-    const char *tail = (const char *)past_pages(piece);
-    uint64_t hash = argand_hash_bytes(torch, piece->data, head);
-    return hash * 31 + argand_hash_bytes(torch, tail, (size_t)(piece->data + piece->bytes - tail));
+    if (piece->bytes < LEAST_TRACKED)
+        return argand_hash_bytes(torch, piece->data, piece->bytes);
+    Range whole = inner(piece);
+    size_t before = whole.start - (uintptr_t)piece->data;
+    size_t after = (uintptr_t)piece->data + piece->bytes - whole.end;
+    uint64_t hash = argand_hash_bytes(torch, piece->data, before);
+    return hash * 31 + argand_hash_bytes(torch, (const char *)whole.end, after);
 }
 
-static void tell_others(const Piece *piece) {
+static int meet(Range left, Range right) { return left.start < right.end && right.start < left.end; }
+
+static void tell_others(const Pages *pages, Range range) {
     for (Watch *watch = all; watch; watch = watch->after)
         for (Py_ssize_t i = 0; i < watch->count; i++) {
             Piece *other = &watch->pieces[i];
-            if (other != piece && other->tracked && first_page(other) < past_pages(piece)
-                && first_page(piece) < past_pages(other))
-                other->doubted = 1;
+            if (!meet(outer(other), range))
+                continue;
+            if (&other->own != pages && other->own.tracked && meet(inner(other), range))
+                other->own.doubted = 1;
+            if (&other->shared != pages && other->shared.tracked
+                && (meet(head(other), range) || meet(tail(other), range)))
+                other->shared.doubted = 1;
         }
 }
 
-// Whether the pages of a piece are as they were; if not, or if nobody watched them, they are protected from now on.
-static int pages_unwritten(Piece *piece) {
+// With the lock held: note writes into a range from now on; whether that is possible.
+static int start_tracking(const Pages *pages, Range range) {
+    if (range.start == range.end)
+        return 1;
+    if (!all_private(range.start, range.end))
+        return 0;
+    if (!any_written(range.start, range.end))
+        return 1;
+    tell_others(pages, range);
+    return !protect(range.start, range.end);
+}
+
+static int is_written(Range range) { return range.start < range.end && any_written(range.start, range.end); }
+
+// Whether pages are as they were; if not, or if nobody watched them, they are protected from now on, if that is `wanted`.
+static int pages_unwritten(Pages *pages, Range first, Range second, int wanted) {
     pthread_mutex_lock(&lock);
-    uintptr_t start = first_page(piece), end = past_pages(piece);
-    int unwritten = piece->tracked && !piece->doubted;
-    piece->doubted = 0;
-    if (!open_descriptors())
-        unwritten = piece->tracked = 0;
-    else if (!unwritten || any_written(start, end)) {
+    int unwritten = pages->tracked && !pages->doubted;
+    pages->doubted = 0;
+    if (!wanted || !open_descriptors())
+        unwritten = pages->tracked = 0;
+    else if (!unwritten || is_written(first) || is_written(second)) {
         unwritten = 0;
-        piece->tracked = all_private(start, end);
-        if (piece->tracked && any_written(start, end)) {
-            tell_others(piece);
-            piece->tracked = !protect(start, end);
-        }
+        pages->stirred++;
+        pages->tracked = 0; /* until all of it is */
+        pages->tracked = start_tracking(pages, first) && start_tracking(pages, second);
     }
     pthread_mutex_unlock(&lock);
     return unwritten;
+}
+
+static int own_unwritten(Piece *piece) { return pages_unwritten(&piece->own, inner(piece), (Range){0, 0}, 1); }
+
+// Of pages that others write to often it is not worth asking, nor in the first calls.
+static int shared_unwritten(const Watch *watch, Piece *piece) {
+    enum { FIRST_CALLS = 2, PATIENCE = 4, RARELY = 16 };
+    int wanted = watch->calls > FIRST_CALLS && piece->shared.stirred <= PATIENCE + watch->calls / RARELY;
+    return pages_unwritten(&piece->shared, head(piece), tail(piece), wanted);
 }
 
 static int by_address(const void *left, const void *right) {
@@ -265,52 +334,80 @@ static int by_address(const void *left, const void *right) {
     return (a->data > b->data) - (a->data < b->data);
 }
 
+static int is_tracked(const Piece *piece) { return piece->own.tracked || piece->shared.tracked; }
+
+// Whether no stretch of those from `region` on, which are sorted, meets the range.
+static int is_clear(const PageRegion *region, const PageRegion *last, Range range) {
+    while (region < last && region->end <= range.start)
+        region++;
+    return region == last || region->start >= range.end;
+}
+
+// Pieces `first` to `next` of the order are calm where no page of theirs was written.
+static void mark_calm(Watch *watch, Py_ssize_t first, Py_ssize_t next, int count) {
+    const PageRegion *region = watch->found, *last = region + count;
+    for (Py_ssize_t k = first; k < next; k++) {
+        Piece *piece = watch->order[k];
+        while (region < last && region->end <= outer(piece).start)
+            region++;
+        Pages *own = &piece->own, *shared = &piece->shared;
+        own->calm = own->tracked && !own->doubted && is_clear(region, last, inner(piece));
+        shared->calm = shared->tracked && !shared->doubted && is_clear(region, last, head(piece))
+                       && is_clear(region, last, tail(piece));
+    }
+}
+
 // One question to the kernel for all pieces that lie near each other, in place of one for each.
 static void find_calm(Watch *watch) {
-    enum { NEAR = 1 << 22 };
+    enum { NEAR = 1 << 18 };
     if (!watch->sorted)
         qsort(watch->order, (size_t)watch->count, sizeof *watch->order, by_address);
     watch->sorted = 1;
     pthread_mutex_lock(&lock);
     for (Py_ssize_t i = 0, next; i < watch->count && faults_open(); i = next) {
         next = i + 1;
-        if (!watch->order[i]->tracked)
+        if (!is_tracked(watch->order[i]))
             continue;
-        uintptr_t start = first_page(watch->order[i]), end = past_pages(watch->order[i]);
+        Range range = outer(watch->order[i]);
         for (; next < watch->count; next++) {
             const Piece *piece = watch->order[next];
-            if (piece->tracked && first_page(piece) > end + NEAR)
+            if (is_tracked(piece) && outer(piece).start > range.end + NEAR)
                 break;
-            if (piece->tracked && past_pages(piece) > end)
-                end = past_pages(piece);
+            if (is_tracked(piece) && outer(piece).end > range.end)
+                range.end = outer(piece).end;
         }
-        int count = written_stretches(start, end, watch->found, (Py_ssize_t)room_for(watch->count));
-        const PageRegion *region = watch->found, *last = region + (count > 0 ? count : 0);
-        for (Py_ssize_t k = i; k < next && count >= 0; k++) {
-            Piece *piece = watch->order[k];
-            while (region < last && region->end <= first_page(piece))
-                region++;
-            piece->calm = piece->tracked && !piece->doubted && (region == last || region->start >= past_pages(piece));
-        }
+        int count = written_stretches(range.start, range.end, watch->found, (Py_ssize_t)room_for(watch->count));
+        if (count >= 0)
+            mark_calm(watch, i, next, count);
     }
     pthread_mutex_unlock(&lock);
 }
 
 // Protected first, hashed then: a write in between is noted, and found at the next call.
-static int piece_changed(const TorchLink *torch, Piece *piece) {
+static int piece_changed(const Watch *watch, const TorchLink *torch, Piece *piece) {
     int large = piece->bytes >= LEAST_TRACKED;
-    if (large && (piece->calm || pages_unwritten(piece)) && hash_edges(torch, piece) == piece->edges)
+    int same = !large || piece->own.calm || own_unwritten(piece);
+    int same_edges = piece->shared.calm || shared_unwritten(watch, piece);
+    if (same && (same_edges || hash_edges(torch, piece) == piece->edges))
         return 0;
     uint64_t before = piece->hash;
     piece->hash = argand_hash_bytes(torch, piece->data, piece->bytes);
-    piece->edges = piece->tracked ? hash_edges(torch, piece) : 0;
+    piece->edges = large ? hash_edges(torch, piece) : piece->hash;
     return piece->hash != before;
+}
+
+static void place(Watch *watch, Piece *piece, const char *data, size_t bytes) {
+    pthread_mutex_lock(&lock);
+    *piece = (Piece){.data = data, .bytes = bytes, .hash = piece->hash, .edges = piece->edges};
+    watch->sorted = 0;
+    pthread_mutex_unlock(&lock);
 }
 
 int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen) {
     int changed = !watch->filled, forked = watch->forks != argand_fork_count();
+    watch->calls++;
     for (Py_ssize_t i = 0; i < watch->count; i++)
-        watch->pieces[i].calm = 0;
+        watch->pieces[i].own.calm = watch->pieces[i].shared.calm = 0;
     int placed = watch->filled && !forked;
     for (Py_ssize_t i = 0; placed && i < watch->count; i++)
         placed = watch->pieces[i].data == data[i];
@@ -319,17 +416,11 @@ int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data
     for (Py_ssize_t i = 0; i < watch->count; i++) {
         Piece *piece = &watch->pieces[i];
         int moved = !watch->filled || piece->data != data[i] || piece->bytes != (size_t)bytes[i];
-        if (moved || forked) {
-            pthread_mutex_lock(&lock);
-            piece->data = data[i];
-            piece->bytes = (size_t)bytes[i];
-            piece->tracked = 0;
-            watch->sorted = 0;
-            pthread_mutex_unlock(&lock);
-        }
+        if (moved || forked)
+            place(watch, piece, data[i], (size_t)bytes[i]);
         changed |= moved;
         if (!frozen)
-            changed |= piece_changed(torch, piece);
+            changed |= piece_changed(watch, torch, piece);
     }
     watch->filled = 1;
     watch->forks = argand_fork_count();
