@@ -34,6 +34,7 @@ from argand.capture.rules import (
     messages,
     optimizers,
     overrides,
+    processes,
     references,
     signatures,
     torch_functions,
@@ -442,6 +443,7 @@ def _break_graph(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
 
 _TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
 _TORCH_RULES: Final[dict[str, Any]] = {
+    **processes.RULES,
     f"{_TAGGING}.patched_init": _module_init,
     "torch.autograd.grad": backward.gradients,
     "torch.autograd.backward": backward.function,
