@@ -121,6 +121,10 @@ class Job:
             self.done.set()
 
 
+def _arrive() -> None:
+    """What was raised into this thread arrives when a function of Python begins, so here at the latest."""
+
+
 @final
 class Worker:
     """Compiles one graph after the other in a thread, which ends when there is none left."""
@@ -166,11 +170,19 @@ class Worker:
                 job.run()
 
     def _leave(self, thread: int) -> None:
-        """Nothing is raised into the thread from here on, where nobody would catch it."""
-        while thread in self._at_work:
-            with contextlib.suppress(GiveUp), self._lock:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)  # what is on its way
-                self._at_work.discard(thread)
+        """Nothing is raised into the thread from here on, where nobody would catch it.
+
+        What is on its way is waited for, not called back: Python 3.11 goes on looking for an exception that was called back, at every call
+        of every thread.
+        """
+        while True:
+            try:
+                with self._lock:
+                    self._at_work.discard(thread)
+                _arrive()
+                return
+            except GiveUp:
+                continue
 
     def _tell(self, thread: threading.Thread) -> None:
         """End what a thread is at, between two of its instructions. The lock is held."""
