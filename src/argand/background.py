@@ -172,7 +172,7 @@ class Worker:
     def _leave(self, thread: int) -> None:
         """Nothing is raised into the thread from here on, where nobody would catch it.
 
-        What is on its way is waited for, not called back: Python 3.11 goes on looking for an exception that was called back, at every call
+        What is on its way is waited for, not called back: an interpreter may go on looking for what was called back, at every call
         of every thread.
         """
         while True:
