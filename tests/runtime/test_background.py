@@ -235,6 +235,31 @@ def test_a_thread_that_is_told_to_end_says_nothing():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_code_is_traced_as_before_when_a_thread_has_ended():
+    """An interpreter that still looks for an exception would run the first instruction of a traced function for ever."""
+    text = """
+        import sys
+        from argand.background import Job, Worker
+
+        for _ in range(20):
+            worker = Worker()
+            job = Job(lambda: None)
+            worker.submit(job)
+            thread = worker._thread
+            job.done.wait()
+            if thread is not None:
+                thread.join()
+
+        seen = []
+        sys.settrace(lambda frame, event, arg: seen.append(event))
+        (lambda: None)()
+        sys.settrace(None)
+        assert seen[0] == "call", seen
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_thread_begins_when_the_call_that_captures_has_its_result(monkeypatch: pytest.MonkeyPatch):
     job, started, seen = Job(lambda: None), [], []  # type: ignore[arg-type,return-value,var-annotated]
     graph = torch.fx.symbolic_trace(torch.nn.ReLU())
