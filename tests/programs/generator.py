@@ -13,6 +13,7 @@ import numpy
 import torch
 import torch.nn.functional as F
 
+from tests.programs import wider
 from tests.programs.inputs import COMPLEX, FLOATS, INTEGERS, KINDS, RARE, tensor
 
 SHAPES = (
@@ -133,7 +134,7 @@ def generate(seed: int) -> Program:
     live: dict[str, Any] = {f"a{k}": value for k, value in enumerate(space["inputs"](0))}
     space.update(live)
     for _ in range(draw.randint(3, 14)):
-        _extend(draw, program, space, live)
+        _extend(draw, program, space, live, wide=seed >= wider.FIRST)
     names = [name for name, value in live.items() if not name.startswith("a") or draw.random() < 0.2]
     program.results = draw.sample(names, min(len(names), draw.randint(1, 6))) or ["a0"]
     return program
@@ -148,10 +149,10 @@ def _input(draw: random.Random) -> str:
     return f"tensor({shape}, {dtype!r}, {kind!r}, {draw.randrange(100)} + seed, {grad})"
 
 
-def _extend(draw: random.Random, program: Program, space: dict[str, Any], live: dict[str, Any]) -> None:
+def _extend(draw: random.Random, program: Program, space: dict[str, Any], live: dict[str, Any], *, wide: bool) -> None:
     """One more statement that eager takes; rarely one that it does not."""
     for _ in range(12):
-        line = _statement(draw, list(live), f"v{len(program.lines)}")
+        line = _statement(draw, list(live), f"v{len(program.lines)}", wide=wide)
         if _writes_what_it_reads(line, live):
             continue
         try:
@@ -184,7 +185,7 @@ def _writes_what_it_reads(line: str, live: dict[str, Any]) -> bool:
     return shifted or (len(used) == 1 and "masked_scatter_" in line)
 
 
-def _statement(draw: random.Random, names: list[str], target: str) -> str:
+def _statement(draw: random.Random, names: list[str], target: str, *, wide: bool) -> str:
     x, y, z = (draw.choice(names[-4:] if draw.random() < 0.6 else names) for _ in range(3))
     words = {
         "x": x,
@@ -195,6 +196,8 @@ def _statement(draw: random.Random, names: list[str], target: str) -> str:
         "v": target,
         "a": draw.choice([name for name in names if name.startswith("a")]),  # bits of what is computed are rounded
     }
+    if wide and draw.random() < 0.5:
+        return draw.choice(draw.choice(wider.TABLES)).format(**words)
     roll = draw.random()
     if roll < 0.16:
         return f"{target} = torch.{draw.choice(UNARY)}({x})"
