@@ -24,6 +24,7 @@ from argand.autograd.graphs import add_node, is_view
 from argand.autograd.outputs import Untraceable
 from argand.ops.copied import Copied, map_nested
 from argand.ops.fakes import FakeMode, infer
+from argand.ops.table import written_arguments
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
@@ -117,6 +118,8 @@ class AtenRecorder(FakeMode):
                 result = decomposition(*args, **kwargs)
         finally:
             self.open.discard(func)
+        if func._schema.is_mutable:
+            _count_writes_to_lists(func, args, kwargs)
         if isinstance(result, torch.Tensor) and not func.is_view:
             return self._with_strides_of(func, args, kwargs, result)
         return result
@@ -472,3 +475,11 @@ _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
     **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),
 }
+
+
+def _count_writes_to_lists(func: Any, args: Any, kwargs: Any) -> None:
+    """Raise versions as eager does: torch counts writes to lists in kernels, not before the dispatch."""
+    for place, name in written_arguments(func._schema):
+        target = args[place] if place < len(args) else kwargs.get(name)
+        if isinstance(target, list | tuple):
+            torch.autograd.graph.increment_version([t for t in target if not t.is_inference()])
