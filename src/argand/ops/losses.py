@@ -23,6 +23,16 @@ def _pair_loss(self: Tensor, target: Tensor, reduction: int = _mean, *_: Any) ->
     return _reduced(reduction, _pair(self, target))
 
 
+def _loss_of_own_type(self: Tensor, target: Tensor, reduction: int = _mean, *_: Any) -> Tensor:
+    """Losses whose kernels write to an ``empty_like(self)``, whatever the type of the target is."""
+    elementwise = _pair(self, target)
+    if not torch.can_cast(elementwise.dtype, self.dtype):
+        refuse("the loss does not fit the type of the input")
+    if self.shape == elementwise.shape:
+        return _reduced(reduction, empty_like(self))
+    return _reduced(reduction, like(elementwise, self.dtype))
+
+
 def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
@@ -34,7 +44,9 @@ def _with_logits(
 ) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
-    return _reduced(reduction, like(_pair(self, target), torch.promote_types(self.dtype, target.dtype)))
+    if not target.is_floating_point() or not torch.can_cast(self.dtype, target.dtype):
+        refuse("the loss does not fit the type of the target")
+    return _reduced(reduction, like(target, target.dtype))  # it is made of ``1 - target``, in place
 
 
 def _nll_loss(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any) -> tuple[Tensor, Tensor]:
@@ -63,7 +75,8 @@ _R: Final = Kind.REDUCE
 _P: Final = Kind.POINTWISE
 
 ROWS: Final[tuple[OpDef, ...]] = (
-    *rows(_R, _pair_loss, "mse_loss smooth_l1_loss huber_loss soft_margin_loss"),
+    *rows(_R, _pair_loss, "mse_loss smooth_l1_loss"),
+    *rows(_R, _loss_of_own_type, "huber_loss soft_margin_loss"),
     *rows(_R, _binary_cross_entropy, "binary_cross_entropy"),
     *rows(_R, _with_logits, "binary_cross_entropy_with_logits"),
     *rows(_P, lambda _, self, *__: empty_like(self), "binary_cross_entropy_backward"),

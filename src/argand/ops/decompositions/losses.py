@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Final
 
 import torch
@@ -27,6 +29,23 @@ def _reduced(loss: Tensor, reduction: int) -> Tensor:
 def _share(grad_output: Tensor, count: int, reduction: int) -> Tensor:
     """The gradient that reaches one element of the loss."""
     return grad_output / count if reduction == _MEAN else grad_output
+
+
+def _of_one_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave to torch's kernel what it lays out and rounds by one of its operands, or refuses."""
+    names = inspect.signature(function).bind
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        operands = [value for value in args if isinstance(value, Tensor) and value.is_floating_point()]
+        if len({value.dtype for value in operands}) > 1:
+            return NotImplemented
+        if names(*args, **kwargs).arguments.get("reduction", _MEAN) == _NONE:
+            steps = {value.stride() for value in operands if value.dim() == operands[0].dim()}
+            return function(*args, **kwargs) if len(steps) == 1 else NotImplemented
+        return function(*args, **kwargs)
+
+    return wrapped
 
 
 def mse_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
@@ -60,6 +79,7 @@ def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, r
     return share * slope
 
 
+@_of_one_type
 @one_rounding
 def huber_loss(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
     distance = (self - target).abs()
@@ -67,12 +87,14 @@ def huber_loss(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: floa
     return _reduced(torch.where(distance < delta, 0.5 * distance * distance, far), reduction)
 
 
+@_of_one_type
 @one_rounding
 def huber_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     slope = (self - target).clamp(-delta, delta)
     return _share(grad_output, self.numel(), reduction) * slope
 
 
+@_of_one_type
 def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
     # four ops in eager, so float16 overflows in between
     return _reduced(torch.log1p(torch.exp(-target * self)), reduction)
@@ -104,6 +126,7 @@ def binary_cross_entropy_backward(
     return slope / self.numel() if reduction == _MEAN else slope
 
 
+@_of_one_type
 @one_rounding
 def binary_cross_entropy_with_logits(
     self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = _MEAN
