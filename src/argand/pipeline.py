@@ -279,6 +279,7 @@ def _capture(
     plan = SizePlan(options.dynamic, frozenset(history.varied), frozenset(history.fixed))
     captured = capture_frame(view, backend, options, plan)
     if captured is not None:
+        history.varied.update(plan.varied)
         history.fixed.update(plan.never_open)
     return captured
 

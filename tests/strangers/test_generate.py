@@ -20,7 +20,9 @@ CONFIGS = {
     "PhiConfig": {},
     "SmolLM3Config": {},
 }
-MOST = 4  # a prompt and a token each: with the sizes of the first, then with open ones
+# A token's cache grows: its length is open from the start. A prompt: first with its length, then with any. A static
+# cache has the length of the first call, so that a token of it is compiled twice as well.
+MOST = {"dynamic": 3, "static": 4}
 LIMITS = {"max_new_tokens": 20, "min_new_tokens": 20, "pad_token_id": 0}
 
 
@@ -46,7 +48,7 @@ def test_few_compiles_for_any_lengths(name, cache):
             given = {**LIMITS, "do_sample": False, "max_new_tokens": count, "min_new_tokens": count}
             given["cache_implementation"] = cache
             assert torch.equal(model.generate(prompt, **given), plain.generate(prompt, **given))
-    assert heard.total("capture.graphs") <= MOST
+    assert heard.total("capture.graphs") <= MOST[cache]
     assert heard.total("capture.breaks") == 0
 
 

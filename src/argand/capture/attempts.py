@@ -65,7 +65,19 @@ class ModuleMade:
         return f"{self.name} has made its parameters"
 
 
-Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed | ModuleMade
+@final
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The frame leaves other sizes than it found: the next attempt has them open, as the next call will need."""
+
+    places: frozenset[str]
+
+    @override
+    def __str__(self) -> str:
+        return f"left at another size: {', '.join(sorted(self.places))}"
+
+
+Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed | ModuleMade | Resized
 
 
 @final
@@ -99,6 +111,8 @@ class Knowledge:
                 self.reads_lists = True
             case ModuleMade():
                 pass
+            case Resized(places):
+                self.plan.varied |= places
             case BackendFailed():
                 self.plan.close(str(reason))
             case _:

@@ -16,8 +16,9 @@ from typing import Any, Final, TypeAlias, cast, final
 import torch
 
 from argand.bytecode import append_only, collected_on_stack, original_code, used_names
-from argand.capture.attempts import BackendFailed, BreakAt, Knowledge, Reason, Retry
+from argand.capture.attempts import BackendFailed, BreakAt, Knowledge, Reason, Resized, Retry
 from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
+from argand.capture.finish.resized import resized_places
 from argand.capture.generated.tails import is_entered
 from argand.capture.generated.torch_state import read_state, restore_state
 from argand.capture.interpret.closing import closes_silently
@@ -182,6 +183,8 @@ class _Attempt:
         recorder = self.tracer.recorder
         if broken is None and not (recorder.calls or recorder.keep or self.tail):
             return Done(skipped(self.tracer))
+        if self.known.plan.dynamic is None and (resized := resized_places(self.tracer)):
+            return Retry(Resized(resized))
         try:
             finished = finish(self.tracer, where, saved, backend, ending, broken)
         except CannotRebuild as cause:

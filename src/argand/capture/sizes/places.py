@@ -23,7 +23,7 @@ def open_dimensions(
     marks = read_marks(raw)
     if plan.dynamic is False or (plan.opens_nothing and not marks):
         return []
-    state = type(raw) is torch.nn.Parameter or _is_state(source)
+    state = type(raw) is torch.nn.Parameter or is_state(source)
     if (state and not marks) or raw.is_conj() or raw.is_neg():
         return []
     found = []
@@ -48,7 +48,7 @@ def source_of(place: SizePlace) -> Source:
     return source if place.divisor == 1 else Quotient(source, place.divisor)
 
 
-def _is_state(source: Source) -> bool:
+def is_state(source: Source) -> bool:
     """Whether a tensor is a parameter or buffer of a module."""
     base: Any = source
     while isinstance(base, Item | DictAttr):
