@@ -43,6 +43,8 @@ _SCHEMES: Final[Mapping[str, Scheme]] = {
 }
 SCHEMES: Final = tuple(_SCHEMES)
 _MIDDLE: Final = 8  # what 0.0 is in 4 bits without zeros
+# Layers of libraries that are linear, with a weight [inputs, outputs]: known by name, so that nothing is imported for them.
+_ACROSS: Final = frozenset({("transformers.pytorch_utils", "Conv1D")})
 
 
 class _Integers(NamedTuple):
@@ -183,9 +185,9 @@ def quantize(
     if not found:
         raise UserError("the model has no linear layers to quantize")
     seen = _observed(model, [layer for *_, layer in found], inputs) if inputs else {}
-    made: dict[nn.Linear, QuantizedLinear] = {}
+    made: dict[nn.Module, QuantizedLinear] = {}
     for parent, name, layer in found:
-        small = made.get(layer) or QuantizedLinear(layer, chosen)
+        small = made.get(layer) or QuantizedLinear(_as_linear(layer), chosen)
         made[layer] = small
         if layer in seen:
             x, wanted = seen[layer]
@@ -214,20 +216,37 @@ def errors(model: nn.Module) -> dict[str, tuple[float, float | None]]:
     return {name: (layer.weight_error, layer.output_error) for name, layer in named}
 
 
-def _layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+def _is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer of torch's or of a library; a subclass may do anything else."""
+    kind = type(module)
+    return kind is nn.Linear or (kind.__module__, kind.__qualname__) in _ACROSS
+
+
+def _as_linear(layer: Any) -> nn.Linear:
+    """A linear layer as torch has it: a weight that lies across is turned, the bias is the same."""
+    if type(layer) is nn.Linear:
+        return layer
+    inputs, outputs = layer.weight.shape
+    made = nn.Linear(inputs, outputs, bias=False, device="meta")
+    made.weight = nn.Parameter(layer.weight.detach().t().contiguous(), requires_grad=False)
+    made.bias = layer.bias
+    return made
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
     """Linear layers with the module that has them and their name there."""
-    shared = {id(p) for m in model.modules() if type(m) is not nn.Linear for p in m.parameters(recurse=False)}
+    shared = {id(p) for m in model.modules() if not _is_linear(m) for p in m.parameters(recurse=False)}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # a layer under two names is listed twice
-            if type(child) is nn.Linear and id(child.weight) not in shared:
+            if child is not None and _is_linear(child) and id(child.weight) not in shared:
                 yield parent, name, child
 
 
 def _observed(
-    model: nn.Module, layers: Sequence[nn.Linear], inputs: Sequence[Any]
-) -> dict[nn.Linear, tuple[Tensor, Tensor]]:
+    model: nn.Module, layers: Sequence[nn.Module], inputs: Sequence[Any]
+) -> dict[nn.Module, tuple[Tensor, Tensor]]:
     """What each layer was last called with, and gave."""
-    seen: dict[nn.Linear, tuple[Tensor, Tensor]] = {}
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def note(layer: Any, given: tuple[Any, ...], result: Any) -> None:
         seen[layer] = (given[0].detach().clone(), result.detach().clone())
