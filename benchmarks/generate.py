@@ -48,6 +48,7 @@ def make_model(name: str, size: str, length: int) -> Any:
         given |= {"n_layer": shape["num_hidden_layers"], "n_head": shape["num_attention_heads"]}
     elif name == "gemma":
         given["head_dim"] = given["hidden_size"] // given["num_attention_heads"]
+        given["num_key_value_heads"] = given["num_attention_heads"]  # its own number is that of a larger model
     elif name == "qwen":
         given["num_key_value_heads"] = given["num_attention_heads"] // 2
     torch.manual_seed(0)
