@@ -147,6 +147,8 @@ class Frame:
             # call that got into it.
             cause.native = True
             return cause
+        if not cause.frames and self.tracer.count != self.count:
+            cause.native = True  # inner frames have run: Python, which does it all, must find nothing of it done
         if cause.native:
             return Stop(BreakAt(self.count, cause))
         cause.frames.append(self)

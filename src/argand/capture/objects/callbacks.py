@@ -22,6 +22,8 @@ from argand.support.errors import Break, CaptureBreak
 EQUALITY: Final = ("__eq__", "__hash__")
 ORDER: Final = ("__lt__", "__gt__", "__le__", "__ge__")
 TEXT: Final = ("__str__", "__repr__", "__format__")
+TRUTH: Final = ("__bool__", "__len__")
+NUMBER: Final = ("__index__", "__int__", "__float__", "__complex__", "__trunc__", "__floor__", "__ceil__")
 _NESTED: Final = (list, tuple, set, frozenset, dict, collections.deque)
 _SEQUENCES: Final = (list, tuple, str, bytes, range, collections.deque)
 
@@ -57,24 +59,34 @@ def _of_user(tracer: Tracer, value: Any, name: str) -> Any:
     return None if found is None or is_trusted_module(found.__module__) else found
 
 
+def is_object_with(tracer: Tracer, value: Any, name: str) -> bool:
+    """Whether a value is of a user's class with a Python method of this name."""
+    return (
+        not isinstance(value, torch.Tensor) and type(value) not in KINDS and _of_user(tracer, value, name) is not None
+    )
+
+
 def settle_key(tracer: Tracer, container: Any, key: Any) -> Any:
     """A key with which native code calls no Python method that was not interpreted before."""
     kind = type(key)
     if kind is slice:
         parts = (key.start, key.stop, key.step)
         plain = all(type(part) in PLAIN for part in parts)
-        return key if plain else slice(*[part if type(part) in PLAIN else _index(tracer, part) for part in parts])
+        return key if plain else slice(*[part if type(part) in PLAIN else index(tracer, part) for part in parts])
     if kind is tuple:
         refuse(tracer, key, EQUALITY, "hash() of a tuple of objects")
         return key
     if kind in PLAIN:
         return key
     if isinstance(container, _SEQUENCES):
-        return _index(tracer, key)
+        return index(tracer, key)
     return _look_up(tracer, container, key) if isinstance(container, dict | set | frozenset) else key
 
 
-def _index(tracer: Tracer, value: Any) -> Any:
+def index(tracer: Tracer, value: Any) -> Any:
+    """What native code takes for an index: ints of any class as they are, of others an interpreted `__index__`."""
+    if isinstance(value, int):
+        return value
     found = _of_user(tracer, value, "__index__")
     if found is not None:
         return tracer.sealed(found, (value,), {})
@@ -92,17 +104,39 @@ def _look_up(tracer: Tracer, container: Any, key: Any) -> Any:
     if found is None and _of_user(tracer, key, "__eq__") is None:
         return key
     if found is not None:
-        tracer.sealed(found, (key,), {})
+        hash_of(tracer, key, found)
     number = real.apply(hash, key)
     held = [*container]
     for other in held:
-        if other is not key and type(other) not in PLAIN and real.apply(hash, other) == number:
+        if other is not key and real.apply(hash, other) == number:
+            before = tracer.written()
             equal = tracer.sealed(polyfills.is_equal, (other, key), {})
+            if tracer.written() != before:
+                raise _native(CaptureBreak(Break.B002, None, function="a lookup whose keys have effects"))
             if [*map(id, container)] != [*map(id, held)]:
                 raise _native(CaptureBreak(Break.B002, None, function="a lookup whose keys change the container"))
             if equal:
                 return other
     return key
+
+
+def hash_of(tracer: Tracer, key: Any, found: Any) -> None:
+    """Interpret `__hash__`, which native code then calls again: if that would be noticed, all of it is Python's."""
+    before = tracer.written()
+    tracer.sealed(found, (key,), {})
+    if tracer.written() != before:
+        raise _native(CaptureBreak(Break.B002, None, function="__hash__ with effects"))
+
+
+def hash_all(tracer: Tracer, keys: list[Any]) -> None:
+    """The same for the keys of a new dict or set, which are compared where their hashes are equal."""
+    for key in keys:
+        found = None if type(key) in PLAIN else _of_user(tracer, key, "__hash__")
+        if found is not None:
+            hash_of(tracer, key, found)
+    own = any(type(key) not in PLAIN and _of_user(tracer, key, "__eq__") is not None for key in keys)
+    if own and len({real.apply(hash, key) for key in keys}) < len(keys):
+        raise CaptureBreak(Break.B002, None, function="a comparison of new keys")
 
 
 def _native(cause: CaptureBreak) -> CaptureBreak:

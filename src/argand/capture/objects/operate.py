@@ -6,6 +6,7 @@ Python method for the operator has it interpreted; everything else is Python's o
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import operator
@@ -60,6 +61,9 @@ COMPARE: Final[dict[str, OperatorRow]] = {
 
 _NESTED: Final = frozenset({list, tuple, dict})
 _INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call nothing
+_PRODUCTS: Final = (operator.matmul, operator.imatmul)
+_JOINING: Final = frozenset({"__add__", "__mul__"})
+_JOINED: Final = (list, tuple, str, bytes, bytearray, collections.deque)
 _CLAIMED: Final = {name: symbol for symbol, (name, _) in _COMPARE.items()}
 
 
@@ -82,25 +86,64 @@ def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
         changed = numbers[0] is not a or numbers[1] is not b
         return binary(tracer, row, *numbers) if changed else items.compare(tracer.recorder, function, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        patched = [(a, b, inplace), (a, b, method), (b, a, reflected)]
-        if any(name and _replaced(tracer, x, name) for x, _, name in patched):
-            return _try_methods(tracer, function, patched)
-        if inplace and not isinstance(a, torch.Tensor):
-            if isinstance(a, list) and function is operator.iadd:
-                a.extend(get_iter(tracer, b))
-                return a
-            function = PLAIN_FORM[function]
-        return tensor_binary(tracer, function, a, b)
+        return _beside_tensor(tracer, row, a, b)
     if type(a) in (OpenSize, Float) or type(b) in (OpenSize, Float):
         return _sizes(tracer.recorder, function, a, b)
     tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
     if _goes_first(tracer, function, a, b, reflected):
         tries = [(a, b, inplace), (b, a, reflected), (a, b, method)]
+    elif _is_of_sequence(lookup(tracer, type(a), method), method):
+        tries = [(b, a, reflected), (a, b, inplace), (a, b, method)]
     if not any(name and python_method(tracer, x, name) for x, _, name in tries):
         check_readable(tracer.world, a)
         check_readable(tracer.world, b)
-        return real.apply(function, a, b)
+        return real.apply(function, *_settled(tracer, function, a, b))
     return _try_methods(tracer, function, tries)
+
+
+def _beside_tensor(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
+    """An operator with a tensor: torch's, unless a user replaced its method or a number has its own."""
+    function, method, reflected, inplace = row
+    tries = [(a, b, inplace), (a, b, method), (b, a, reflected)]
+    replaced = any(name and _replaced(tracer, x, name) for x, _, name in tries)
+    own = any(name and _of_scalar(tracer, a, name) for name in (inplace, method))
+    refused = function in _PRODUCTS or not isinstance(b, int | float | complex)
+    if (refused and _of_scalar(tracer, b, reflected)) or (own and isinstance(a, str | bytes)):
+        # torch says no to it in C code, which then asks it
+        what = f"an operator of a tensor and a {type(a if own else b).__name__}"
+        raise CaptureBreak(Break.B013, None, what=what)
+    if replaced or own:
+        return _try_methods(tracer, function, tries)
+    if inplace and not isinstance(a, torch.Tensor):
+        if isinstance(a, list) and function is operator.iadd:
+            a.extend(get_iter(tracer, b))
+            return a
+        function = PLAIN_FORM[function]
+    return tensor_binary(tracer, function, a, b)
+
+
+def _of_scalar(tracer: Tracer, value: Any, name: str) -> bool:
+    """Whether a number or text is of a user's class with this method: a graph would hold its value alone."""
+    kept = isinstance(value, int | float | complex | str | bytes)
+    return kept and callbacks.is_object_with(tracer, value, name)
+
+
+def _is_of_sequence(found: Any, name: str) -> bool:
+    """Whether `+` or `*` is that of a sequence of C: Python asks numbers on the other side before it."""
+    native = name in _JOINING and type(found) is types.WrapperDescriptorType
+    return native and found.__objclass__ in _JOINED
+
+
+def _settled(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> tuple[Any, Any]:
+    """Operands of C code, which asks how often to repeat, and texts for what stands in them."""
+    if function in (operator.mul, operator.imul):
+        if isinstance(a, _JOINED):
+            return a, callbacks.index(tracer, b)
+        if isinstance(b, _JOINED):
+            return callbacks.index(tracer, a), b
+    if function in (operator.mod, operator.imod) and isinstance(a, str | bytes):
+        callbacks.refuse(tracer, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
+    return a, b
 
 
 def _goes_first(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any, reflected: str) -> bool:
@@ -135,8 +178,8 @@ def _replaced(tracer: Tracer, value: Any, name: str) -> types.FunctionType | Non
 
 def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
     """An operator on plain containers: comparisons, and texts made of them, call methods of what is in them."""
-    if function is operator.mod:
-        callbacks.refuse(tracer, b, callbacks.TEXT, "a text of objects")
+    if function in (operator.mod, operator.imod):
+        callbacks.refuse(tracer, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
     elif function.__name__ in _CLAIMED and type(a) is type(b):
         names = callbacks.EQUALITY if function in (operator.eq, operator.ne) else callbacks.ORDER
         if callbacks.runs_python(tracer, (a, b), names):

@@ -57,6 +57,17 @@ _CALLING: Final = frozenset(
     {map, filter, sorted, min, max, itertools.starmap, itertools.takewhile, itertools.dropwhile}
     | {itertools.accumulate, itertools.groupby, itertools.filterfalse, collections.defaultdict, iter}
 )
+# Functions that ask their arguments, from this one on, for `__index__`; and methods of sequences.
+_INDEXING: Final = {bin: 0, oct: 0, hex: 0, chr: 0, range: 0, enumerate: 1} | dict.fromkeys(
+    (itertools.islice, itertools.repeat, itertools.combinations), 1
+)
+_INDEXING_METHODS: Final = {
+    **dict.fromkeys(("__mul__", "__rmul__", "__imul__"), slice(1)),
+    **dict.fromkeys(("insert", "pop", "rotate"), slice(1)),
+    "index": slice(1, None),
+}
+_ASKING_TRUTH: Final = frozenset({any, all, filter, itertools.filterfalse, itertools.compress})
+_TEXTS: Final = frozenset({"format", "format_map", "__mod__"})
 _PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
 
 
@@ -93,6 +104,9 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
         operate.check_readable(tracer.world, owner)
     if function is dir or getattr(function, "__module__", None) in {"sys", "posix", "os", "time"}:
         tracer.world.keep_off_disk(f"{_name_of(function)} asks the process")
+    if type(owner) is slice:
+        callbacks.refuse(tracer, (owner.start, owner.stop, owner.step), callbacks.NUMBER, "slice.indices")
+    args = _with_numbers(tracer, function, args)
     holds = _may_hold(function)
     if holds and args:
         args = _with_callbacks(tracer, function, owner, args)
@@ -110,8 +124,20 @@ def call_harmless(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs, tru
         found = known.get(id(value))
         if found is not None and found.raw is value and _is_plain_object(value) and not trusted:
             raise CaptureBreak(Break.B002, None, function=_name_of(function))
+        callbacks.refuse(tracer, value, callbacks.NUMBER, _name_of(function))
         tracer.world.pin(value)
     return real.call(function, *_prepared(tracer, function, args, kwargs))
+
+
+def _with_numbers(tracer: Tracer, function: Any, args: Args) -> Args:
+    """The arguments; objects that stand for an index are asked for it here, where the trace sees what they do."""
+    try:
+        first, asks = _INDEXING.get(function), function in _ASKING_TRUTH
+    except TypeError:  # a method of what has no hash
+        return args
+    if asks:
+        callbacks.refuse(tracer, args, callbacks.TRUTH, f"{_name_of(function)}() of objects")
+    return args if first is None else (*args[:first], *[callbacks.index(tracer, value) for value in args[first:]])
 
 
 def _with_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> Args:
@@ -119,6 +145,13 @@ def _with_callbacks(tracer: Tracer, function: Any, owner: Any, args: Args) -> Ar
     unbound = hasattr(function, "__objclass__")
     container, given = (args[0], args[1:]) if unbound else (owner, args)
     name = getattr(function, "__name__", "")
+    if isinstance(container, str | bytes) and given:
+        names = callbacks.TEXT + callbacks.NUMBER if name in _TEXTS else callbacks.NUMBER
+        callbacks.refuse(tracer, given, names, f"{name}() of objects")
+    elif isinstance(container, list | tuple | collections.deque) and given and name in _INDEXING_METHODS:
+        places = range(len(given))[_INDEXING_METHODS[name]]
+        given = tuple([callbacks.index(tracer, value) if i in places else value for i, value in enumerate(given)])
+        args = (container, *given) if unbound else given
     if name in _KEYED and given and isinstance(container, dict | set | frozenset):
         return (*args[: -len(given)], callbacks.settle_key(tracer, container, given[0]), *given[1:])
     if name in _FINDING and given and isinstance(container, dict | set | frozenset):

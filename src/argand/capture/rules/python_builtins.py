@@ -33,7 +33,7 @@ from argand.capture.outside.arrays import KINDS, ArrayNumber
 from argand.capture.outside.kinds import is_numpy_number, is_trusted_module
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
-from argand.capture.rules import messages, overrides, references, torch_functions
+from argand.capture.rules import messages, numbers, overrides, references, torch_functions
 from argand.capture.rules.harmless import call_harmless, items_of
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, OpenSize
@@ -206,20 +206,6 @@ def _object_repr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return real.call(object.__repr__, args, kwargs)
 
 
-def _math_sqrt_like(function: Callable[..., Any], method: str) -> Callable[..., Any]:
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-        if args and isinstance(args[0], torch.Tensor):
-            return tracer.recorder.call_function(function, args, kwargs)
-        if args and type(args[0]) in KINDS:
-            return tracer.arrays.unary(tracer, function, args[0])
-        found = python_method(tracer, args[0], method) if args else None
-        if found is not None:
-            return tracer.call(found, args, kwargs)
-        return call_harmless(tracer, function, args, kwargs)
-
-    return rule
-
-
 def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     known = tracer.world.known.get(id(args[0]))
     memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
@@ -363,6 +349,7 @@ def _str(kind: str) -> Callable[..., Any]:
 
 
 RULES: Final[dict[Any, Any]] = {
+    **numbers.RULES,
     getattr: lambda tracer, args, kwargs: (attributes.load_or if len(args) == 3 else attributes.load)(tracer, *args),
     hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
     setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
@@ -380,8 +367,6 @@ RULES: Final[dict[Any, Any]] = {
     max: _extreme(max, polyfills.greatest, polyfills.greater_of),
     min: _extreme(min, polyfills.least, polyfills.lesser_of),
     sorted: _sorted,
-    abs: _math_sqrt_like(abs, "__abs__"),
-    round: _math_sqrt_like(round, "__round__"),
     repr: _str("repr"),
     format: lambda tracer, args, kwargs: formatted(tracer, args[0], "", args[1] if len(args) > 1 else ""),
     id: _id,
@@ -410,8 +395,6 @@ RULES: Final[dict[Any, Any]] = {
     operator.contains: lambda tracer, args, kwargs: operate.contains(tracer, args[1], args[0]),
     operator.not_: lambda tracer, args, kwargs: not operate.truth(tracer, args[0]),
     operator.truth: lambda tracer, args, kwargs: operate.truth(tracer, args[0]),
-    operator.neg: _math_sqrt_like(operator.neg, "__neg__"),
-    operator.index: _math_sqrt_like(operator.index, "__index__"),
     **{row[0]: _operator(row) for row in (*operate.BINARY.values(), *operate.COMPARE.values())},
 }
 
@@ -434,7 +417,8 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
             return args[0]
         if kind is int and args and (type(args[0]) is OpenSize or (type(args[0]) is Pending and args[0].kind is int)):
             return args[0]
-        found = python_method(tracer, args[0], method) if args else None
+        text = kind is complex and args and isinstance(args[0], str)  # it is read, whatever methods it has
+        found = python_method(tracer, args[0], method) if args and not text else None
         if found is not None:
             return tracer.call(found, args, kwargs)
         return call_harmless(tracer, kind, args, kwargs)

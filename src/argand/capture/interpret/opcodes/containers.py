@@ -9,7 +9,7 @@ from typing import Any, Final
 from argand.bytecode import Instruction
 from argand.capture.interpret.frame import Frame, Handler
 from argand.capture.markers import END
-from argand.capture.objects import operate
+from argand.capture.objects import callbacks, operate
 from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.outside import real
 
@@ -90,12 +90,15 @@ def build_list(frame: Frame, ins: Instruction) -> None:
 
 def build_set(frame: Frame, ins: Instruction) -> None:
     """`{a, b}`."""
-    frame.stack.append(real.apply(set, _take(frame, ins.arg or 0)))
+    items = _take(frame, ins.arg or 0)
+    callbacks.hash_all(frame.tracer, items)
+    frame.stack.append(real.apply(set, items))
 
 
 def build_map(frame: Frame, ins: Instruction) -> None:
     """`{a: b}`."""
     items = _take(frame, 2 * (ins.arg or 0))
+    callbacks.hash_all(frame.tracer, items[::2])
     frame.stack.append(real.apply(dict, zip(items[::2], items[1::2], strict=True)))
 
 
@@ -123,14 +126,16 @@ def list_append(frame: Frame, ins: Instruction) -> None:
 
 def set_add(frame: Frame, ins: Instruction) -> None:
     """An item of a set comprehension."""
-    real.apply(frame.stack[-(ins.arg or 1) - 1].add, frame.stack[-1])
+    target = frame.stack[-(ins.arg or 1) - 1]
+    real.apply(target.add, callbacks.settle_key(frame.tracer, target, frame.stack[-1]))
     frame.stack.pop()
 
 
 def map_add(frame: Frame, ins: Instruction) -> None:
     """An item of a dict comprehension."""
     key, value = frame.stack[-2:]
-    real.apply(operator.setitem, frame.stack[-(ins.arg or 1) - 2], key, value)
+    target = frame.stack[-(ins.arg or 1) - 2]
+    real.apply(operator.setitem, target, callbacks.settle_key(frame.tracer, target, key), value)
     del frame.stack[-2:]
 
 
