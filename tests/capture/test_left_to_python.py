@@ -1,5 +1,6 @@
 """What is not captured runs in Python, and the rest is captured around it."""
 
+import itertools
 import logging
 import math
 import random
@@ -403,3 +404,87 @@ def test_what_shows_a_warning_is_asked_before_the_frame_goes_on(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         torch.testing.assert_close(argand.compile(f)(torch.ones(3)), torch.ones(3))
+
+
+_ASKED: list[str] = []
+
+
+class _Number:
+    def __index__(self):
+        _ASKED.append("index")
+        return 1
+
+    def __float__(self):
+        _ASKED.append("float")
+        return 1.0
+
+
+_ASKING = {
+    "oct": oct, "hex": hex, "bin": bin, "chr": chr, "range": lambda n: [*range(n)], "sqrt": math.sqrt,
+    "enumerate": lambda n: [*enumerate("a", n)], "islice": lambda n: [*itertools.islice("ab", n)],
+    "bytes": lambda n: bytes([n]), "gcd": lambda n: math.gcd(n, 2), "fsum": lambda n: math.fsum([n]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _ASKING)
+def test_native_code_that_asks_an_object_for_its_number(name):
+    """`oct(n)` ran `n.__index__` once, while it was traced: what that did was missing from later calls."""
+    function = _ASKING[name]
+
+    def program(x):
+        return x + 1, function(_Number())
+
+    compiled = argand.compile(program, backend="eager")
+    for _ in range(3):
+        _ASKED.clear()
+        wanted, asked = program(torch.ones(1))[1], [*_ASKED]
+        _ASKED.clear()
+        assert compiled(torch.ones(1))[1] == wanted
+        assert asked == _ASKED != []
+
+
+def _named_anew(x):
+    kind = type("Old", (), {})
+    kind.__name__, kind.__doc__, kind.__module__ = "New", "text", "elsewhere"
+    return x + 1, kind.__name__, kind.__doc__, kind.__module__
+
+
+def _named_by_a_class(x):
+    class Old:
+        """Old text."""
+
+    Old.__name__, Old.__qualname__, Old.__doc__ = "New", "A.New", "text"
+    return x + 1, Old.__name__, Old.__qualname__, Old.__doc__, str(Old)
+
+
+def _annotated_anew(x):
+    kind = type("Kind", (), {"__annotations__": {}})
+    kind.__annotations__ = {"a": int}
+    return x + 1, kind.__annotations__
+
+
+def _refused(x):
+    try:
+        itertools.accumulate.anything = 1
+    except TypeError as error:
+        return x + 1, str(error)
+    return x, "changed"
+
+
+def _of_no_module(x):
+    class Failure(Exception):
+        pass
+
+    Failure.__module__ = 5
+    try:
+        raise Failure("text")
+    except Failure as error:
+        return x + 1, str(error), Failure.__module__
+
+
+@pytest.mark.parametrize("program", [_named_anew, _named_by_a_class, _annotated_anew, _refused, _of_no_module])
+def test_facts_of_classes_that_are_written(program):
+    """They stand in the class itself: a trace that only noted the write read the old ones, or raised at its end."""
+    compiled = argand.compile(program, backend="eager", options={"strict": True})
+    for _ in range(2):
+        assert compiled(torch.ones(1))[1:] == program(torch.ones(1))[1:]

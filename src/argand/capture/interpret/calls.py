@@ -354,7 +354,7 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     if str(kind.__module__).startswith("torch._C"):
         # most are guards: while one lives, torch dispatches in another way, also in this trace
         raise CaptureBreak(Break.B002, None, function=kind.__name__)
-    if kind.__module__.startswith("torch"):
+    if str(kind.__module__).startswith("torch"):  # it may be no text
         return torch_functions.call_native(tracer, kind, args, kwargs)
     return call_harmless(tracer, kind, args, kwargs)
 

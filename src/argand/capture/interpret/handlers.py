@@ -58,4 +58,4 @@ def is_handled(frames: Sequence[StackFrame]) -> bool:
 
 def _is_of_torch(leave: object) -> bool:
     owner = getattr(leave, "__self__", leave)
-    return type(owner).__module__.partition(".")[0] in {"torch", "argand"}
+    return str(type(owner).__module__).partition(".")[0] in {"torch", "argand"}

@@ -347,6 +347,7 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
     if tracer.is_outside(owner):
         if name in _WHAT_IT_IS:  # whoever asks what the object is looks at itself, not at the journal
             raise CaptureBreak(Break.B013, None, what=f"a new {name} of a {type(owner).__name__}")
+        _check_class(owner, name, found)
         if type(owner) is types.CellType and name == "cell_contents":
             place = holders.cell_source(tracer, owner)
             if place is not None:
@@ -367,6 +368,12 @@ def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
             tracer.journal.write_attribute(owner, name, value)
     else:
         _store_made(tracer, owner, name, value, found)
+
+
+def _check_class(owner: Any, name: str, found: Any) -> None:
+    """Break at a write to what is read from a class itself (its name and the like), or to one that nobody can change."""
+    if isinstance(owner, type) and (type(found) is types.GetSetDescriptorType or holders.is_immutable(owner)):
+        raise CaptureBreak(Break.B013, None, what=f"a new {name} of a class")
 
 
 def _store_made(tracer: Tracer, owner: Any, name: str, value: Any, found: Any) -> None:
@@ -448,6 +455,7 @@ def delete_plain(tracer: Tracer, owner: Any, name: str) -> None:
         if isinstance(owner, type):
             tracer.classes.forget(owner, name)
         return
+    _check_class(owner, name, found)
     _check_own(tracer, owner, name)
     shadow = _members(tracer, owner, name, None) or _shadow_dict(tracer.world, owner)
     if shadow is not None:

@@ -87,6 +87,11 @@ def of_class(found: classmethod[Any, Any, Any], kind: type) -> types.MethodType:
     return types.MethodType(function, kind)
 
 
+def is_immutable(kind: type) -> bool:
+    """Whether it is a class of C code that nobody can change."""
+    return bool(kind.__flags__ & _IMMUTABLE)
+
+
 def _of_metaclass(tracer: Tracer, owner: type, name: str, found: Any) -> Any:
     """What a class has of its own class: a method, a property, or a fact such as its name."""
     kind, which, world = type(owner), type(found), tracer.world

@@ -351,7 +351,7 @@ class World:
         known, kind = self.known.get(id(value)), type(value)
         if known is None or known.raw is not value or id(value) in self.pinned or isinstance(value, PINNED):
             return
-        of_python = kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind not in HARMLESS
+        of_python = str(kind.__module__).partition(".")[0] in sys.stdlib_module_names and kind not in HARMLESS
         if kind is types.FunctionType or of_python:
             self.guard(GuardKind.ID_IS, known.source, value)
             self.pinned.add(id(value))
