@@ -111,7 +111,8 @@ def _try_trace(
     """
     try:
         with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify == "forms"):
-            return or_refusal(lambda: trace(program, inputs, compilers.decompositions, only, compilers.sizes))
+            draws = compilers.options.fallback_random
+            return or_refusal(lambda: trace(program, inputs, compilers.decompositions, only, compilers.sizes, draws))
     except Exception as reason:
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
             return compilers.sizes.refusal(f"{type(reason).__name__}: {reason}")

@@ -82,7 +82,7 @@ def _start(
     outer: AtenRecorder, inputs: Sequence[torch.Tensor], wanted: Sequence[int]
 ) -> tuple[AtenRecorder, list[Any]]:
     """A recorder for a branch, and the fakes of its inputs."""
-    recorder = AtenRecorder(outer.decompositions, outer.sizes)
+    recorder = AtenRecorder(outer.decompositions, outer.sizes, eager_draws=outer.eager_draws)
     recorder.open = set(outer.open)
     fakes = []
     for number, value in enumerate(inputs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -72,6 +73,17 @@ def recipe_of(func: Any) -> Recipe:
     results = len(written) + pure
     twins = (t for t in functional_twins(func) if not t.is_view and len(t._schema.returns) == results)
     return Recipe(Action.WRITE, next(twins, None) or Copied(func, written), written, pure)
+
+
+def twin_of(func: OpOverload, recipe: Recipe, targets: Sequence[Any], *, eager_draws: bool) -> Any:
+    """What is recorded for an op that writes.
+
+    The functional twin of ``bernoulli_`` draws in the order of indices, whatever the layout; written in place, numbers are drawn in the
+    order that torch's kernel takes through memory. Who wants eager's draws gets the op itself, on a copy.
+    """
+    if eager_draws and recipe.functional is torch.ops.aten.bernoulli.p and not targets[0].is_contiguous():
+        return Copied(func, recipe.written)
+    return recipe.functional
 
 
 def is_composite(func: OpOverload) -> bool:

@@ -36,9 +36,14 @@ class AtenRecorder(FakeMode):
     """Records into ``graph``. ``decompositions`` maps OpOverloads to Python functions."""
 
     def __init__(
-        self, decompositions: Mapping[Any, Callable[..., Any]] | None = None, sizes: SizeTable | None = None
+        self,
+        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+        sizes: SizeTable | None = None,
+        *,
+        eager_draws: bool = False,
     ) -> None:
         super().__init__(sizes)
+        self.eager_draws = eager_draws  # random numbers are wanted in the order in which eager draws them
         self.learn: Callable[..., None] = lambda *_: None
         if sizes is not None:
             self.learn = functools.partial(explain_sizes, sizes)
@@ -185,7 +190,7 @@ class AtenRecorder(FakeMode):
         arguments = func._schema.arguments
         outs = {name for i, name in recipe.written if arguments[i].is_out}
         inputs = {k: v for k, v in kwargs.items() if k not in outs} if outs else kwargs
-        twin = recipe.functional
+        twin = functional.twin_of(func, recipe, targets, eager_draws=self.eager_draws)
         args = functional.complete(func, twin, args, inputs)
         if isinstance(twin, Copied):
             results = self._record_copied(twin, args, kwargs, targets)

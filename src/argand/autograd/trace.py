@@ -133,16 +133,18 @@ def trace(
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     only: int = -1,
     sizes: ProgramSizes | None = None,
+    eager_draws: bool = False,
 ) -> Traced:
     """Trace a program, with its backward if its results need one.
 
     ``only`` has a bit for each tangent that will be there; the backward is that of their results.
     ``sizes``: those known only at run time; a second trace sees to it that they stay open.
+    ``eager_draws``: random numbers are wanted in the order in which eager draws them.
     """
     if sizes is None:
-        return _trace_at(program, examples, decompositions, only)
+        return _trace_at(program, examples, decompositions, only, eager_draws)
     one, two = (
-        _trace_at(program, examples, decompositions, only, sizes.fakes(examples, table), table)
+        _trace_at(program, examples, decompositions, only, eager_draws, sizes.fakes(examples, table), table)
         for table in (sizes.table, sizes.twin)
     )
     return sizes.open(one, two)
@@ -153,18 +155,20 @@ def _trace_at(
     examples: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     only: int,
+    eager_draws: bool,
     fakes: Sequence[Any] | None = None,
     table: SizeTable | None = None,
 ) -> Traced:
     """Trace on fakes like the examples, or on these fakes."""
+    make_recorder = functools.partial(AtenRecorder, decompositions, table, eager_draws=eager_draws)
     if torch.is_inference_mode_enabled():  # its tensors have no versions to read
         with torch.inference_mode(False), torch.no_grad():
-            return _trace(program, examples, decompositions, fakes=fakes, table=table)
-    run = functools.partial(_trace, program, examples, decompositions, only=only, fakes=fakes, table=table)
+            return _trace(program, examples, make_recorder(), fakes=fakes)
+    run = functools.partial(_trace, program, examples, only=only, fakes=fakes)
     accumulate = sealed = False
     while True:
         try:
-            return run(accumulate=accumulate, sealed=sealed)
+            return run(make_recorder(), accumulate=accumulate, sealed=sealed)
         except DataDependent:
             if sealed:
                 raise
@@ -178,15 +182,13 @@ def _trace_at(
 def _trace(
     program: Program,
     examples: Sequence[Any],
-    decompositions: Mapping[Any, Callable[..., Any]] | None,
+    recorder: AtenRecorder,
     *,
     accumulate: bool = False,
     sealed: bool = False,
     only: int = -1,
     fakes: Sequence[Any] | None = None,
-    table: SizeTable | None = None,
 ) -> Traced:
-    recorder = AtenRecorder(decompositions, table)
     leaves, inputs, plain = _make_fakes(recorder, examples, fakes)
     before = [state_of(value) for value in inputs]
     grad_mode = torch.is_grad_enabled()
