@@ -10,7 +10,7 @@ ZOO    := $(VENV)/.zoo-ready
 BACKEND ?= argand
 MODE    ?= infer
 
-.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops gpu ext faults docs browser wheel libraries clean
+.PHONY: demo language test setup lint types layers sizes pytest sanitize threads cases cpython stale bench zoo ops gpu ext faults docs browser wheel platforms libraries clean
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
 
@@ -97,18 +97,24 @@ $(DOCS): | $(STAMP)
 docs: $(DOCS)
 	$(BIN)/python -m tools.reference --write
 	$(BIN)/python -m tools.breaks --write
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m tools.check_site build/site
 
-# Reports in a real browser (Debian's chromium): drawing, links, search, no errors; ARGS="--pictures docs/images" takes pictures.
-browser: $(STAMP)
+# Reports and the site in a real browser (Debian's chromium): drawing, links, search, no errors; ARGS="--pictures FOLDER" takes pictures.
+browser: docs
 	$(BIN)/python -m tests.report.browser $(ARGS)
+	$(BIN)/python -m tests.docs.browser build/site $(ARGS)
 
 # Wheels for old and new systems, for each interpreter named (PYTHONS="python3.11 python3.12"), in build/wheels.
 PYTHONS ?= $(PYTHON)
 wheel: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[wheel]" --no-build-isolation
 	$(BIN)/python -m tools.wheels $(ARGS) $(PYTHONS)
+
+# The C sources compiled for macOS, and what knows Windows for Windows (with mingw, where it is installed); nothing is run.
+platforms: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[wheel]" --no-build-isolation
+	$(BIN)/python -m tools.platforms
 
 # Programs on other people's libraries, in an environment of their own; ARGS="--only lightning --rival --reasons".
 LIBRARIES ?= .venv-libraries

@@ -77,7 +77,9 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     lines = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(":")[1].strip() for line in lines.splitlines() if "model name" in line]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
     return {
         "cpu": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),
@@ -92,7 +94,8 @@ def machine() -> dict[str, Any]:
 def run(settings: Settings, out: Path, console: Console) -> Path:
     """Measure, print, and write the JSON and the plot; the path of the JSON."""
     out.mkdir(parents=True, exist_ok=True)
-    compileall.compile_dir(ROOT / "src", quiet=2)  # as an installed package, and torch, have their bytecode
+    # as an installed package, and torch, have their bytecode
+    compileall.compile_dir(ROOT / "src", quiet=2)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     path = out / f"bench-{stamp}.json"
     rows: list[dict[str, Any]] = []

@@ -90,7 +90,10 @@ def main() -> None:
         for _ in range(given.rounds):
             for engine in ENGINES:
                 rows[engine].append(measure(engine, name, given.mode, given.clock))
-        middle = {e: {k: statistics.median(r[k] for r in found) for k in found[0]} for e, found in rows.items()}
+        middle = {
+            e: {k: statistics.median(r[k] for r in found) for k in found[0]}
+            for e, found in rows.items()
+        }
         print(_row(name, middle["eager"], middle["background"]), flush=True)
 
 

@@ -70,7 +70,9 @@ def compare(case_name: str, program: Program, compiled: Callable[..., Any]) -> f
         exact = case.program(program.mode).exact_gradients()
         noise = max(gradient_distance(_nudged(case, program.mode, k), eager) for k in range(3))
         gradients = (
-            1.0 if excused(ours, eager, exact) else min(gradients, gradient_distance(ours, eager) / (2 * noise + 1e-9))
+            1.0
+            if excused(ours, eager, exact)
+            else min(gradients, gradient_distance(ours, eager) / (2 * noise + 1e-9))
         )
     return max(distance(actual, expected) / RESULT_LIMIT, gradients)
 
@@ -144,7 +146,8 @@ def steady(
             continue
         answers[engine] = {"status": "ok" if error <= 1 else "wrong", "distance": error}
         calls[engine] = lambda program=program, compiled=compiled: program.run(compiled)
-    floor, args = CASES[case_name].floor, program.args  # the memory of the last engine: where it lies matters
+    # the memory of the last engine: where it lies matters
+    floor, args = (CASES[case_name].floor, program.args)
     if floor is not None:
         answers["copy"] = {"status": "ok"}
         calls["copy"] = lambda: floor(*args)
@@ -181,7 +184,9 @@ class InstantBackend:
         return instant
 
 
-def overhead(program: str, engines: list[str], rounds: int, seconds: float, clock: str = "wall") -> dict[str, Answer]:
+def overhead(
+    program: str, engines: list[str], rounds: int, seconds: float, clock: str = "wall"
+) -> dict[str, Answer]:
     """Seconds of a compiled call on tiny tensors, minus its graphs (which do nothing)."""
     answers: dict[str, Answer] = {}
     calls: dict[str, Callable[[], Any]] = {}
@@ -230,7 +235,12 @@ def front(program: str, engine: str, phase: str) -> Answer:
     return {"status": "wrong" if bad else "ok", "seconds": [seconds]}
 
 
-ACTIONS: dict[str, Callable[..., Any]] = {"first": first, "steady": steady, "overhead": overhead, "front": front}
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "first": first,
+    "steady": steady,
+    "overhead": overhead,
+    "front": front,
+}
 
 
 def main() -> None:

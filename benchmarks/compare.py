@@ -73,7 +73,9 @@ def gradient_distance(actual: list[Tensor | None], expected: list[Tensor | None]
     return worst / scale if scale > 0 else worst
 
 
-def excused(actual: list[Tensor | None], eager: list[Tensor | None], exact: list[Tensor | None]) -> bool:
+def excused(
+    actual: list[Tensor | None], eager: list[Tensor | None], exact: list[Tensor | None]
+) -> bool:
     """Whether gradients that differ from eager's are about as near to the exact ones as eager's.
 
     Batch norm over few elements multiplies rounding errors: eager itself may be a percent off.

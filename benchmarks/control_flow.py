@@ -68,7 +68,9 @@ def attention(mask: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return flexible, plain
 
 
-def measure(name: str, contenders: dict[str, Callable[..., Any]], inputs: list[Tensor], train: bool) -> None:
+def measure(
+    name: str, contenders: dict[str, Callable[..., Any]], inputs: list[Tensor], train: bool
+) -> None:
     """Print one row."""
     best: dict[str, float] = {}
     for x in inputs:
@@ -83,7 +85,9 @@ def measure(name: str, contenders: dict[str, Callable[..., Any]], inputs: list[T
             if turn:
                 best[who] = min(best.get(who, math.inf), time.perf_counter() - start)
     eager = best["eager"]
-    row = "  ".join(f"{who} {1e3 * took:8.2f} ms ({took / eager:.2f})" for who, took in best.items())
+    row = "  ".join(
+        f"{who} {1e3 * took:8.2f} ms ({took / eager:.2f})" for who, took in best.items()
+    )
     print(f"{name:28s} {'train' if train else 'infer'}  {row}", flush=True)
 
 

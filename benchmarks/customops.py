@@ -38,7 +38,9 @@ def make_contenders():
             return grad
 
     library.impl("with_grad", Plain.apply, "Autograd")
-    contenders = {"Library": (torch.ops.bench_plain.without.default, torch.ops.bench_plain.with_grad.default)}
+    contenders = {
+        "Library": (torch.ops.bench_plain.without.default, torch.ops.bench_plain.with_grad.default)
+    }
     for name, define in {"argand": argand.custom_op, "custom_op": torch.library.custom_op}.items():
         ops = []
         for differentiable in (False, True):
@@ -71,7 +73,8 @@ def measure(rounds=15, calls=2000):
                 times[name].append((time.perf_counter() - begin) / calls * 1e6)
         base = statistics.median(times["Library"])
         row = "  ".join(
-            f"{name} {statistics.median(t):6.2f} us ({statistics.median(t) / base:.2f}x)" for name, t in times.items()
+            f"{name} {statistics.median(t):6.2f} us ({statistics.median(t) / base:.2f}x)"
+            for name, t in times.items()
         )
         print(f"{case:<28} {row}")
     del library

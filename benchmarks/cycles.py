@@ -57,7 +57,11 @@ def measure(backend: Any, count: int) -> dict[str, float]:
     alive = sum(model() is not None for model in models)
     models.clear()
     gc.collect()
-    return {"objects": (len(gc.get_objects()) - objects) / rest, "bytes": grown / rest, "models alive": alive}
+    return {
+        "objects": (len(gc.get_objects()) - objects) / rest,
+        "bytes": grown / rest,
+        "models alive": alive,
+    }
 
 
 def main() -> None:
@@ -71,7 +75,9 @@ def main() -> None:
         found = measure(backend, arguments.count)
         bad = found["objects"] > OBJECTS or found["bytes"] > BYTES or found["models alive"] > 0
         numbers = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
-        print(f"{backend}: {arguments.count} cycles; per cycle: {numbers}{'  GROWS' if bad else ''}")
+        print(
+            f"{backend}: {arguments.count} cycles; per cycle: {numbers}{'  GROWS' if bad else ''}"
+        )
         failed |= bad
     sys.exit(failed)
 

@@ -35,12 +35,16 @@ class CachedDecoder(nn.Module):
         self.words, self.norm = nn.Embedding(1000, WIDTH), nn.LayerNorm(WIDTH)
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, tokens: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, tokens: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         hidden = self.words(tokens)
         query, key, value = self.qkv(self.norm(hidden)).split(WIDTH, dim=2)
         keys = torch.cat([keys, split_heads(key, HEADS)], 2)
         values = torch.cat([values, split_heads(value, HEADS)], 2)
-        attended = nn.functional.scaled_dot_product_attention(split_heads(query, HEADS), keys, values)
+        attended = nn.functional.scaled_dot_product_attention(
+            split_heads(query, HEADS), keys, values
+        )
         hidden = hidden + self.out(merge_heads(attended))
         return hidden @ self.words.weight.t(), keys, values
 
@@ -66,7 +70,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Calls], bool]] = {
     "resnet": (ResNet18, lambda: [_image(64 + 16 * n) for n in range(10)], False),
     "unet": (UNet, lambda: [_image(64 + 16 * n) for n in range(10)], False),
     "lstm": (LanguageModel, lambda: [(_tokens(4, 10 + 3 * n),) for n in range(20)], False),
-    "train bert": (lambda: Bert(2, dropout=0.0), lambda: [(_tokens(4 + n % 3, 20 + 4 * n),) for n in range(10)], True),
+    "train bert": (
+        lambda: Bert(2, dropout=0.0),
+        lambda: [(_tokens(4 + n % 3, 20 + 4 * n),) for n in range(10)],
+        True,
+    ),
     "ragged batch": (
         lambda: nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 10)),
         lambda: [(torch.randn(n, 64),) for n in [32] * 9 + [17] + [32] * 9 + [11]],
@@ -88,7 +96,10 @@ def _call(run: Run, model: nn.Module, args: tuple[Any, ...], trains: bool) -> li
 
 
 def _distance(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    return max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in zip(found, wanted, strict=True))
+    return max(
+        float((a - b).abs().max() / b.abs().max().clamp(min=1))
+        for a, b in zip(found, wanted, strict=True)
+    )
 
 
 class Counted:
@@ -104,7 +115,9 @@ class Counted:
         return compile_fx(graph, inputs)
 
 
-def _over_all(run: Run, model: nn.Module, calls: Calls, trains: bool) -> tuple[float, list[list[Tensor]]]:
+def _over_all(
+    run: Run, model: nn.Module, calls: Calls, trains: bool
+) -> tuple[float, list[list[Tensor]]]:
     begin = time.perf_counter()
     results = [_call(run, model, args, trains) for args in calls]
     return time.perf_counter() - begin, results
@@ -145,7 +158,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     chosen = parser.parse_args()
     rival = ["its compiles", "its s"] if chosen.rival else []
-    head = ["case", "sizes", "compiles", "worst distance", "eager s", "argand s", *rival, "open / fixed"]
+    head = [
+        "case",
+        "sizes",
+        "compiles",
+        "worst distance",
+        "eager s",
+        "argand s",
+        *rival,
+        "open / fixed",
+    ]
     print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}", flush=True)
     for name in chosen.names or CASES:
         print(measure(name, chosen.rival, chosen.rounds), flush=True)

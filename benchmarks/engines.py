@@ -6,8 +6,11 @@ missing engine is reported, not a crash.
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Backend = Callable[..., Any]
@@ -45,6 +48,50 @@ def argand(target: Callable[..., Any], **arguments: Any) -> Callable[..., Any]:
     return argand_compile()(target, **arguments)
 
 
+def onnxruntime(target: Callable[..., Any], **arguments: Any) -> Callable[..., Any]:
+    """ONNX Runtime with its defaults: exported at the first call, as a user of it has to. Inference only."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise NotAvailable("onnxruntime is not installed")
+    if arguments:
+        raise NotAvailable(f"ONNX Runtime takes no {', '.join(arguments)}")
+    session: Any = None
+
+    def call(*args: Any) -> Any:
+        import torch
+
+        nonlocal session
+        if torch.is_grad_enabled():
+            raise NotAvailable("ONNX Runtime runs inference only")
+        if session is None:
+            session = _session(target, args)
+        feed = {
+            entry.name: arg.numpy() for entry, arg in zip(session.get_inputs(), args, strict=True)
+        }
+        return torch.from_numpy(session.run(None, feed)[0])
+
+    return call
+
+
+def _session(target: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    import onnxruntime as runtime
+    import torch
+
+    class Program(torch.nn.Module):
+        """What is exported must be a module."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.target = target
+
+        def forward(self, *given: Any) -> Any:
+            return self.target(*given)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "model.onnx")
+        torch.onnx.export(Program().eval(), args, path, dynamo=False, opset_version=18)
+        return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
 def slowed(factor: int) -> Compile:
     """Eager made slower by a known factor: it does everything so many times.
 
@@ -62,7 +109,14 @@ def slowed(factor: int) -> Compile:
     return compile_
 
 
-ENGINES: dict[str, Compile] = {"eager": eager, "torch": torch_compile, "argand": argand}
+ENGINES: dict[str, Compile] = {
+    "eager": eager,
+    "torch": torch_compile,
+    "onnxruntime": onnxruntime,
+    "argand": argand,
+}
+# Those without a front half that takes a backend: nothing but whole programs is measured of them.
+WHOLE = ("eager", "onnxruntime")
 
 
 def find(name: str) -> Compile:

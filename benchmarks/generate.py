@@ -17,15 +17,36 @@ from typing import Any, NamedTuple
 import torch
 
 SCHEMES = {"argand int8": "int8", "argand int4": "int4", "argand dynamic": "dynamic_int8"}
-ENGINES = ("eager", "torch.compile", "quantize_dynamic", "argand", *SCHEMES)
-WIDE = {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8, "num_attention_heads": 8}
-WIDER = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 20, "num_attention_heads": 16}
+OF_TORCH = "argand torch q"  # over the modules of quantize_dynamic
+ENGINES = ("eager", "torch.compile", "quantize_dynamic", OF_TORCH, "argand", *SCHEMES)
+WIDE = {
+    "hidden_size": 512,
+    "intermediate_size": 1408,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+}
+WIDER = {
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 20,
+    "num_attention_heads": 16,
+}
 SIZES = {
-    "tiny": {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    },
     "30M": WIDE,
     "300M": WIDER,
 }
-NAMES = {"llama": "LlamaConfig", "qwen": "Qwen2Config", "gemma": "GemmaConfig", "gpt2": "GPT2Config"}
+NAMES = {
+    "llama": "LlamaConfig",
+    "qwen": "Qwen2Config",
+    "gemma": "GemmaConfig",
+    "gpt2": "GPT2Config",
+}
 
 
 class Measured(NamedTuple):
@@ -48,7 +69,8 @@ def make_model(name: str, size: str, length: int) -> Any:
         given |= {"n_layer": shape["num_hidden_layers"], "n_head": shape["num_attention_heads"]}
     elif name == "gemma":
         given["head_dim"] = given["hidden_size"] // given["num_attention_heads"]
-        given["num_key_value_heads"] = given["num_attention_heads"]  # its own number is that of a larger model
+        # its own number is that of a larger model
+        given["num_key_value_heads"] = given["num_attention_heads"]
     elif name == "qwen":
         given["num_key_value_heads"] = given["num_attention_heads"] // 2
     torch.manual_seed(0)
@@ -62,8 +84,12 @@ def engine_of(engine: str, model: Any) -> Callable[..., Any]:
         return model
     if engine == "torch.compile":
         return torch.compile(model)
-    if engine == "quantize_dynamic":
-        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True)
+    if engine in ("quantize_dynamic", OF_TORCH):
+        model = torch.ao.quantization.quantize_dynamic(
+            model, {torch.nn.Linear}, dtype=torch.qint8, inplace=True
+        )
+        if engine == "quantize_dynamic":
+            return model
     import argand
 
     if engine in SCHEMES:
@@ -71,7 +97,9 @@ def engine_of(engine: str, model: Any) -> Callable[..., Any]:
     return argand.compile(model)
 
 
-def decode(model: Any, call: Callable[..., Any], prompt: torch.Tensor, count: int, length: int) -> Measured:
+def decode(
+    model: Any, call: Callable[..., Any], prompt: torch.Tensor, count: int, length: int
+) -> Measured:
     """Write ``count`` tokens after a prompt."""
     from transformers import StaticCache
 
@@ -81,7 +109,9 @@ def decode(model: Any, call: Callable[..., Any], prompt: torch.Tensor, count: in
     with torch.no_grad():
         for _ in range(count):
             begin = time.perf_counter()
-            logits = call(token, past_key_values=cache, position_ids=position[None], use_cache=True).logits
+            logits = call(
+                token, past_key_values=cache, position_ids=position[None], use_cache=True
+            ).logits
             token = logits[:, -1:].argmax(-1)
             written.append(int(token))
             times.append(time.perf_counter() - begin)
@@ -105,10 +135,13 @@ def equality(name: str, size: str, length: int, count: int, seeds: int) -> None:
     for seed in range(seeds):
         prompt = torch.randint(1, 8192, (1, length), generator=torch.Generator().manual_seed(seed))
         wanted, got = (
-            decode(model, run, prompt, count, total).tokens for model, run in ((plain, plain), (other, call))
+            decode(model, run, prompt, count, total).tokens
+            for model, run in ((plain, plain), (other, call))
         )
         same += wanted == got
-        reached.append(next((k for k, (a, b) in enumerate(zip(wanted, got, strict=True)) if a != b), count))
+        reached.append(
+            next((k for k, (a, b) in enumerate(zip(wanted, got, strict=True)) if a != b), count)
+        )
     print(
         f"{name:7}{size:>5}{length:5}  {same} of {seeds} seeds equal over {count} tokens, first difference at {min(reached)}"
     )
@@ -149,12 +182,10 @@ def compare(name: str, size: str, length: int, count: int, rounds: int, engines:
     for engine in engines:
         seen, begun = best[engine], first[engine].first
         share = weight_bytes(models[engine]) / seen.token / speed
-        shown = (
-            f"{name:7}{size:>5}{length:5}  {engine:14}{1 / seen.token:8.1f} tok/s  prompt {seen.prompt * 1e3:7.1f} ms"
-        )
+        shown = f"{name:7}{size:>5}{length:5}  {engine:14}{1 / seen.token:8.1f} tok/s  prompt {seen.prompt * 1e3:7.1f} ms"
         shown += f"  first calls {begun:6.2f} s  {count} tokens from nothing {begun + seen.token * (count - 2):6.2f} s"
         shown += f"  read {share:4.0%}"
-        if engine in (*SCHEMES, "quantize_dynamic"):
+        if engine in (*SCHEMES, "quantize_dynamic", OF_TORCH):
             shown += f"  surprise {surprise(models[engine], text) - plain:+.4f}"
         if eager is not None and engine != "eager":
             gained = eager.token - seen.token
@@ -171,7 +202,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.generate", description=__doc__)
     parser.add_argument("--models", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
     parser.add_argument(
-        "--seeds", type=int, default=0, help="compare tokens with eager's over so many prompts, and no speed"
+        "--seeds",
+        type=int,
+        default=0,
+        help="compare tokens with eager's over so many prompts, and no speed",
     )
     parser.add_argument("--sizes", default="30M,300M", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--prompts", default="32,512", help="lengths")

@@ -26,9 +26,15 @@ from benchmarks.sweep import one_line
 def _run(function: Any, sample: Any, grad: bool) -> list[Any]:
     """Results, and the gradients of what the sample has."""
     given = copy.deepcopy((sample.input, sample.args, sample.kwargs))
-    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, torch.Tensor) and x.requires_grad]
+    tensors = [
+        x for x in pytree.tree_leaves(given) if isinstance(x, torch.Tensor) and x.requires_grad
+    ]
     value, args, kwargs = given
-    results = [x for x in pytree.tree_leaves(function(value, *args, **kwargs)) if isinstance(x, torch.Tensor)]
+    results = [
+        x
+        for x in pytree.tree_leaves(function(value, *args, **kwargs))
+        if isinstance(x, torch.Tensor)
+    ]
     tracked = [x for x in results if x.requires_grad]
     if grad and tracked:
         torch.stack([x.double().square().sum() for x in tracked]).sum().backward()
@@ -52,7 +58,11 @@ def outcome(info: Any, sample: Any, grad: bool) -> str:
         try:
             for one, two in zip(found, expected, strict=True):
                 # fused operators on halves round once, eager's after each
-                loose = {"rtol": 1e-2, "atol": 1e-2} if one is not None and one.dtype is torch.float16 else {}
+                loose = (
+                    {"rtol": 1e-2, "atol": 1e-2}
+                    if one is not None and one.dtype is torch.float16
+                    else {}
+                )
                 torch.testing.assert_close(one, two, **loose)
         except AssertionError as error:
             return f"wrong: {one_line(error, 100)}"
@@ -74,7 +84,10 @@ def main() -> int:
                 for sample in info.sample_inputs("cpu", dtype, requires_grad=grad):
                     found = outcome(info, sample, grad)
                     counts[found.partition(":")[0].partition(" (")[0]] += 1
-                    print(f"{name:45s} {str(dtype)[6:]:8s} {'grad' if grad else '':5s} {found}", flush=True)
+                    print(
+                        f"{name:45s} {str(dtype)[6:]:8s} {'grad' if grad else '':5s} {found}",
+                        flush=True,
+                    )
     print(dict(counts))
     return int(any(key in counts for key in ("wrong", "error")))
 

@@ -44,7 +44,9 @@ def cases(info: Any, dtype: torch.dtype) -> Iterator[Case]:
     for training in (True, False):
         for grad in (True, False):
             torch.manual_seed(0)
-            samples = info.module_inputs_func(info, "cpu", dtype, requires_grad=grad, training=training)
+            samples = info.module_inputs_func(
+                info, "cpu", dtype, requires_grad=grad, training=training
+            )
             for number, sample in enumerate(samples):
                 if sample.forward_input is None:
                     continue
@@ -79,7 +81,9 @@ def _gradients(result: Any, leaves: list[torch.Tensor]) -> list[Any]:
     ends = [t for t in tensors_in(result) if t.grad_fn is not None]
     if not ends or not leaves:
         return []
-    total = sum((t.abs() if t.is_complex() else t).double().sum() * (k + 1) for k, t in enumerate(ends))
+    total = sum(
+        (t.abs() if t.is_complex() else t).double().sum() * (k + 1) for k, t in enumerate(ends)
+    )
     found = torch.autograd.grad(total, leaves, allow_unused=True)
     return [None if gradient is None else gradient.detach() for gradient in found]
 
@@ -112,7 +116,9 @@ def sweep_one(name: str, backend: str, dtypes: tuple[str, ...]) -> Row:
                 found = compare(case, backend)
             except Exception as error:
                 found = f"{type(error).__name__}: {error}"
-            counts["equal" if found is None else "left out" if found == "left out" else "differs"] += 1
+            counts[
+                "equal" if found is None else "left out" if found == "left out" else "differs"
+            ] += 1
             if found not in (None, "left out"):
                 failures.append(f"{dtype} {case.name}: {found}"[:300])
     status = "wrong" if counts["differs"] else "ok"
@@ -138,7 +144,9 @@ def main() -> int:
     torch.set_num_threads(1)
     parts = [part for part in given.modules.split(",") if part]
     names = [
-        info.formatted_name for info in module_db if not parts or any(part in info.formatted_name for part in parts)
+        info.formatted_name
+        for info in module_db
+        if not parts or any(part in info.formatted_name for part in parts)
     ]
     dtypes = tuple(given.dtypes.split(","))
     rows = Sweep(given.out, given.limit, fresh=given.fresh).run(
@@ -148,7 +156,9 @@ def main() -> int:
     for row in rows:
         totals.update(row.get("counts", {}))
     states = Counter(row["status"] for row in rows)
-    print(f"modules: backend {given.backend}: {states['ok']} of {len(rows)} equal in all samples {dict(states)}")
+    print(
+        f"modules: backend {given.backend}: {states['ok']} of {len(rows)} equal in all samples {dict(states)}"
+    )
     for state, words in STATES.items():
         print(f"  {totals[state]:6}  {words}")
     return states["ok"] != len(rows)

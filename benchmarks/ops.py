@@ -82,7 +82,9 @@ class Sample:
     spec: Any
     variant: str = ""  # the memory its tensors lie in
 
-    def arguments(self, requires_grad: bool) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
+    def arguments(
+        self, requires_grad: bool
+    ) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
         """Fresh copies of the arguments, and those of them that get gradients."""
         made: list[Any] = []
         inputs: list[Tensor] = []
@@ -119,7 +121,9 @@ def _scalar(sample: Sample) -> Sample:
     return Sample("0-d", leaves, sample.spec)
 
 
-def samples_of(op: Any, dtype: torch.dtype, limit: int, variants: tuple[str, ...] = ()) -> Iterator[Sample]:
+def samples_of(
+    op: Any, dtype: torch.dtype, limit: int, variants: tuple[str, ...] = ()
+) -> Iterator[Sample]:
     """Up to ``limit`` samples of an operator, then the variants of the first of them."""
     given = []
     for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
@@ -143,7 +147,10 @@ def samples_of(op: Any, dtype: torch.dtype, limit: int, variants: tuple[str, ...
 
 def _cotangents(results: list[Tensor]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return [torch.rand(r.shape, generator=generator, dtype=torch.float64).add(0.5).to(r.dtype) for r in results]
+    return [
+        torch.rand(r.shape, generator=generator, dtype=torch.float64).add(0.5).to(r.dtype)
+        for r in results
+    ]
 
 
 def evaluate(call: Callable[..., Any], sample: Sample, order: int) -> list[Any]:
@@ -177,7 +184,9 @@ def mismatch(actual: list[Any], expected: list[Any], random: bool) -> str:
                 if a is not b:
                     return f"{name}: only one of them is None"
             elif a.shape != b.shape or a.dtype != b.dtype:
-                return f"{name}: {b.dtype} {list(b.shape)} expected, {a.dtype} {list(a.shape)} given"
+                return (
+                    f"{name}: {b.dtype} {list(b.shape)} expected, {a.dtype} {list(a.shape)} given"
+                )
             elif not random and not (name != "result" and _vanishes(a) and _vanishes(b)):
                 factor = 1 if name == "result" else GRADIENT_FACTOR
                 distance, limit = difference(a, b), LIMITS.get(b.dtype, DEFAULT_LIMIT) * factor
@@ -202,7 +211,9 @@ def fallback(collector: events.Collector) -> str:
     return "" if collector.total("capture.graphs") else "no graph was made"
 
 
-def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any], kernels: Counter[str]) -> tuple[str, str]:
+def check(
+    op: Any, sample: Sample, order: int, compile_: Callable[..., Any], kernels: Counter[str]
+) -> tuple[str, str]:
     """('equal' | 'fell back' | 'differs' | 'error' | 'left out', cause) of one sample.
 
     Equal means compiled and equal; a sample that fell back (to eager, with a count) is equal too.
@@ -233,7 +244,9 @@ def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any], ker
     for name in KERNELS:
         kernels[name] += collector.total(f"native.{name}")
     cause = mismatch(actual, expected, random)
-    half = any(isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in sample.leaves)
+    half = any(
+        isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) for x in sample.leaves
+    )
     if cause and not ((order or half) and _rounding(call, sample, order, actual, expected)):
         return "differs", cause
     cause = unlike(op.name, call, compiled, sample, order)
@@ -243,21 +256,29 @@ def check(op: Any, sample: Sample, order: int, compile_: Callable[..., Any], ker
     return ("fell back", cause) if cause else ("equal", "")
 
 
-def unlike(name: str, call: Callable[..., Any], compiled: Callable[..., Any], sample: Sample, order: int) -> str:
+def unlike(
+    name: str, call: Callable[..., Any], compiled: Callable[..., Any], sample: Sample, order: int
+) -> str:
     """What is seen besides values and is not as in eager, in a second call; an empty text for nothing, or what is meant."""
     answers = []
     for function in (call, compiled):
         args, kwargs, _ = sample.arguments(order > 0)
         torch.manual_seed(0)
-        answers.append(observe(lambda args, kwargs, run=function: run(*args, **kwargs), args, kwargs))
+        answers.append(
+            observe(lambda args, kwargs, run=function: run(*args, **kwargs), args, kwargs)
+        )
     meant = [what for op, what, _ in ACCEPTED if name.startswith(op)]
     told = differences(*answers, values=False)
     return next((text for text in told if not any(what in text for what in meant)), "")
 
 
-def _rounding(call: Callable[..., Any], sample: Sample, order: int, actual: list[Any], expected: list[Any]) -> bool:
+def _rounding(
+    call: Callable[..., Any], sample: Sample, order: int, actual: list[Any], expected: list[Any]
+) -> bool:
     """Whether gradients, or results of half types, that differ are as near to those in float64 as eager's own."""
-    leaves = [x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in sample.leaves]
+    leaves = [
+        x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in sample.leaves
+    ]
     try:
         exact = evaluate(call, Sample("", leaves, sample.spec), order)
         finite = all(t.isfinite().all() for stage in exact for t in stage if t is not None)
@@ -368,12 +389,18 @@ def _by_dtype(rows: list[Row]) -> list[str]:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops", description=__doc__)
-    parser.add_argument("--backend", default="argand", help="a backend of argand; none: eager itself; torch")
+    parser.add_argument(
+        "--backend", default="argand", help="a backend of argand; none: eager itself; torch"
+    )
     parser.add_argument("--ops", default="", help="substrings of names, comma-separated")
     parser.add_argument("--exact", action="store_true", help="names must match as a whole")
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--samples", type=int, default=4, help="samples per operator and dtype")
-    parser.add_argument("--variants", default="", help=f"other memory, comma-separated or all: {', '.join(VARIANTS)}")
+    parser.add_argument(
+        "--variants",
+        default="",
+        help=f"other memory, comma-separated or all: {', '.join(VARIANTS)}",
+    )
     parser.add_argument("--second-order", action="store_true", help="gradients of gradients")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds per operator")
     parser.add_argument("--jobs", type=int, default=1)
@@ -408,9 +435,15 @@ def main() -> None:
             argand_compile()
         except NotAvailable as error:
             sys.exit(str(error))
-    variants = tuple(VARIANTS) if arguments.variants == "all" else tuple(filter(None, arguments.variants.split(",")))
+    variants = (
+        tuple(VARIANTS)
+        if arguments.variants == "all"
+        else tuple(filter(None, arguments.variants.split(",")))
+    )
     if not VARIANTS.keys() >= set(variants):
-        sys.exit(f"no variant {', '.join(set(variants) - VARIANTS.keys())}; variants: {', '.join(VARIANTS)}")
+        sys.exit(
+            f"no variant {', '.join(set(variants) - VARIANTS.keys())}; variants: {', '.join(VARIANTS)}"
+        )
     operators = load_operators()
     parts = [part for part in arguments.ops.split(",") if part]
     match = (lambda a, b: a == b) if arguments.exact else (lambda a, b: a in b)
@@ -425,7 +458,9 @@ def main() -> None:
     )
     path = arguments.out or ROOT / "results" / f"ops-{arguments.backend}.jsonl"
     sweep = Sweep(path, arguments.limit, arguments.jobs, arguments.fresh)
-    rows = sweep.run(names[: arguments.first or None], lambda name: examine(operators[name], settings))
+    rows = sweep.run(
+        names[: arguments.first or None], lambda name: examine(operators[name], settings)
+    )
     failed = path.with_name(path.stem + "-failures.json")
     failed.write_text(json.dumps([row for row in rows if row["status"] != "ok"], indent=1))
     print(summarize(rows, arguments.backend))

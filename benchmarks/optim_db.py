@@ -15,7 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")  # a restored frame counts no graphs
+# a restored frame counts no graphs
+os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")
 
 import torch
 from torch.testing._internal import common_optimizers
@@ -32,7 +33,9 @@ INFOS = {info.optim_cls.__name__: info for info in common_optimizers.optim_db}
 def configurations(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The keyword arguments of each test of an optimizer, with its forms: foreach, fused, differentiable."""
     info, found = INFOS[name], []
-    inputs = common_optimizers._get_optim_inputs_including_global_cliquey_kwargs("cpu", torch.float32, info)
+    inputs = common_optimizers._get_optim_inputs_including_global_cliquey_kwargs(
+        "cpu", torch.float32, info
+    )
     for given in inputs:
         text = ", ".join(f"{key}={value}" for key, value in given.kwargs.items())
         found.append((text, given.kwargs))
@@ -59,11 +62,15 @@ def stepped(name: str, kwargs: dict[str, Any], compile_: Any) -> Any:
             step(lambda: torch.tensor(1.0))
         else:
             step()
-    state = copy.deepcopy(optimizer.state_dict()["state"]) if not kwargs.get("differentiable") else {}
+    state = (
+        copy.deepcopy(optimizer.state_dict()["state"]) if not kwargs.get("differentiable") else {}
+    )
     return [p.detach().clone() for p in params], state
 
 
-def attempt(name: str, kwargs: dict[str, Any], expected: Any, engine: Ours | Rival, fullgraph: bool) -> tuple[str, str]:
+def attempt(
+    name: str, kwargs: dict[str, Any], expected: Any, engine: Ours | Rival, fullgraph: bool
+) -> tuple[str, str]:
     """(outcome, cause) of one configuration."""
     with engine.counted(fullgraph) as (compile_, graphs), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,7 +105,12 @@ def work(name: str, engine: Ours | Rival) -> Row:
         if cause:
             causes[text] = f"{outcome}: {cause}"
     bad = counts["error"] + counts["wrong"]
-    return {"status": "bad" if bad else "ok", "counts": dict(counts), "causes": causes, "cause": str(dict(counts))}
+    return {
+        "status": "bad" if bad else "ok",
+        "counts": dict(counts),
+        "causes": causes,
+        "cause": str(dict(counts)),
+    }
 
 
 def main() -> int:

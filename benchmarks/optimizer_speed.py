@@ -51,7 +51,9 @@ def training_of(compile_: Callable[..., Any]) -> Callable[[], Any]:
     return lambda: compiled(x)
 
 
-def measure(name: str, make: Callable[..., Any], engines: dict[str, Callable[..., Any]], rounds: int) -> None:
+def measure(
+    name: str, make: Callable[..., Any], engines: dict[str, Callable[..., Any]], rounds: int
+) -> None:
     """Let the engines take turns; print medians and what each is of eager's."""
     runs = {engine: make(compile_) for engine, compile_ in engines.items()}
     first: dict[str, float] = {}
@@ -76,7 +78,9 @@ def measure(name: str, make: Callable[..., Any], engines: dict[str, Callable[...
 
 def main() -> None:
     """Measure both."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.optimizer_speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.optimizer_speed", description=__doc__
+    )
     parser.add_argument("--rival", action="store_true", help="torch.compile too")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="")

@@ -24,7 +24,10 @@ from benchmarks.child import interleave
 from benchmarks.figures import ratio
 from benchmarks.models import Program, select
 
-PARTITIONS: dict[str, Callable[..., Any]] = {"default": default_partition, "min-cut": min_cut_partition}
+PARTITIONS: dict[str, Callable[..., Any]] = {
+    "default": default_partition,
+    "min-cut": min_cut_partition,
+}
 
 
 @dataclasses.dataclass
@@ -37,13 +40,15 @@ class Watched:
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         compilers = dataclasses.replace(make_compilers(Options()), partition=self.partition)
-        return compile_program(graph, inputs, context_of(graph), compilers).call  # sizes are fixed: no refusals
+        # sizes are fixed: no refusals
+        return compile_program(graph, inputs, context_of(graph), compilers).call
 
     def partition(self, joint: torch.fx.GraphModule, inputs: Any, **rest: Any) -> Any:
         """Cut, and look at the two graphs."""
         forward, backward = PARTITIONS[self.name](joint, inputs, **rest)
         saved = dict.fromkeys(flat_outputs(forward.graph)[rest["num_fwd_outputs"] :])
-        self.saved += sum(bytes_of(node) for node in saved if node.op != "placeholder")  # inputs are there anyway
+        # inputs are there anyway
+        self.saved += sum(bytes_of(node) for node in saved if node.op != "placeholder")
         made = [{n.name for n in g.graph.nodes if _computes(n)} for g in (forward, backward)]
         self.again += len(made[0] & made[1])
         return forward, backward

@@ -23,7 +23,12 @@ def workload(batch: int, width: int) -> tuple[Callable[..., Any], tuple[Any, ...
     """The function and its arguments."""
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Linear(64, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(), nn.Linear(width, 10)
+        nn.Linear(64, width),
+        nn.GELU(),
+        nn.LayerNorm(width),
+        nn.Linear(width, width),
+        nn.GELU(),
+        nn.Linear(width, 10),
     )
     values = {name: value.detach() for name, value in model.named_parameters()}
 
@@ -46,7 +51,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     run, arguments = workload(given.batch, given.width)
-    engines = {"eager": run, "torch.compile": torch.compile(run), "argand": argand.compile(run, fullgraph=True)}
+    engines = {
+        "eager": run,
+        "torch.compile": torch.compile(run),
+        "argand": argand.compile(run, fullgraph=True),
+    }
     expected, first = run(*arguments), {}
     for name, engine in engines.items():
         start = time.perf_counter()

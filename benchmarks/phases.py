@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.child import FRONT, OVERHEAD
+from benchmarks.engines import WHOLE
 from benchmarks.figures import ratio, spread
 from benchmarks.models import Case
 
@@ -81,7 +82,11 @@ def finish(phase: str, name: str, mode: str, base: str, answers: dict[str, Row])
             compiles = engine != "eager" or phase == "steady"  # eager has nothing to start
             if reference and compiles:
                 relative = ratio(reference, samples)
-                row |= {"ratio": relative.middle, "ratio_low": relative.low, "ratio_high": relative.high}
+                row |= {
+                    "ratio": relative.middle,
+                    "ratio_low": relative.low,
+                    "ratio_high": relative.high,
+                }
         yield row
 
 
@@ -116,7 +121,7 @@ def measure_starts(settings: Settings, case: Case, mode: str) -> Iterator[Row]:
 
 def measure_together(settings: Settings, request: Row, phase: str) -> Iterator[Row]:
     """Steady state or overhead: all engines in one process, taking turns."""
-    engines = [e for e in settings.engines if phase == "steady" or e != "eager"]
+    engines = [e for e in settings.engines if phase == "steady" or e not in WHOLE]
     common = {"engines": engines, "rounds": settings.rounds, "seconds": settings.round_seconds}
     common["clock"] = settings.clock
     with tempfile.TemporaryDirectory() as caches:
@@ -129,7 +134,7 @@ def measure_together(settings: Settings, request: Row, phase: str) -> Iterator[R
 
 def measure_front(settings: Settings, phase: str) -> Iterator[Row]:
     """Capture or joint trace of a 12-layer encoder, each time in a fresh process."""
-    runs: dict[str, list[Row]] = {e: [] for e in settings.engines if e != "eager"}
+    runs: dict[str, list[Row]] = {e: [] for e in settings.engines if e not in WHOLE}
     name = "bert_12_layers"
     for _ in range(settings.cold_rounds):
         for engine, found in runs.items():

@@ -15,7 +15,9 @@ TOLERANCE = 0.15  # of the factor: other programs may run on this machine
 ATTEMPTS = 3
 
 
-def measured_factors(rounds: int = 15, seconds: float = 0.05, clock: str = "wall") -> dict[int, float]:
+def measured_factors(
+    rounds: int = 15, seconds: float = 0.05, clock: str = "wall"
+) -> dict[int, float]:
     """How many times slower than eager each slowed engine is reported to be."""
     engines = ("eager", *(f"slowed:{factor}" for factor in FACTORS))
     settings = Settings(

@@ -113,7 +113,7 @@ def _worst_text(item: Digest, base: str) -> str:
     return "" if item.engine == base or not item.cases else f"{item.worst:.3f}x {item.worst_case}"
 
 
-def plot(rows: list[Row], path: Path) -> bool:
+def plot(rows: list[Row], path: Path, across: int = 3) -> bool:
     """Bars of the ratios with their spread, one panel per phase and mode; False: nothing to draw."""
     import matplotlib
 
@@ -125,14 +125,16 @@ def plot(rows: list[Row], path: Path) -> bool:
     if not panels:
         return False
     most = max(len({row["case"] for row in members}) for members in panels.values())
-    across = min(len(panels), 3)
+    across = min(len(panels), across)
     down = -(-len(panels) // across)
-    figure, axes = pyplot.subplots(down, across, figsize=(5.5 * across, (1.6 + 0.45 * most) * down), squeeze=False)
+    figure, axes = pyplot.subplots(
+        down, across, figsize=(5.5 * across, (1.6 + 0.45 * most) * down), squeeze=False
+    )
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
     for axis, ((phase, mode), members) in zip(axes.flat, panels.items(), strict=False):
         _panel(axis, members)
-        axis.set_title(f"{phase}, {mode}")
+        axis.set_title(f"{TITLES[phase].partition(' (')[0]}; {mode}", fontsize="medium")
         axis.set_xlabel(f"times faster than {members[0]['base']}")
     figure.tight_layout()
     figure.savefig(path, dpi=90)

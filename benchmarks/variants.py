@@ -30,7 +30,11 @@ def _strided(tensor: Tensor) -> Tensor:
 
 
 def _negative(tensor: Tensor) -> Tensor:
-    return torch._neg_view(tensor.neg()) if tensor.is_floating_point() or tensor.is_complex() else tensor
+    return (
+        torch._neg_view(tensor.neg())
+        if tensor.is_floating_point() or tensor.is_complex()
+        else tensor
+    )
 
 
 def _conjugate(tensor: Tensor) -> Tensor:

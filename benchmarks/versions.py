@@ -63,12 +63,17 @@ def measure() -> dict[str, float]:
     """What one process finds, in microseconds and milliseconds."""
     torch.set_num_threads(1)
     x = torch.ones(1, 2, 8)
-    models = {"small": torch.nn.Linear(8, 8), "blocks": torch.nn.Sequential(*[Block(8) for _ in range(6)])}
+    models = {
+        "small": torch.nn.Linear(8, 8),
+        "blocks": torch.nn.Sequential(*[Block(8) for _ in range(6)]),
+    }
     found = {}
     for name, model in models.items():
         compiled = argand.compile(model.requires_grad_(False), backend=_free)
         compiled(x)
-        found[f"call {name} (us)"] = 1e6 * _least(lambda compiled=compiled: compiled(x), 20, CALLS // 20)
+        found[f"call {name} (us)"] = 1e6 * _least(
+            lambda compiled=compiled: compiled(x), 20, CALLS // 20
+        )
 
         def capture(model: torch.nn.Module = model) -> None:
             argand.reset()
@@ -85,7 +90,9 @@ def ask(python: str) -> dict[str, float]:
         paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         environment = os.environ | {"XDG_CACHE_HOME": caches, "PYTHONPATH": paths}
         command = [python, "-W", "ignore", "-m", "benchmarks.versions", "--child"]
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+        )
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -108,7 +115,12 @@ def main() -> None:
     for python, found in rows.items():
         best = {name: min(row[name] for row in found) for name in found[0]}
         first = first or best
-        print(python, "  ".join(f"{name} {value:.2f} ({value / first[name]:.2f})" for name, value in best.items()))
+        print(
+            python,
+            "  ".join(
+                f"{name} {value:.2f} ({value / first[name]:.2f})" for name, value in best.items()
+            ),
+        )
 
 
 if __name__ == "__main__":

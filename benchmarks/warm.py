@@ -67,7 +67,17 @@ def child(engine: str, name: str, mode: str) -> None:
 def spawn(engine: str, name: str, mode: str, caches: str) -> tuple[float, ...]:
     """(life of the process, its first result, the processor's time for that) in seconds."""
     places = {"XDG_CACHE_HOME": caches, "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
-    command = [sys.executable, "-m", "benchmarks.warm", "--child", engine, "--models", name, "--mode", mode]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.warm",
+        "--child",
+        engine,
+        "--models",
+        name,
+        "--mode",
+        mode,
+    ]
     known = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     begin = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=known | places, check=False)
@@ -86,7 +96,8 @@ def measure(name: str, mode: str, rounds: int, engines: tuple[str, ...]) -> None
             for engine in engines:
                 samples[engine].append(spawn(engine, name, mode, caches))
     whole, first, worked = (
-        {e: statistics.median(sample[i] for sample in samples[e]) for e in engines} for i in range(3)
+        {e: statistics.median(sample[i] for sample in samples[e]) for e in engines}
+        for i in range(3)
     )
     for engine in engines:
         ratio, own = whole[engine] / whole["eager"], 1000 * (first[engine] - first["eager"])

@@ -1,6 +1,7 @@
-"""benchmarks.written: write the measured ratios into docs/benchmarks.md and README.md (``python -m benchmarks.written``).
+"""benchmarks.written: write the measured ratios into docs/benchmarks.md and README.md.
 
-In: a results file of the harness (the newest, or the one given). Out: the tables between the markers.
+``make bench && python -m benchmarks.written`` measures and writes. In: a results file of the harness (the newest, or the
+one given). Out: the tables between the markers, and the picture of both pages.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.phases import ROOT
-from benchmarks.summary import digest, group, time_text
+from benchmarks.summary import digest, group, plot, time_text
 
 BEGIN = "<!-- measured:begin (python -m benchmarks.written) -->"
 END = "<!-- measured:end -->"
@@ -20,9 +21,11 @@ SUMMARY_END = "<!-- summary:end -->"
 WORDS = {"infer": "inference", "train": "training"}
 SUMMARY = (  # rows of the README's table: words, phase, engine
     ("first result, empty caches: times faster than torch.compile", "cold", "argand"),
+    ("the same, ONNX Runtime (its export is part of it)", "cold", "onnxruntime"),
     ("first result, filled caches: times faster than torch.compile", "warm", "argand"),
     ("one call: times faster than eager", "steady", "argand"),
     ("the same, torch.compile", "steady", "torch"),
+    ("the same, ONNX Runtime", "steady", "onnxruntime"),
 )
 HEADINGS = {
     "cold": "First result, empty caches",
@@ -37,7 +40,7 @@ Row = dict[str, Any]
 
 def _cell(row: Row | None) -> str:
     if row is None or "seconds" not in row:
-        return "-" if row is None else row["status"]
+        return "-" if row is None or row["status"] == "missing" else row["status"]
     text = time_text(row["seconds"])
     if "ratio" in row and row["engine"] != row["base"]:
         text += f" ({row['ratio']:.2f}x)"
@@ -56,7 +59,10 @@ def table(phase: str, mode: str, rows: list[Row]) -> list[str]:
         cells = [_cell(places.get((case, engine))) for engine in engines]
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     found = [digest(rows, engine) for engine in engines]
-    means = ["" if d.engine == base or not d.cases else f"{d.geomean:.2f}x, worst {d.worst:.2f}x" for d in found]
+    means = [
+        "" if d.engine == base or not d.cases else f"{d.geomean:.2f}x, worst {d.worst:.2f}x"
+        for d in found
+    ]
     lines.append("| **geomean** | " + " | ".join(means) + " |")
     return [*lines, ""]
 
@@ -83,7 +89,11 @@ def summary(text: str, data: dict[str, Any]) -> str:
     """The README with the geomeans of a run."""
     groups, about = group(data["rows"]), data["machine"]
     modes = [mode for mode in ("infer", "train") if any(found == mode for _, found in groups)]
-    cases = list(dict.fromkeys(row["case"] for (phase, _), rows in groups.items() if phase == "steady" for row in rows))
+    cases = list(
+        dict.fromkeys(
+            row["case"] for (phase, _), rows in groups.items() if phase == "steady" for row in rows
+        )
+    )
     lines = [
         f"Geomean over {', '.join(cases)} ({about['cpu']}, {about['cores']} cores, torch {about['torch']}, "
         f"at {about['commit']}); worst in brackets.",
@@ -106,7 +116,7 @@ def _mean(rows: list[Row], engine: str) -> str:
 
 
 def main() -> None:
-    """Fill docs/benchmarks.md and README.md from the newest results, or from the file given."""
+    """Fill docs/benchmarks.md, README.md and their picture from the newest results, or from the file given."""
     found = sorted((ROOT / "results").glob("bench-*.json"))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else (found[-1] if found else None)
     if path is None:
@@ -115,6 +125,9 @@ def main() -> None:
     for target, write in ((ROOT / "docs" / "benchmarks.md", fill), (ROOT / "README.md", summary)):
         target.write_text(write(target.read_text(), data))
         print(f"{target.name} filled from {path.name}")
+    drawn = [row for row in data["rows"] if row["phase"] in ("cold", "steady")]
+    if plot(drawn, ROOT / "docs" / "benchmark.png", across=2):
+        print("docs/benchmark.png drawn")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def load_zoo() -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    if has_operators():  # they do beside the large build of torch: nobody declares others in their place
+    # they do beside the large build of torch: nobody declares others in their place
+    if has_operators():
         module._torchvision = lambda: importlib.import_module("torchvision")  # type: ignore[attr-defined]
     return module
 
@@ -157,7 +158,9 @@ def is_noise(model: nn.Module, args: Any, kwargs: Any, gradients: list[Tensor | 
     draw = torch.Generator().manual_seed(1)
 
     def one_rounding_off(value: Tensor) -> Tensor:
-        return value * (1 + torch.finfo(value.dtype).eps * (2 * torch.rand(value.shape, generator=draw) - 1))
+        return value * (
+            1 + torch.finfo(value.dtype).eps * (2 * torch.rand(value.shape, generator=draw) - 1)
+        )
 
     trials = [(torch.preserve_format, lambda t: t), (torch.channels_last, lambda t: t)]
     for memory_format, change in [*trials, *[(torch.preserve_format, one_rounding_off)] * 3]:
@@ -169,7 +172,13 @@ def is_noise(model: nn.Module, args: Any, kwargs: Any, gradients: list[Tensor | 
 
 
 def judge(
-    compiled: Callable[..., Any], module: nn.Module, model: nn.Module, args: Any, kwargs: Any, expected: Any, mode: str
+    compiled: Callable[..., Any],
+    module: nn.Module,
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    expected: Any,
+    mode: str,
 ) -> Row:
     """Call twice and compare; status ok, noise or wrong, with the distances and the times.
 
@@ -194,7 +203,12 @@ def judge(
 
 
 def attempt(
-    make: Callable[[nn.Module], Callable[..., Any]], model: nn.Module, args: Any, kwargs: Any, expected: Any, mode: str
+    make: Callable[[nn.Module], Callable[..., Any]],
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    expected: Any,
+    mode: str,
 ) -> Row:
     """Compile a copy of the model and judge it; errors become rows."""
     module = copy.deepcopy(model)
@@ -234,7 +248,14 @@ def rival_row(settings: Settings, model: nn.Module, args: Any, kwargs: Any, expe
 
         name = RIVAL_BACKENDS[settings.backend]
         backend = CountingBackend(lookup_backend(name), sizes)
-        row = attempt(lambda m: torch.compile(m, backend=backend), model, args, kwargs, expected, settings.mode)
+        row = attempt(
+            lambda m: torch.compile(m, backend=backend),
+            model,
+            args,
+            kwargs,
+            expected,
+            settings.mode,
+        )
         row["graphs"] = len(sizes)
         torch._dynamo.reset()
         make = functools.partial(torch.compile, backend="eager", fullgraph=True)
@@ -257,7 +278,9 @@ def examine(zoo: ModuleType, name: str, settings: Settings) -> Row:
         return row | attempt(lambda m: m, model, args, kwargs, expected, settings.mode)
     sizes: list[int] = []
     with counted() as counters:
-        row |= attempt(lambda m: compiler(settings, sizes)(m), model, args, kwargs, expected, settings.mode)
+        row |= attempt(
+            lambda m: compiler(settings, sizes)(m), model, args, kwargs, expected, settings.mode
+        )
     row |= {"graphs": len(sizes), "nodes": sum(sizes), "counters": counters}
     if row["status"] in ("ok", "noise") and not any(sizes):
         row |= {"status": "no graph", "cause": "no graph with operators was made"}
@@ -303,14 +326,23 @@ def examine_sizes(zoo: ModuleType, name: str, settings: Settings) -> Row:
                 found, found_gradients = call(compiled, model, *given, settings.mode)
             row["compiles"].append(seen.total("compiles"))
             far = distance(found, wanted) > RESULT_LIMIT
-            far |= settings.mode == "train" and gradient_distance(found_gradients, gradients) > GRADIENT_LIMIT
+            far |= (
+                settings.mode == "train"
+                and gradient_distance(found_gradients, gradients) > GRADIENT_LIMIT
+            )
             if far:
                 return row | {"status": "wrong", "cause": f"call {len(row['compiles'])} differs"}
             if sum(row["compiles"][2:]):
                 fixed = [
-                    line for text in seen.texts("dynamic") for line in text.splitlines() if " is fixed at " in line
+                    line
+                    for text in seen.texts("dynamic")
+                    for line in text.splitlines()
+                    if " is fixed at " in line
                 ]
-                row |= {"status": "not open", "cause": (fixed or seen.texts("recompiles") or ["no reason"])[0][:300]}
+                row |= {
+                    "status": "not open",
+                    "cause": (fixed or seen.texts("recompiles") or ["no reason"])[0][:300],
+                }
     except Exception as error:
         return row | {"status": "error", "cause": one_line(error), "where": where(error)}
     return row
@@ -334,7 +366,9 @@ def summarize(rows: list[Row], settings: Settings) -> str:
     if graphs:
         lines.append(f"  graphs    {sum(graphs)} in all, most {max(graphs)} in one model")
     lines += _rival_lines(rows)
-    causes = Counter(_family(row) for row in rows if row["status"] not in ("ok", "noise", "missing"))
+    causes = Counter(
+        _family(row) for row in rows if row["status"] not in ("ok", "noise", "missing")
+    )
     lines += [f"  {count:4} x {cause}" for cause, count in causes.most_common(20)]
     breaks = Counter(row["fullgraph_cause"][:120] for row in rows if row.get("fullgraph_cause"))
     lines += [f"  fullgraph {count:4} x {cause}" for cause, count in breaks.most_common(10)]
@@ -392,7 +426,9 @@ def main() -> None:
     names = names[: arguments.first or None]
     if not names:
         sys.exit(f"no model of the zoo matches {arguments.models!r}")
-    settings = Settings(arguments.backend, arguments.mode, arguments.rival, arguments.strict, arguments.threads)
+    settings = Settings(
+        arguments.backend, arguments.mode, arguments.rival, arguments.strict, arguments.threads
+    )
     if any(name.startswith("hf:") for name in names):
         zoo.names("hf")  # imported once here, not once in each child
     if any(name.startswith("timm:") for name in names):

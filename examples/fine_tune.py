@@ -49,7 +49,9 @@ def main() -> None:
             learning_rate=1e-3, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
             dataloader_pin_memory=False, logging_strategy="no",
         )  # fmt: skip
-        trainer = Trainer(model=make_model(given.model), args=arguments, train_dataset=make_rows(64))
+        trainer = Trainer(
+            model=make_model(given.model), args=arguments, train_dataset=make_rows(64)
+        )
         result = trainer.train()
     print(f"loss {result.training_loss:.3f} after {result.global_step} steps")
 

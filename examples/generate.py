@@ -39,7 +39,9 @@ def load(folder: str, small: bool) -> tuple[Any, torch.Tensor, Callable[[int], s
     """A model, a prompt, and how a token is shown."""
     if folder:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32
+        )
         prompt = tokenizer("Once upon a time", return_tensors="pt").input_ids
         return model.eval(), prompt, lambda token: tokenizer.decode([token])
     width = 64 if small else 512
@@ -57,7 +59,12 @@ def write(
 ) -> tuple[torch.Tensor, list[float]]:
     """The text, and the seconds until each token."""
     clock = Clock(show)
-    limits = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
+    limits = {
+        "max_new_tokens": tokens,
+        "min_new_tokens": tokens,
+        "do_sample": False,
+        "pad_token_id": 0,
+    }
     text = model.generate(prompt, streamer=clock, **limits)
     return text, [now - clock.times[0] for now in clock.times[1:]]
 
@@ -72,7 +79,9 @@ def typical(times: list[float]) -> float:
 def main() -> None:
     """Write twice, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", default="", help="weights and tokenizer, as transformers saves them")
+    parser.add_argument(
+        "--folder", default="", help="weights and tokenizer, as transformers saves them"
+    )
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args()
@@ -86,8 +95,14 @@ def main() -> None:
     slow, fast = typical(eager), typical(ours)
     compiling = ours[-1] - fast * len(ours)
     for name, times, each in (("eager", eager, slow), ("argand", ours, fast)):
-        print(f"{name}: first token after {times[0]:.2f} s, {1 / each:.1f} tokens per second, all in {times[-1]:.2f} s")
-    paid = f"paid back after {compiling / (slow - fast):.0f} tokens" if fast < slow else "not paid back at this size"
+        print(
+            f"{name}: first token after {times[0]:.2f} s, {1 / each:.1f} tokens per second, all in {times[-1]:.2f} s"
+        )
+    paid = (
+        f"paid back after {compiling / (slow - fast):.0f} tokens"
+        if fast < slow
+        else "not paid back at this size"
+    )
     print(
         f"compiling took {max(compiling, 0):.2f} s, {paid}; {'equal' if torch.equal(found, wanted) else 'other'} tokens"
     )

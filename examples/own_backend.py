@@ -18,7 +18,9 @@ counted: dict[str, int] = {}
 def multiplications(node: torch.fx.Node) -> int:
     """The multiplications of a linear layer or a product; other operations count nothing."""
     value = node.meta.get("example_value")
-    if node.target not in (torch._C._nn.linear, torch.matmul) or not isinstance(value, torch.Tensor):
+    if node.target not in (torch._C._nn.linear, torch.matmul) or not isinstance(
+        value, torch.Tensor
+    ):
         return 0
     first = node.args[0]
     assert isinstance(first, torch.fx.Node)

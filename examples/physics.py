@@ -16,7 +16,9 @@ import argand
 def make_network(width: int) -> nn.Module:
     """A small network with smooth activations."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+    return nn.Sequential(
+        nn.Linear(1, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
+    )
 
 
 def loss_of(network: nn.Module, x: Tensor, border: Tensor) -> Tensor:
@@ -52,7 +54,9 @@ def main() -> None:
     steps, width = (5, 8) if small else (2000, 64)
     eager, far = train(steps, width, compiled=False)
     ours, near = train(steps, width, compiled=True)
-    print(f"eager {eager:.2f} s, error {far:.4f}; compiled {ours:.2f} s with its compile, error {near:.4f}")
+    print(
+        f"eager {eager:.2f} s, error {far:.4f}; compiled {ours:.2f} s with its compile, error {near:.4f}"
+    )
     assert abs(far - near) < 1e-2
 
 

@@ -21,7 +21,9 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Workers must collect the same names: no address and no text of an object is part of one."""
-    assert " at 0x" not in item.name and "tensor(" not in item.name, f"give {item.nodeid} ids of its own"
+    assert " at 0x" not in item.name and "tensor(" not in item.name, (
+        f"give {item.nodeid} ids of its own"
+    )
 
 
 @pytest.fixture(autouse=True)

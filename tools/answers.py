@@ -46,7 +46,10 @@ def observe(function: Callable[..., Any], *inputs: Any) -> Answer:
         result = function(*inputs)
     except Exception as failure:
         error = failure
-    bumps = [None if old is None else tensor._version - old for tensor, old in zip(tensors, before, strict=True)]
+    bumps = [
+        None if old is None else tensor._version - old
+        for tensor, old in zip(tensors, before, strict=True)
+    ]
     return Answer(result, tensors, bumps, error)
 
 
@@ -75,15 +78,28 @@ def differences(
     found, other = pytree.tree_flatten(ours.result)
     if spec != other:
         return [f"another structure: {other} instead of {spec}"]
-    truth = _leaves(exact, len(wanted)) + (exact.inputs if exact is not None else [None] * len(eager.inputs))
+    truth = _leaves(exact, len(wanted)) + (
+        exact.inputs if exact is not None else [None] * len(eager.inputs)
+    )
     pairs = [
-        *((f"result {k}", one, two) for k, (one, two) in enumerate(zip(wanted, found, strict=True))),
-        *((f"input {k}", one, two) for k, (one, two) in enumerate(zip(eager.inputs, ours.inputs, strict=True))),
+        *(
+            (f"result {k}", one, two)
+            for k, (one, two) in enumerate(zip(wanted, found, strict=True))
+        ),
+        *(
+            (f"input {k}", one, two)
+            for k, (one, two) in enumerate(zip(eager.inputs, ours.inputs, strict=True))
+        ),
     ]
     told: list[str] = []
     for (name, one, two), right in zip(pairs, truth, strict=True):
-        told += (f"{name}: {text}" for text in _compare(one, two, right, least, strides=strides, values=values))
-    told += _compare_sharing([(name, one, two) for name, one, two in pairs if isinstance(one, torch.Tensor)])
+        told += (
+            f"{name}: {text}"
+            for text in _compare(one, two, right, least, strides=strides, values=values)
+        )
+    told += _compare_sharing(
+        [(name, one, two) for name, one, two in pairs if isinstance(one, torch.Tensor)]
+    )
     for k, (one, two) in enumerate(zip(eager.bumps, ours.bumps, strict=True)):
         if one != two:
             told.append(f"input {k}: its version rose by {two} instead of {one}")
@@ -105,7 +121,9 @@ def _compare_errors(eager: BaseException | None, ours: BaseException | None) -> 
     if ours is None:
         return [f"it did not raise {type(eager).__name__}: {eager}"]
     if not isinstance(ours, type(eager)):
-        return [f"it raised {type(ours).__name__}: {ours} instead of {type(eager).__name__}: {eager}"]
+        return [
+            f"it raised {type(ours).__name__}: {ours} instead of {type(eager).__name__}: {eager}"
+        ]
     return []
 
 
@@ -141,7 +159,9 @@ def _compare(
     if not isinstance(eager, torch.Tensor):
         if type(eager) is not type(ours):
             yield f"{type(ours).__name__} instead of {type(eager).__name__}"
-        elif isinstance(eager, int | float | complex | str | bytes | type(None)) and not _same_number(eager, ours):
+        elif isinstance(
+            eager, int | float | complex | str | bytes | type(None)
+        ) and not _same_number(eager, ours):
             yield f"{ours!r} instead of {eager!r}"
         return
     if not isinstance(ours, torch.Tensor):
@@ -163,7 +183,10 @@ def _same_number(one: Any, two: Any) -> bool:
 
 
 def compare_values(
-    eager: torch.Tensor, ours: torch.Tensor, exact: torch.Tensor | None = None, least: torch.dtype | None = None
+    eager: torch.Tensor,
+    ours: torch.Tensor,
+    exact: torch.Tensor | None = None,
+    least: torch.dtype | None = None,
 ) -> list[str]:
     """Whether two tensors of one type and shape hold the same numbers."""
     one, two = _plain(eager), _plain(ours)
@@ -182,7 +205,9 @@ def compare_values(
     if not count:
         return []
     place = tuple(bad.nonzero()[0].tolist())
-    return [f"{count} of {bad.numel()} values differ: {two[place]} instead of {one[place]} at {place}"]
+    return [
+        f"{count} of {bad.numel()} values differ: {two[place]} instead of {one[place]} at {place}"
+    ]
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -213,7 +238,9 @@ def _scale(values: torch.Tensor) -> float:
 def _compare_sharing(pairs: Sequence[tuple[str, Any, Any]]) -> Iterator[str]:
     """Which tensors are one object, lie on one storage, overlap."""
     known = [
-        (n, one, two) for n, one, two in pairs if isinstance(two, torch.Tensor) and _strided(one) and _strided(two)
+        (n, one, two)
+        for n, one, two in pairs
+        if isinstance(two, torch.Tensor) and _strided(one) and _strided(two)
     ]
     for (name, one, two), (other, three, four) in itertools.combinations(known, 2):
         wanted, found = _relation(one, three), _relation(two, four)

@@ -62,14 +62,16 @@ inputs = (torch.ones(3),)
     "B004": Example(
         """
 def program(x):
-    largest = x.max().item()
-    return x / largest
+    doublings = int(x.sum().item())
+    for _ in range(doublings):
+        x = x * 2
+    return x
 
 inputs = (torch.ones(3),)
 """,
         """
 def program(x):
-    return x / x.max()
+    return x * 2 ** x.sum().int()
 
 inputs = (torch.ones(3),)
 """,

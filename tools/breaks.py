@@ -4,6 +4,7 @@
 """
 
 import pathlib
+import re
 import sys
 
 from argand.support.errors import Break
@@ -14,7 +15,8 @@ PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "breaks.md"
 
 def render() -> str:
     """The page."""
-    rows = [f"| {row.name} | {row.text} | {row.hint} |" for row in Break]
+    ordered = sorted(Break, key=lambda row: row.name)
+    rows = [f"| [{row.name}](#{row.name.lower()}) | {_said(row)} | {row.hint} |" for row in ordered]
     head = [
         "# Graph breaks",
         "",
@@ -25,12 +27,19 @@ def render() -> str:
         "| id | reason | what to do |",
         "|---|---|---|",
     ]
-    return "\n".join([*head, *rows]) + "\n" + "".join(_example(row) for row in sorted(Break, key=lambda row: row.name))
+    return "\n".join([*head, *rows]) + "\n" + "".join(map(_example, ordered))
+
+
+def _said(row: Break) -> str:
+    """The reason, with what is put into it in italics."""
+    return re.sub(r"\{(\w+)\}", r"*\1*", row.text)
 
 
 def _example(row: Break) -> str:
     """The example of one reason: what breaks, and the same without a break."""
-    title = f"\n## {row.name}\n\n{row.text[0].upper()}{row.text[1:]}.\n\n"
+    said = _said(row)
+    begin = said[0] if said.startswith("argand.") else said[0].upper()
+    title = f"\n## {row.name}\n\n{begin}{said[1:]}.\n\n"
     if row.name in WITHOUT:
         return f"{title}{WITHOUT[row.name]}\n"
     example = EXAMPLES[row.name]

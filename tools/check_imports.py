@@ -29,7 +29,8 @@ RULES = (
     Rule("torch._inductor", PEER, BRIDGES),
     Rule("torch._functorch", PEER, BRIDGES),
     Rule("torch.compile", PEER, BRIDGES),
-    Rule("torch.compiler", PEER, (*BRIDGES, "drop_in.py")),  # drop_in replaces its functions, and calls none
+    # drop_in replaces its functions, and calls none
+    Rule("torch.compiler", PEER, (*BRIDGES, "drop_in.py")),
     Rule("torch.export", PEER, BRIDGES),
     Rule("torch.fx.experimental", PEER, BRIDGES),
     Rule("sympy", "design D2: importing it costs more than a compile"),
@@ -47,7 +48,9 @@ def used_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
         elif isinstance(node, ast.Attribute):
             yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+            ("import_module", "__import__")
+        ):
             constants = (a.value for a in node.args if isinstance(a, ast.Constant))
             yield from ((node.lineno, value) for value in constants if isinstance(value, str))
 

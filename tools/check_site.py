@@ -41,7 +41,9 @@ def problems(root: pathlib.Path) -> list[str]:
     return found
 
 
-def _fault(root: pathlib.Path, path: pathlib.Path, tag: str, target: str, pages: dict[pathlib.Path, Page]) -> str:
+def _fault(
+    root: pathlib.Path, path: pathlib.Path, tag: str, target: str, pages: dict[pathlib.Path, Page]
+) -> str:
     address = urllib.parse.urlsplit(target)
     if address.scheme or address.netloc:
         # A reader may follow a link to the outside; the page itself must need nothing from there.
@@ -52,7 +54,12 @@ def _fault(root: pathlib.Path, path: pathlib.Path, tag: str, target: str, pages:
         return "no such file"
     known = pages.get(root / place.resolve().relative_to(root.resolve()))
     fragment = urllib.parse.unquote(address.fragment)
-    if fragment and known is not None and fragment not in known.anchors and not fragment.startswith("__"):
+    if (
+        fragment
+        and known is not None
+        and fragment not in known.anchors
+        and not fragment.startswith("__")
+    ):
         return "no such place in that page"
     return ""
 

@@ -52,7 +52,8 @@ def main(source: pathlib.Path = SOURCE) -> int:
     files = sorted(path for path in source.rglob("*") if path.suffix in {".py", ".c", ".h"})
     lengths = {path: len(path.read_text().splitlines()) for path in files}
     functions = sorted(
-        (item for path in files if path.suffix == ".py" for item in function_lengths(path)), reverse=True
+        (item for path in files if path.suffix == ".py" for item in function_lengths(path)),
+        reverse=True,
     )
     rooms: Counter[str] = Counter()
     for path in files:
@@ -68,9 +69,13 @@ def main(source: pathlib.Path = SOURCE) -> int:
         f"sizes: lines of a file {percentiles(lengths.values())}; of a function {percentiles(n for n, _ in functions)}"
     )
     faults = [
-        f"{path.relative_to(source)}: {n} lines of at most {MAX_FILE}" for path, n in lengths.items() if n > MAX_FILE
+        f"{path.relative_to(source)}: {n} lines of at most {MAX_FILE}"
+        for path, n in lengths.items()
+        if n > MAX_FILE
     ]
-    faults += [f"{name}: {n} lines of at most {MAX_FUNCTION}" for n, name in functions if n > MAX_FUNCTION]
+    faults += [
+        f"{name}: {n} lines of at most {MAX_FUNCTION}" for n, name in functions if n > MAX_FUNCTION
+    ]
     for fault in faults:
         print(f"sizes: too long: {fault}")
     return 1 if faults else 0

@@ -57,9 +57,13 @@ def violations(path: Path, names: frozenset[str], root: Path = SOURCE) -> list[s
 def main() -> int:
     """Print every violation."""
     names = opcodes()
-    paths = [path for kind in ("*.py", "*.pyi", "*.c", "*.h") for path in sorted(SOURCE.rglob(kind))]
+    paths = [
+        path for kind in ("*.py", "*.pyi", "*.c", "*.h") for path in sorted(SOURCE.rglob(kind))
+    ]
     found = [violation for path in paths for violation in violations(path, names)]
-    print("\n".join(found) or f"versions: {len(paths)} files name no opcode and no version of Python")
+    print(
+        "\n".join(found) or f"versions: {len(paths)} files name no opcode and no version of Python"
+    )
     return 1 if found else 0
 
 

@@ -25,8 +25,13 @@ def program(seed: int) -> None:
     """Compile in the background, and end in its middle."""
     torch.set_num_threads(2)
     draw = random.Random(seed)
-    layers = [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.LayerNorm(16)) for _ in range(6)]
-    call = argand.compile(torch.nn.Sequential(*layers), options={"background": True, "cache": False})
+    layers = [
+        torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.LayerNorm(16))
+        for _ in range(6)
+    ]
+    call = argand.compile(
+        torch.nn.Sequential(*layers), options={"background": True, "cache": False}
+    )
     x = torch.ones(2, 16, requires_grad=draw.random() < 0.5)
     for _ in range(2):
         call(x)
@@ -70,13 +75,20 @@ def main() -> int:
             return 0
         status = ended(child, 60)
         longest = max(longest, time.monotonic() - begin)
-        interrupted = status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
+        interrupted = (
+            status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
+        )
         if status is None or (os.WIFSIGNALED(status) and not interrupted):
             faults += 1
-            print(f"seed {seed}: {'hangs' if status is None else f'signal {os.WTERMSIG(status)}'}", flush=True)
+            print(
+                f"seed {seed}: {'hangs' if status is None else f'signal {os.WTERMSIG(status)}'}",
+                flush=True,
+            )
         else:
             codes["interrupted" if interrupted else str(os.WEXITSTATUS(status))] += 1
-    print(f"{given.count} exits, {faults} hang or crash; the longest took {longest:.2f} s; exit codes {codes}")
+    print(
+        f"{given.count} exits, {faults} hang or crash; the longest took {longest:.2f} s; exit codes {codes}"
+    )
     return 1 if faults else 0
 
 

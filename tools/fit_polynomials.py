@@ -49,7 +49,10 @@ class Weighted:
 def fit_polynomial(fit: Polynomial) -> tuple[list[mpf], mpf]:
     """Monomial coefficients, lowest first, and the greatest weighted error on a fine grid."""
     low, high, size = mpf(fit.low), mpf(fit.high), fit.degree + 1
-    nodes = [(low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * size)) for k in range(size)]
+    nodes = [
+        (low + high) / 2 + (high - low) / 2 * mp.cos(mp.pi * (2 * k + 1) / (2 * size))
+        for k in range(size)
+    ]
     matrix = mp.matrix([[x**i for i in range(size)] for x in nodes])
     solution = list(mp.lu_solve(matrix, mp.matrix([fit.target(x) for x in nodes])))
     grid = [low + (high - low) * k / 300 for k in range(301)]

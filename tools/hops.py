@@ -33,12 +33,20 @@ def hops(run: Callable[[], Any]) -> list[str]:
 
     def watch(frame: FrameType, event: str, _: object) -> None:
         here, function = place(frame), frame.f_code.co_name
-        if event != "call" or not here or function.startswith(("<", "__")) or frame.f_code.co_name[0] == "_":
+        if (
+            event != "call"
+            or not here
+            or function.startswith(("<", "__"))
+            or frame.f_code.co_name[0] == "_"
+        ):
             return
         before = frame.f_back
         while before is not None and not place(before):
             before = before.f_back
-        if pathlib.PurePath(place(before)).parent != pathlib.PurePath(here).parent or before is None:
+        if (
+            pathlib.PurePath(place(before)).parent != pathlib.PurePath(here).parent
+            or before is None
+        ):
             found[f"{here.removesuffix('.py')}: {frame.f_code.co_qualname}"] = None
 
     sys.setprofile(watch)
@@ -62,7 +70,9 @@ def main() -> None:
     }
     for name, step in steps.items():
         found = hops(step)
-        print(f"\n{name}: {len(found)} hops, {len({hop.rpartition('/')[0] for hop in found})} folders")
+        print(
+            f"\n{name}: {len(found)} hops, {len({hop.rpartition('/')[0] for hop in found})} folders"
+        )
         print("\n".join(f"  {hop}" for hop in found))
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 USER_FACING = "argand.support.errors"  # what these classes are for is told to users
-_PYTHONS_OWN = re.compile(r"'__\w+__'")  # a name that Python gives to functions, classes and modules
+# a name that Python gives to functions, classes and modules
+_PYTHONS_OWN = re.compile(r"'__\w+__'")
 HERE = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -118,7 +119,9 @@ def late_imports(modules: Mapping[str, Module]) -> list[str]:
     for module in modules.values():
         for function in ast.walk(module.tree):
             if isinstance(function, ast.FunctionDef):
-                inner = [n for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)]
+                inner = [
+                    n for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)
+                ]
                 found += [f"{module.name}.{function.name}: {ast.unparse(node)}" for node in inner]
     return sorted(set(found))
 
@@ -142,15 +145,28 @@ def own_exceptions(modules: Mapping[str, Module]) -> list[str]:
     for module in modules.values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
-                bases[node.name] = (module.name, {ast.unparse(base).rpartition(".")[2] for base in node.bases})
+                bases[node.name] = (
+                    module.name,
+                    {ast.unparse(base).rpartition(".")[2] for base in node.bases},
+                )
             elif isinstance(node, ast.ExceptHandler) and node.type is not None:
                 caught |= {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
                 caught |= {n.attr for n in ast.walk(node.type) if isinstance(n, ast.Attribute)}
-    errors = {"BaseException", "Exception", "ValueError", "KeyError", "RuntimeError", "TypeError", "ArgandError"}
+    errors = {
+        "BaseException",
+        "Exception",
+        "ValueError",
+        "KeyError",
+        "RuntimeError",
+        "TypeError",
+        "ArgandError",
+    }
     for _ in bases:
         errors |= {name for name, (_, own) in bases.items() if own & errors}
     return sorted(
-        f"{bases[name][0]}.{name}" for name in errors & caught & bases.keys() if bases[name][0] != USER_FACING
+        f"{bases[name][0]}.{name}"
+        for name in errors & caught & bases.keys()
+        if bases[name][0] != USER_FACING
     )
 
 
@@ -179,7 +195,9 @@ def doubled_classes(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 def files_per_folder(modules: Mapping[str, Module]) -> dict[str, int]:
     """How many files each folder has, packages' own not counted."""
-    counted = collections.Counter(m.name.rpartition(".")[0] for m in modules.values() if not m.is_package)
+    counted = collections.Counter(
+        m.name.rpartition(".")[0] for m in modules.values() if not m.is_package
+    )
     return dict(counted.most_common())
 
 
@@ -196,12 +214,18 @@ def measure(modules: Mapping[str, Module]) -> dict[str, str]:
     rows["late imports"] = str(len(late_imports(modules)))
     asked = probes(modules)
     of_python = sum(bool(_PYTHONS_OWN.search(probe)) for probe in asked)
-    rows["attribute probes, Python's own names / others"] = f"{of_python} / {len(asked) - of_python}"
+    rows["attribute probes, Python's own names / others"] = (
+        f"{of_python} / {len(asked) - of_python}"
+    )
     rows["exceptions as control flow"] = str(len(own_exceptions(modules)))
     rows["names of classes and types with two meanings"] = str(len(doubled_classes(modules)))
     rows["files"] = str(len(modules))
-    rows["most files in one folder"] = "{1} ({0})".format(*max(folders.items(), key=lambda row: row[1]))
-    rows["file length, p50 / p95 / largest"] = percentiles(m.lines for m in modules.values() if not m.is_package)
+    rows["most files in one folder"] = "{1} ({0})".format(
+        *max(folders.items(), key=lambda row: row[1])
+    )
+    rows["file length, p50 / p95 / largest"] = percentiles(
+        m.lines for m in modules.values() if not m.is_package
+    )
     rows["function length, p50 / p95 / largest"] = percentiles(functions(modules))
     return rows
 
@@ -210,7 +234,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trees", nargs="*", type=pathlib.Path, default=[HERE])
-    parser.add_argument("--details", action="store_true", help="list what was counted in the last tree")
+    parser.add_argument(
+        "--details", action="store_true", help="list what was counted in the last tree"
+    )
     given = parser.parse_args()
     columns = [measure(modules_of(tree)) for tree in given.trees]
     print("| | " + " | ".join(tree.resolve().name for tree in given.trees) + " |")
@@ -223,8 +249,14 @@ def main() -> None:
             ("late imports", late_imports(modules)),
             ("probes", probes(modules)),
             ("exceptions", own_exceptions(modules)),
-            ("names with two meanings", [f"{n}: {', '.join(w)}" for n, w in doubled_classes(modules).items()]),
-            ("files per folder", [f"{n} {count}" for n, count in files_per_folder(modules).items()]),
+            (
+                "names with two meanings",
+                [f"{n}: {', '.join(w)}" for n, w in doubled_classes(modules).items()],
+            ),
+            (
+                "files per folder",
+                [f"{n} {count}" for n, count in files_per_folder(modules).items()],
+            ),
         ):
             print(f"\n{name}\n" + "\n".join(f"  {line}" for line in listed))
 

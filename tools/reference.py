@@ -28,9 +28,19 @@ CHAPTERS = {
     "Marks": ("capture.rules.marks", "sizes.marks"),
     "See what it did": ("report.compare", "report.explained", "report.opcheck", "support.logs"),
     "Caches and packages": ("native.bundles", "packages"),
-    "Backends": ("backends.registry", "backends.aot", "backends.argand_backend", "autograd.partition"),
-    "Custom operators": ("customops.definition", "customops.fakes", "customops.schema", "customops.by_name"),
-    "Errors": ("support.errors",),
+    "Backends": (
+        "backends.registry",
+        "backends.aot",
+        "backends.argand_backend",
+        "autograd.partition",
+    ),
+    "Custom operators": (
+        "customops.definition",
+        "customops.fakes",
+        "customops.schema",
+        "customops.by_name",
+    ),
+    "Errors": ("support.errors", "customops.errors", "runtime.disk.store"),
 }
 
 
@@ -54,7 +64,11 @@ def _arguments(match: re.Match[str]) -> str:
     body = textwrap.dedent(match.group(1))
     rows = re.split(r"(?m)^(?=\w+: )", body)
     items = (re.sub(r"\s+", " ", row).strip() for row in rows if row.strip())
-    return "\n" + "\n".join(f"- `{name}`: {what}" for name, what in (item.split(": ", 1) for item in items)) + "\n\n"
+    return (
+        "\n"
+        + "\n".join(f"- `{name}`: {what}" for name, what in (item.split(": ", 1) for item in items))
+        + "\n\n"
+    )
 
 
 def _entry(name: str) -> str:
@@ -82,11 +96,16 @@ def api() -> str:
 
 
 def _comments(kind: type) -> Iterator[tuple[str, str]]:
-    """(field, comment behind it) of a class whose fields are explained that way."""
+    """(field, what stands above or behind it as a comment) of a class whose fields are explained that way."""
+    above: list[str] = []
     for line in inspect.getsource(kind).splitlines():
-        found = re.match(r"\s+(\w+): .*?#\s*(.*)", line)
-        if found:
-            yield found.group(1), found.group(2)
+        comment = re.match(r"\s+#\s*(.*)", line)
+        field = re.match(r"\s+(\w+): [^#]*(?:#\s*(.*))?", line)
+        if comment:
+            above.append(comment.group(1))
+        elif field:
+            yield field.group(1), " ".join([*above, field.group(2) or ""]).strip()
+            above = []
 
 
 def options_page() -> str:
@@ -96,7 +115,9 @@ def options_page() -> str:
     parts = ["# Options\n", MADE, head, "| option | default | what it is for |\n|---|---|---|"]
     for field in dataclasses.fields(options.Options):
         parts.append(f"| `{field.name}` | `{field.default!r}` | {comments[field.name]} |")
-    parts.append("\n## Modes\n\nA mode is a set of options by name; it is given instead of options.\n")
+    parts.append(
+        "\n## Modes\n\nA mode is a set of options by name; it is given instead of options.\n"
+    )
     parts.append("| mode | options |\n|---|---|")
     for mode, values in options.MODES.items():
         given = ", ".join(f"`{name}={value}`" for name, value in values.items()) or "the defaults"
@@ -132,7 +153,9 @@ def environment() -> str:
     parts = ["# Logs, environment, events\n", MADE, "## Logs\n", _module_doc(logs)]
     parts.append("| name | shows |\n|---|---|")
     parts += [f"| `{name}` | {what} |" for name, what in logs.ARTIFACTS.items()]
-    parts.append("\n## Environment variables\n\nRead once per process.\n\n| variable | what it does |\n|---|---|")
+    parts.append(
+        "\n## Environment variables\n\nRead once per process.\n\n| variable | what it does |\n|---|---|"
+    )
     for _, comment in _comments(options.Environment):
         variable, _, what = comment.partition(": ")
         parts.append(f"| `{variable}` | {what} |")

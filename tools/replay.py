@@ -108,12 +108,16 @@ def write(folder: pathlib.Path, entries: Iterator[Entry]) -> int:
             warnings.simplefilter("ignore")
             try:
                 entry.run()
-            except Exception as error:  # a program that raises in eager too: what was said until then counts
+            except (
+                Exception
+            ) as error:  # a program that raises in eager too: what was said until then counts
                 (folder / f"{entry.name}.raised.txt").write_text(normalized(repr(error)))
             for stage in STAGES:
                 texts = heard.texts(stage)
                 if texts:
-                    (folder / f"{entry.name}.{stage}.txt").write_text(normalized("\n----\n".join(texts)))
+                    (folder / f"{entry.name}.{stage}.txt").write_text(
+                        normalized("\n----\n".join(texts))
+                    )
                     written += 1
     return written
 
@@ -123,11 +127,17 @@ def compare(old: pathlib.Path, new: pathlib.Path) -> int:
     names = sorted({path.name for folder in (old, new) for path in folder.glob("*.txt")})
     differing = 0
     for name in names:
-        sides = [(folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new)]
+        sides = [
+            (folder / name).read_text() if (folder / name).exists() else "" for folder in (old, new)
+        ]
         if sides[0] == sides[1]:
             continue
         differing += 1
-        lines = list(difflib.unified_diff(*(side.splitlines() for side in sides), "old", "new", n=1, lineterm=""))
+        lines = list(
+            difflib.unified_diff(
+                *(side.splitlines() for side in sides), "old", "new", n=1, lineterm=""
+            )
+        )
         print(f"== {name}: {len(lines)} lines of difference")
         print("\n".join(lines[:MOST_LINES]))
     print(f"replay: {len(names)} texts, {differing} differ")
@@ -143,7 +153,9 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.compare:
         return compare(*chosen.folders)
-    entries = (entry for entry in itertools.chain(everyday(), models()) if chosen.only in entry.name)
+    entries = (
+        entry for entry in itertools.chain(everyday(), models()) if chosen.only in entry.name
+    )
     print(f"replay: {write(chosen.folders[0], entries)} texts")
     return 0
 

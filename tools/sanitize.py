@@ -21,7 +21,15 @@ import sysconfig
 FOLDER = pathlib.Path("build/sanitized")
 SOURCES = pathlib.Path("src/argand/runtime")
 FLAGS = (
-    *("-shared", "-fPIC", "-g", "-O1", "-std=c11", "-fvisibility=hidden", "-fno-omit-frame-pointer"),
+    *(
+        "-shared",
+        "-fPIC",
+        "-g",
+        "-O1",
+        "-std=c11",
+        "-fvisibility=hidden",
+        "-fno-omit-frame-pointer",
+    ),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
 )
 # what is run, each in a process of its own
@@ -61,7 +69,10 @@ def build() -> pathlib.Path:
     sources = sorted(map(str, SOURCES.glob("*.c")))
     newest = max(path.stat().st_mtime for path in (*SOURCES.glob("*.c"), *SOURCES.glob("*.h")))
     if not target.exists() or target.stat().st_mtime < newest:
-        subprocess.run(["gcc", *FLAGS, f"-I{sysconfig.get_path('include')}", *sources, "-o", str(target)], check=True)
+        subprocess.run(
+            ["gcc", *FLAGS, f"-I{sysconfig.get_path('include')}", *sources, "-o", str(target)],
+            check=True,
+        )
     return target
 
 
@@ -100,7 +111,9 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--child", action="store_true", help="what a child process does")
-    parser.add_argument("what", nargs=argparse.REMAINDER, help="a module and its arguments, in place of all runs")
+    parser.add_argument(
+        "what", nargs=argparse.REMAINDER, help="a module and its arguments, in place of all runs"
+    )
     given = parser.parse_args()
     if given.child:
         run_with_it(given.what[0], given.what[1:])
@@ -108,8 +121,13 @@ def main() -> int:
     around = environment(build())
     failed = 0
     for run in (given.what,) if given.what else RUNS:
-        code = subprocess.run([sys.executable, "-m", "tools.sanitize", "--child", *run], env=around).returncode
-        print(f"sanitized: {' '.join(run)}: {'ends with ' + str(code) if code else 'nothing found'}", flush=True)
+        code = subprocess.run(
+            [sys.executable, "-m", "tools.sanitize", "--child", *run], env=around
+        ).returncode
+        print(
+            f"sanitized: {' '.join(run)}: {'ends with ' + str(code) if code else 'nothing found'}",
+            flush=True,
+        )
         failed += bool(code)
     return bool(failed)
 

@@ -52,13 +52,19 @@ class Bench:
 
     def __init__(self) -> None:
         self.shared = {f: argand.compile(f, options=OPTIONS) for f in (smooth, picks, loops)}
-        self.model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3))
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 3)
+        )
         self.trained = argand.compile(self.model, options=OPTIONS)
         self.done: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
 
     def compare(
-        self, what: str, function: Callable[..., object], compiled: Callable[..., object], *args: object
+        self,
+        what: str,
+        function: Callable[..., object],
+        compiled: Callable[..., object],
+        *args: object,
     ) -> None:
         """Run both on equal arguments."""
         answers = []
@@ -118,7 +124,12 @@ class Bench:
                 fresh = argand.compile(smooth, options=OPTIONS)(x, 0.5)
                 old = self.shared[smooth](x, 0.5)
                 wanted = smooth(x, 0.5)
-                code = 0 if torch.allclose(fresh, wanted, atol=1e-5) and torch.allclose(old, wanted, atol=1e-5) else 2
+                code = (
+                    0
+                    if torch.allclose(fresh, wanted, atol=1e-5)
+                    and torch.allclose(old, wanted, atol=1e-5)
+                    else 2
+                )
             finally:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -142,7 +153,9 @@ def run(threads: int, turns: int, seed: int, kinds: dict[str, int] | None = None
                 bench.wrong.append(f"{what}: {traceback.format_exc(limit=-4)}")
             bench.done[what] += 1
 
-    workers = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)]
+    workers = [
+        threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:

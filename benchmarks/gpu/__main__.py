@@ -56,7 +56,12 @@ def judged(found: Found, task: str) -> Row:
         if row["state"] != "equal":
             reasons[f"{row['state']} {key}: {row['detail']}"] += 1
     bad = states["differs"] + states["error"]
-    return {"status": "wrong" if bad else "ok", "states": states, "fresh": fresh, "cause": "; ".join(list(reasons)[:3])}
+    return {
+        "status": "wrong" if bad else "ok",
+        "states": states,
+        "fresh": fresh,
+        "cause": "; ".join(list(reasons)[:3]),
+    }
 
 
 def _verdict(nest: Any, schedule: Any) -> Verdict:
@@ -80,7 +85,9 @@ def zoo_runs(zoo: Any, name: str) -> Iterator[Callable[[], Any]]:
         model, args, kwargs = zoo.build(name)
         model.train(mode == "train")
 
-        def run(model: Any = model, args: Any = args, kwargs: Any = kwargs, mode: str = mode) -> Any:
+        def run(
+            model: Any = model, args: Any = args, kwargs: Any = kwargs, mode: str = mode
+        ) -> Any:
             return zoo_sweep.call(argand.compile(model, options=OPTIONS), model, args, kwargs, mode)
 
         yield run
@@ -96,8 +103,14 @@ def op_runs(op: Any) -> Iterator[Callable[[], Any]]:
                 args, kwargs, leaves = sample.arguments(needs)
 
                 def run(args: Any = args, kwargs: Any = kwargs, leaves: Any = leaves) -> Any:
-                    result = argand.compile(lambda *a, **k: op(*a, **k), options=OPTIONS)(*args, **kwargs)
-                    floats = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+                    result = argand.compile(lambda *a, **k: op(*a, **k), options=OPTIONS)(
+                        *args, **kwargs
+                    )
+                    floats = [
+                        t
+                        for t in torch.utils._pytree.tree_leaves(result)
+                        if isinstance(t, torch.Tensor)
+                    ]
                     floats = [t for t in floats if t.requires_grad]
                     if floats and leaves:
                         torch.autograd.grad([t.sum() for t in floats], leaves, allow_unused=True)
@@ -120,7 +133,9 @@ def examine(task: str, zoo: Any, operators: Any) -> Row:
         for run in runs[kind]():
             try:
                 run()
-            except Exception as error:  # a sample that eager refuses too, or a gradient that does not exist
+            except (
+                Exception
+            ) as error:  # a sample that eager refuses too, or a gradient that does not exist
                 failed[type(error).__name__] += 1
     return judged(found, task) | {"failed": failed, "nests": len(found)}
 
@@ -154,7 +169,9 @@ def summary(rows: list[Row]) -> str:
 def main() -> None:
     """Sweep and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu")
-    parser.add_argument("--tasks", default="main", help="main, zoo, op, or names such as main:bert, comma separated")
+    parser.add_argument(
+        "--tasks", default="main", help="main, zoo, op, or names such as main:bert, comma separated"
+    )
     parser.add_argument("--limit", type=float, default=240.0, help="seconds per task")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--fresh", action="store_true")

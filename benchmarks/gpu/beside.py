@@ -36,7 +36,10 @@ def gelu_chain(x: Any, y: Any) -> Any:
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax": (lambda x: F.softmax(x, -1), ((ROWS, WIDTH),)),
-    "layer_norm": (lambda x, w, b: F.layer_norm(x, (WIDTH,), w, b), ((ROWS, WIDTH), (WIDTH,), (WIDTH,))),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (WIDTH,), w, b),
+        ((ROWS, WIDTH), (WIDTH,), (WIDTH,)),
+    ),
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), ((ROWS, WIDTH), (ROWS,))),
     "rms_norm": (rms_norm, ((ROWS, WIDTH), (WIDTH,))),
     "gelu_chain": (gelu_chain, ((ROWS, WIDTH), (WIDTH,))),
@@ -59,7 +62,9 @@ def ours(function: Callable[..., Any], inputs: list[torch.Tensor]) -> str:
     table = {op: rule for op, rule in decompositions().items() if str(op) not in KEPT}
     module = make_fx(lambda *a: (function(*a),), decomposition_table=table)(*inputs)
     options = Options(cache=False)
-    return run_passes(import_graph(module, inputs, options, packs=False), Setting(options, GPUS["cuda:90"])).module.text
+    return run_passes(
+        import_graph(module, inputs, options, packs=False), Setting(options, GPUS["cuda:90"])
+    ).module.text
 
 
 def pretend(config: Any) -> None:
@@ -100,7 +105,9 @@ def pretend(config: Any) -> None:
     target = GPUTarget("cuda", 90, 32)
     driver.set_active(
         types.SimpleNamespace(  # type: ignore[arg-type]
-            get_current_target=lambda: target, get_current_device=lambda: 0, get_device_interface=lambda: torch.cuda
+            get_current_target=lambda: target,
+            get_current_device=lambda: 0,
+            get_device_interface=lambda: torch.cuda,
         )
     )
 
@@ -118,7 +125,9 @@ def theirs(function: Callable[..., Any], inputs: list[torch.Tensor]) -> str:
     pretend(config)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = [torch.empty(x.shape, dtype=x.dtype, device="cuda") for x in inputs]
-        module = make_fx(lambda *a: (function(*a),), decomposition_table=select_decomp_table())(*fakes)
+        module = make_fx(lambda *a: (function(*a),), decomposition_table=select_decomp_table())(
+            *fakes
+        )
         graph = GraphLowering(module, example_inputs=fakes)
         with V.set_graph_handler(graph), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()):
             graph.run(*fakes)
@@ -133,7 +142,9 @@ def counted(text: str) -> str:
     for body in kernels:
         loads, stores = len(re.findall(r"tl\.load\(", body)), len(re.findall(r"tl\.store\(", body))
         lines = [
-            line for line in body.splitlines() if "tl.load(" in line and "tl.where" not in line and "+ tmp" not in line
+            line
+            for line in body.splitlines()
+            if "tl.load(" in line and "tl.where" not in line and "+ tmp" not in line
         ]
         whole = sum(bool(re.search(r"1024|\bi\b|\(x2\)|x0,", line)) for line in lines)
         if loads or stores:
@@ -156,7 +167,9 @@ def main() -> None:
         try:
             other = theirs(function, inputs)
         except Exception as error:
-            print(f"{name}: inductor without a device: {type(error).__name__}: {str(error).splitlines()[0][:160]}")
+            print(
+                f"{name}: inductor without a device: {type(error).__name__}: {str(error).splitlines()[0][:160]}"
+            )
             continue
         print(f"{name}: inductor: {counted(other)}")
         if given.source:

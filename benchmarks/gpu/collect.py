@@ -25,7 +25,11 @@ Found = list[tuple[LoopNest, Schedule]]
 
 
 def nests_of(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options, target: Target, context: GraphContext = PLAIN
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Options,
+    target: Target,
+    context: GraphContext = PLAIN,
 ) -> LoopNests:
     """The loop nests of an aten graph."""
     value: Any = import_graph(module, inputs, options, context, packs=False)

@@ -47,7 +47,9 @@ def _binary(interpreter: Any) -> Any:
 
     def binary_op(self: Any, left: Any, right: Any, op: Any) -> Any:
         result = plain(self, left, right, op)
-        return interpreter.TensorHandle(result.data, int1) if result.data.dtype == np.bool_ else result
+        return (
+            interpreter.TensorHandle(result.data, int1) if result.data.dtype == np.bool_ else result
+        )
 
     return binary_op
 

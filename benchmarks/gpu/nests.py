@@ -69,10 +69,18 @@ def cut_short(nest: LoopNest, gpu: Gpu) -> LoopNest:
         wanted = 3 * block - 1
     if not kernel.outer:
         body = kernel.body[-1]
-        if isinstance(layout, FlatLayout) and isinstance(body, ir.Loop) and type(body.extent) is int:
+        if (
+            isinstance(layout, FlatLayout)
+            and isinstance(body, ir.Loop)
+            and type(body.extent) is int
+        ):
             inside = max(1, int(layout.axis.extent) // body.extent)
-            short_body = dataclasses.replace(body, extent=max(1, min(body.extent, -(-wanted // inside))))
-            return dataclasses.replace(nest, kernel=dataclasses.replace(kernel, body=(*kernel.body[:-1], short_body)))
+            short_body = dataclasses.replace(
+                body, extent=max(1, min(body.extent, -(-wanted // inside)))
+            )
+            return dataclasses.replace(
+                nest, kernel=dataclasses.replace(kernel, body=(*kernel.body[:-1], short_body))
+            )
         return nest
     (var, extent), *rest = kernel.outer
     inside = max(1, math.prod(int(size) for _, size in rest))
@@ -87,7 +95,13 @@ def cut_short(nest: LoopNest, gpu: Gpu) -> LoopNest:
 def buffers_for(nest: LoopNest, schedule: Schedule) -> list[torch.Tensor]:
     """Random contents of every buffer; what is looked up stays in its bounds."""
     draw = torch.Generator().manual_seed(7)
-    bounds = [int(b) for s in ir.walk(nest.kernel.body) if isinstance(s, ir.Load) for _, _, b in s.indirect if b]
+    bounds = [
+        int(b)
+        for s in ir.walk(nest.kernel.body)
+        if isinstance(s, ir.Load)
+        for _, _, b in s.indirect
+        if b
+    ]
     high = min(bounds, default=40)
     low = 0 if bounds else -9
     found = []
@@ -107,7 +121,11 @@ def buffers_for(nest: LoopNest, schedule: Schedule) -> list[torch.Tensor]:
             found.append(torch.randn(length, generator=draw, dtype=torch.float32).to(kind))
         else:
             start = max(low, 0) if dtype is DType.U8 else low
-            found.append(torch.randint(start, max(start + 1, min(high, 100)), (length,), generator=draw).to(kind))
+            found.append(
+                torch.randint(start, max(start + 1, min(high, 100)), (length,), generator=draw).to(
+                    kind
+                )
+            )
     return found
 
 
@@ -115,12 +133,16 @@ def run_llvm(kernel: ir.Kernel, buffers: list[torch.Tensor]) -> None:
     """The kernel by LLVM, in place."""
     declarations: dict[str, None] = {}
     emitted = emit_kernel("kernel", kernel, host_target(), declarations)
-    code, _ = object_code("\n".join([*declarations, emitted.text]), host_target(), Options(cache=False))
+    code, _ = object_code(
+        "\n".join([*declarations, emitted.text]), host_target(), Options(cache=False)
+    )
     loaded = load(code)
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     pointers = (ctypes.c_void_p * len(buffers))(*(b.data_ptr() for b in buffers))
     sizes = (ctypes.c_int64 * max(1, len(emitted.sizes)))(*(int(s) for s in emitted.sizes))
-    kind(loaded.address("kernel"))(ctypes.addressof(pointers), ctypes.addressof(sizes), 0, int(emitted.total))
+    kind(loaded.address("kernel"))(
+        ctypes.addressof(pointers), ctypes.addressof(sizes), 0, int(emitted.total)
+    )
 
 
 def imported(text: str) -> Any:
@@ -141,7 +163,9 @@ def run_triton(source: KernelSource, buffers: list[torch.Tensor]) -> None:
     block = source.blocks[0]
     points = next(iter(block.sizes.values()))
     grid = (-(-int(source.points) // points),)
-    function[grid](*buffers, *(int(size) for size in source.sizes), **block.sizes, num_warps=block.warps)
+    function[grid](
+        *buffers, *(int(size) for size in source.sizes), **block.sizes, num_warps=block.warps
+    )
 
 
 def distance(left: torch.Tensor, right: torch.Tensor) -> str:
@@ -174,7 +198,9 @@ def judge(nest: LoopNest, schedule: Schedule, gpu: Gpu) -> Verdict:
     try:
         run_triton(source, first)
     except Exception as error:
-        return Verdict("error", f"{type(error).__name__}: {str(error)[:300]}", time.perf_counter() - begin)
+        return Verdict(
+            "error", f"{type(error).__name__}: {str(error)[:300]}", time.perf_counter() - begin
+        )
     for number, owner in enumerate(short.owners):
         one, two = first[number], second[number]
         if owner.op == "flag":

@@ -21,8 +21,19 @@ from argand.native.target import GPUS
 from benchmarks.gpu.nests import imported
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "results" / "gpu"
-POINTERS = {"f64": "*fp64", "f32": "*fp32", "f16": "*fp16", "bf16": "*bf16", "bool": "*i1", "u8": "*u8"}
-AMD = {"registers": "vgpr_count", "spills": "vgpr_spill_count", "shared": "group_segment_fixed_size"}
+POINTERS = {
+    "f64": "*fp64",
+    "f32": "*fp32",
+    "f16": "*fp16",
+    "bf16": "*bf16",
+    "bool": "*i1",
+    "u8": "*u8",
+}
+AMD = {
+    "registers": "vgpr_count",
+    "spills": "vgpr_spill_count",
+    "shared": "group_segment_fixed_size",
+}
 
 
 def signature_of(row: dict[str, Any], names: list[str], sizes: list[str]) -> dict[str, str]:
@@ -44,13 +55,23 @@ def compile_one(row: dict[str, Any], target: str) -> dict[str, Any]:
     function = getattr(imported(row["text"]), row["name"])
     sizes, warps = row["blocks"][0]
     names = [name for name in function.arg_names if name not in sizes]
-    source = ASTSource(fn=function, signature=signature_of(row, names, list(sizes)), constexprs=dict(sizes))
+    source = ASTSource(
+        fn=function, signature=signature_of(row, names, list(sizes)), constexprs=dict(sizes)
+    )
     begin = time.perf_counter()
     options = {"num_warps": warps, "enable_fp_fusion": False}
     made = triton.compile(source, target=GPUTarget(gpu.kind, gpu.arch, gpu.warp), options=options)
     seconds = time.perf_counter() - begin
-    used = used_by_cubin(made.asm["cubin"]) if gpu.kind == "cuda" else used_by_gcn(made.asm["amdgcn"])
-    return {"state": "ok", "seconds": round(seconds, 3), "warps": warps, **used, "shared": made.metadata.shared}
+    used = (
+        used_by_cubin(made.asm["cubin"]) if gpu.kind == "cuda" else used_by_gcn(made.asm["amdgcn"])
+    )
+    return {
+        "state": "ok",
+        "seconds": round(seconds, 3),
+        "warps": warps,
+        **used,
+        "shared": made.metadata.shared,
+    }
 
 
 def used_by_cubin(code: bytes) -> dict[str, int]:
@@ -61,7 +82,9 @@ def used_by_cubin(code: bytes) -> dict[str, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
-        text = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            [tool, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     found = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", text)}
     return {"registers": found["REG"], "spills": found["LOCAL"] + found["STACK"]}
 
@@ -77,7 +100,10 @@ def table(target: str, rows: list[dict[str, Any]]) -> str:
     bad = Counter(row.get("detail", "") for row in rows if row["state"] != "ok")
     if not good:
         return f"{target}: 0 of {len(rows)} compile; {bad.most_common(3)}"
-    numbers = {key: sorted(row[key] for row in good) for key in ("seconds", "registers", "shared", "spills")}
+    numbers = {
+        key: sorted(row[key] for row in good)
+        for key in ("seconds", "registers", "shared", "spills")
+    }
     spilled = [row for row in good if row["spills"]]
     lines = [
         f"{target}: {len(good)} of {len(rows)} compile; seconds per kernel: median "
@@ -97,11 +123,17 @@ def main() -> None:
     """Compile and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.targets")
     parser.add_argument("--targets", default="cuda:80,cuda:90,hip:gfx942")
-    parser.add_argument("--tasks", default="", help="only kernels first seen in tasks that begin so")
+    parser.add_argument(
+        "--tasks", default="", help="only kernels first seen in tasks that begin so"
+    )
     given = parser.parse_args()
     for target in given.targets.split(","):
         path = FOLDER / f"target-{target.replace(':', '-')}.jsonl"
-        known = {row["key"]: row for row in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
+        known = (
+            {row["key"]: row for row in map(json.loads, path.read_text().splitlines())}
+            if path.exists()
+            else {}
+        )
         rows = []
         for file in sorted((FOLDER / "nests").glob("*.json")):
             nest = json.loads(file.read_text())
@@ -111,8 +143,15 @@ def main() -> None:
                 try:
                     row = compile_one(nest, target)
                 except Exception as error:
-                    row = {"state": "error", "detail": f"{type(error).__name__}: {str(error)[:400]}"}
-                known[file.stem] = row | {"key": file.stem, "name": nest["name"], "task": nest["task"]}
+                    row = {
+                        "state": "error",
+                        "detail": f"{type(error).__name__}: {str(error)[:400]}",
+                    }
+                known[file.stem] = row | {
+                    "key": file.stem,
+                    "name": nest["name"],
+                    "task": nest["task"],
+                }
                 with path.open("a") as out:
                     out.write(json.dumps(known[file.stem]) + "\n")
             rows.append(known[file.stem])

@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")  # a restored frame counts no graphs
+# a restored frame counts no graphs
+os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")
 
 import numpy  # noqa: F401  # before the fork: children need not import it
 import torch
@@ -28,11 +29,15 @@ def main() -> int:
     parser.add_argument("--area", default="", help="one area (default: all)")
     parser.add_argument("--only", default="", help="programs whose name has this in it")
     parser.add_argument("--rival", action="store_true", help="run torch.compile beside it")
-    parser.add_argument("--rival-backend", default="aot_eager", help="of torch.compile (default: aot_eager)")
+    parser.add_argument(
+        "--rival-backend", default="aot_eager", help="of torch.compile (default: aot_eager)"
+    )
     parser.add_argument("--limit", type=float, default=180.0, help="seconds per program")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--fresh", action="store_true", help="forget the rows of earlier runs")
-    parser.add_argument("--fresh-ours", action="store_true", help="forget ours, keep torch.compile's")
+    parser.add_argument(
+        "--fresh-ours", action="store_true", help="forget ours, keep torch.compile's"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "language")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -45,7 +50,9 @@ def main() -> int:
     return show(programs, ours, theirs)
 
 
-def _sweep(programs: dict[str, Program], engine: Ours | Rival, given: argparse.Namespace, *, fresh: bool) -> list[Row]:
+def _sweep(
+    programs: dict[str, Program], engine: Ours | Rival, given: argparse.Namespace, *, fresh: bool
+) -> list[Row]:
     path = given.out.with_name(f"{given.out.name}-{engine.name}.jsonl")
     sweep = Sweep(path, given.limit, given.jobs)
     if fresh:

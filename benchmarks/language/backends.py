@@ -65,7 +65,9 @@ def equal_options_compile_once(compile_: Compile) -> Any:
     def function(x: Tensor) -> Tensor:
         return x.sin() + 1
 
-    results = [compile_(function, backend=backend, options={"level": 3})(torch.ones(2)) for _ in range(3)]
+    results = [
+        compile_(function, backend=backend, options={"level": 3})(torch.ones(2)) for _ in range(3)
+    ]
     return results, max(len(backend.graphs), 1)
 
 

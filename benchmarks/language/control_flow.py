@@ -68,12 +68,22 @@ def cond_of_one_element(x: Tensor) -> Any:
 
 @program()
 def cond_gives_a_dict(x: Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: {"a": x + 1, "b": [x * 2]}, lambda x: {"a": x - 1, "b": [x * 3]}, (x,))
+    return torch.cond(
+        x.sum() > 0,
+        lambda x: {"a": x + 1, "b": [x * 2]},
+        lambda x: {"a": x - 1, "b": [x * 3]},
+        (x,),
+    )
 
 
 @program()
 def cond_of_nested_operands(x: Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda d, t: d["x"] + t[0], lambda d, t: d["x"] - t[1], ({"x": x}, (x * 2, x * 3)))
+    return torch.cond(
+        x.sum() > 0,
+        lambda d, t: d["x"] + t[0],
+        lambda d, t: d["x"] - t[1],
+        ({"x": x}, (x * 2, x * 3)),
+    )
 
 
 @program(train=True)
@@ -105,7 +115,12 @@ def cond_changes_its_own_tensors(x: Tensor) -> Any:
 
 @program()
 def cond_with_dropout_off(x: Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: nn.functional.dropout(x, 0.5, training=False) + 1, lambda x: x * 2, (x,))
+    return torch.cond(
+        x.sum() > 0,
+        lambda x: nn.functional.dropout(x, 0.5, training=False) + 1,
+        lambda x: x * 2,
+        (x,),
+    )
 
 
 @program()
@@ -152,7 +167,12 @@ class _Early(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         for layer in self.layers:
-            x = torch.cond(x.abs().mean() > 0.3, lambda x, layer=layer: layer(x).relu(), lambda x: x.clone(), (x,))
+            x = torch.cond(
+                x.abs().mean() > 0.3,
+                lambda x, layer=layer: layer(x).relu(),
+                lambda x: x.clone(),
+                (x,),
+            )
         return x
 
 
@@ -181,13 +201,17 @@ def while_never_runs(x: Tensor) -> Any:
 
 @program(calls=1)
 def while_closes_over_tensors(x: Tensor) -> Any:
-    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x @ WEIGHT + FACTOR), (torch.tensor(0), x))
+    return while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, x @ WEIGHT + FACTOR), (torch.tensor(0), x)
+    )
 
 
 @program(calls=1)
 def while_over_a_dict(x: Tensor) -> Any:
     start = {"i": torch.tensor(0), "x": x}
-    return while_loop(lambda d: d["i"] < 3, lambda d: ({"i": d["i"] + 1, "x": d["x"].sin()},), (start,))
+    return while_loop(
+        lambda d: d["i"] < 3, lambda d: ({"i": d["i"] + 1, "x": d["x"].sin()},), (start,)
+    )
 
 
 @program(calls=1)
@@ -209,13 +233,17 @@ def cond_in_while(x: Tensor) -> Any:
 
 @program(*rows(3, 5), calls=1, dynamic=True)
 def while_with_open_sizes(x: Tensor) -> Any:
-    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x.shape[0]), (torch.tensor(0), x))
+    return while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, x * x.shape[0]), (torch.tensor(0), x)
+    )
 
 
 @program(calls=1)
 def newtons_method(x: Tensor) -> Any:
     a = x.abs() + 1
-    return while_loop(lambda y: ((y * y - a).abs() > 1e-3).any(), lambda y: ((y + a / y) / 2,), (a,))
+    return while_loop(
+        lambda y: ((y * y - a).abs() > 1e-3).any(), lambda y: ((y + a / y) / 2,), (a,)
+    )
 
 
 @program(sequence)
@@ -258,7 +286,11 @@ def scan_over_a_dict(h: Tensor, xs: Tensor) -> Any:
 
 @program(sequence)
 def scan_with_a_counter(h: Tensor, xs: Tensor) -> Any:
-    return scan(lambda c, x: ((c[0] + 1, c[1] + x * c[0]), c[1] * 2), (torch.zeros((), dtype=torch.long), h), xs)
+    return scan(
+        lambda c, x: ((c[0] + 1, c[1] + x * c[0]), c[1] * 2),
+        (torch.zeros((), dtype=torch.long), h),
+        xs,
+    )
 
 
 @program(sequence, train=True)

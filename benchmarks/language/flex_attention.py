@@ -42,7 +42,9 @@ CAUSAL = create_block_mask(causal, None, None, 128, 128, device="cpu")
 LONG = create_block_mask(causal, None, None, 256, 256, device="cpu")
 WINDOW = create_block_mask(and_masks(causal, near), None, None, 128, 128, device="cpu")
 EITHER = create_block_mask(or_masks(causal, near), None, None, 128, 128, device="cpu")
-OWN_DOCUMENT = create_block_mask(lambda b, h, q, k: DOCUMENTS[q] == DOCUMENTS[k], None, None, 128, 128, device="cpu")
+OWN_DOCUMENT = create_block_mask(
+    lambda b, h, q, k: DOCUMENTS[q] == DOCUMENTS[k], None, None, 128, 128, device="cpu"
+)
 
 
 @program(heads)
@@ -82,12 +84,16 @@ def alibi(q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 @program(heads)
 def soft_cap(q: Tensor, k: Tensor, v: Tensor) -> Any:
-    return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: 20 * torch.tanh(s / 20), block_mask=CAUSAL)
+    return flex_attention(
+        q, k, v, score_mod=lambda s, b, h, i, j: 20 * torch.tanh(s / 20), block_mask=CAUSAL
+    )
 
 
 @program(heads)
 def mask_in_the_score(q: Tensor, k: Tensor, v: Tensor) -> Any:
-    return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")))
+    return flex_attention(
+        q, k, v, score_mod=lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf"))
+    )
 
 
 @program(heads)
@@ -102,7 +108,9 @@ def grouped_heads(q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 @program(heads)
 def mask_made_inside(q: Tensor, k: Tensor, v: Tensor) -> Any:
-    return flex_attention(q, k, v, block_mask=create_block_mask(causal, None, None, 128, 128, device="cpu"))
+    return flex_attention(
+        q, k, v, block_mask=create_block_mask(causal, None, None, 128, 128, device="cpu")
+    )
 
 
 @program(

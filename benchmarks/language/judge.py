@@ -27,8 +27,16 @@ def differs(actual: Any, expected: Any, at: str = "result") -> str:
     if isinstance(expected, Tensor):
         return _tensors_differ(actual, expected, at)
     if isinstance(expected, np.ndarray):
-        same = isinstance(actual, np.ndarray) and actual.dtype == expected.dtype and actual.shape == expected.shape
-        return "" if same and np.allclose(actual, expected, 1e-5, 1e-6, equal_nan=True) else f"{at}: another array"
+        same = (
+            isinstance(actual, np.ndarray)
+            and actual.dtype == expected.dtype
+            and actual.shape == expected.shape
+        )
+        return (
+            ""
+            if same and np.allclose(actual, expected, 1e-5, 1e-6, equal_nan=True)
+            else f"{at}: another array"
+        )
     if isinstance(expected, nn.Module):
         return differs(dict(actual.state_dict()), dict(expected.state_dict()), f"{at}.state")
     if type(actual) is not type(expected):
@@ -36,14 +44,23 @@ def differs(actual: Any, expected: Any, at: str = "result") -> str:
     if isinstance(expected, Mapping):
         if list(actual) != list(expected):
             return f"{at}: keys {list(actual)} instead of {list(expected)}"
-        return next(filter(None, (differs(actual[key], expected[key], f"{at}[{key!r}]") for key in expected)), "")
+        return next(
+            filter(
+                None, (differs(actual[key], expected[key], f"{at}[{key!r}]") for key in expected)
+            ),
+            "",
+        )
     if isinstance(expected, list | tuple):
         if len(actual) != len(expected):
             return f"{at}: {len(actual)} items instead of {len(expected)}"
         pairs = enumerate(zip(actual, expected, strict=True))
         return next(filter(None, (differs(a, b, f"{at}[{n}]") for n, (a, b) in pairs)), "")
     if isinstance(expected, float | complex | np.generic):
-        return "" if np.isclose(actual, expected, 1e-5, 1e-7, equal_nan=True) else f"{at}: {actual} not {expected}"
+        return (
+            ""
+            if np.isclose(actual, expected, 1e-5, 1e-7, equal_nan=True)
+            else f"{at}: {actual} not {expected}"
+        )
     if type(expected).__eq__ is object.__eq__:
         return ""  # an object of the program's own: it is equal to no other one
     return "" if actual == expected else f"{at}: {actual!r} instead of {expected!r}"
@@ -84,7 +101,9 @@ class Rival:
             return self.backend(graph, inputs, **rest)
 
         def compile_(function: Any = None, **keywords: Any) -> Any:
-            return torch.compile(function, **{"fullgraph": fullgraph, "backend": noting, **keywords})
+            return torch.compile(
+                function, **{"fullgraph": fullgraph, "backend": noting, **keywords}
+            )
 
         torch._dynamo.reset()
         yield compile_, graphs

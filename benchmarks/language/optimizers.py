@@ -32,7 +32,9 @@ def outcome(model: nn.Module, optimizer: optim.Optimizer) -> Any:
     return copy.deepcopy([dict(model.state_dict()), optimizer.state_dict()])
 
 
-def steps(compile_: Compile, optimizer_of: Callable[[Any], optim.Optimizer], count: int = STEPS) -> Any:
+def steps(
+    compile_: Compile, optimizer_of: Callable[[Any], optim.Optimizer], count: int = STEPS
+) -> Any:
     """Several compiled steps with new gradients each."""
     model = network()
     optimizer = optimizer_of(model.parameters())
@@ -86,13 +88,18 @@ add("adagrad_decay", optim.Adagrad, lr_decay=0.1, weight_decay=0.1)
 @scenario
 def adam_capturable(compile_: Compile) -> Any:
     """The form for CUDA graphs, which eager refuses on a CPU."""
-    return steps(compile_, lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager))[0]
+    return steps(
+        compile_, lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager)
+    )[0]
 
 
 @scenario
 def adam_capturable_foreach(compile_: Compile) -> Any:
     """The same over lists."""
-    return steps(compile_, lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager, foreach=True))[0]
+    return steps(
+        compile_,
+        lambda parameters: optim.Adam(parameters, capturable=compile_ is not eager, foreach=True),
+    )[0]
 
 
 @scenario
@@ -353,7 +360,9 @@ def moving_average(compile_: Compile) -> Any:
 def averaged_model(compile_: Compile) -> Any:
     """The AveragedModel of torch.optim.swa_utils."""
     model = network()
-    average = optim.swa_utils.AveragedModel(model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    average = optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
     update = compile_(average.update_parameters)
     for _ in range(STEPS):
         with torch.no_grad():

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-Compile: TypeAlias = Callable[..., Any]  # argand.compile, torch.compile, or the function that gives back its argument
+# argand.compile, torch.compile, or the function that gives back its argument
+Compile: TypeAlias = Callable[..., Any]
 Run: TypeAlias = Callable[[Compile], Any]
 Inputs: TypeAlias = Callable[[], Sequence[Any]]
 
@@ -99,7 +100,9 @@ def rows(*lengths: int) -> tuple[Inputs, ...]:
 def _call(function: Callable[..., Any], make: Inputs, train: bool) -> Any:
     torch.manual_seed(0)
     inputs = list(make())
-    floats = [x for x in inputs if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
+    floats = [
+        x for x in inputs if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
+    ]
     if train:
         for x in floats:
             x.requires_grad_()
@@ -123,7 +126,9 @@ def _loss(result: Any) -> Tensor:
     if isinstance(result, dict):
         result = list(result.values())
     return (
-        sum((_loss(item) for item in result), torch.zeros(())) if isinstance(result, list | tuple) else torch.zeros(())
+        sum((_loss(item) for item in result), torch.zeros(()))
+        if isinstance(result, list | tuple)
+        else torch.zeros(())
     )
 
 

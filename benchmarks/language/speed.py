@@ -24,13 +24,17 @@ def commands(only: str, rival: bool, rounds: int) -> list[list[str]]:
     for module, (rivals, count) in PARTS.items():
         if only in module:
             options = [rivals] if rival and rivals else []
-            found.append([sys.executable, "-m", module, *options, *([count, str(rounds)] if count else [])])
+            found.append(
+                [sys.executable, "-m", module, *options, *([count, str(rounds)] if count else [])]
+            )
     return found
 
 
 def main() -> int:
     """Run them one after the other; 1 when one of them fails."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.language.speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.language.speed", description=__doc__
+    )
     parser.add_argument("--rival", action="store_true", help="torch.compile too")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", help="parts whose name has this in it")

@@ -85,7 +85,8 @@ class Pair(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         first, second = (
-            func(*[getattr(x, side) if isinstance(x, Pair) else x for x in args], **(kwargs or {})) for side in "ab"
+            func(*[getattr(x, side) if isinstance(x, Pair) else x for x in args], **(kwargs or {}))
+            for side in "ab"
         )
         return Pair(first, second) if isinstance(first, Tensor) else first
 

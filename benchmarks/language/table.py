@@ -49,7 +49,9 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return "-"
     number = row.get("graphs", 0)
-    text = {"graphs": f"{number} graphs", "one graph": "one graph"}.get(row["status"], row["status"])
+    text = {"graphs": f"{number} graphs", "one graph": "one graph"}.get(
+        row["status"], row["status"]
+    )
     return f"{text} ({number})" if row["status"] == "one graph" and number > 1 else text
 
 

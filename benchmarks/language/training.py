@@ -23,7 +23,11 @@ def train(compile_: Compile, optimizer: optim.Optimizer, model: nn.Module, step:
     """Compile a training step and run it a few times."""
     compiled = compile_(step)
     losses = [compiled(*batch(number)) for number in range(STEPS)]
-    return [loss.detach() for loss in losses], outcome(model, optimizer), [p.grad for p in model.parameters()]
+    return (
+        [loss.detach() for loss in losses],
+        outcome(model, optimizer),
+        [p.grad for p in model.parameters()],
+    )
 
 
 @scenario

@@ -88,9 +88,10 @@ def vmap_nested_outer_product(x: Tensor, y: Tensor) -> Tensor:
 
 @program(two)
 def vmap_dict_arguments(x: Tensor, y: Tensor) -> Any:
-    return vmap(lambda d: {"sum": d["a"] + d["b"], "product": d["a"] * d["b"]}, in_dims=({"a": 0, "b": None},))(
-        {"a": x, "b": y}
-    )
+    return vmap(
+        lambda d: {"sum": d["a"] + d["b"], "product": d["a"] * d["b"]},
+        in_dims=({"a": 0, "b": None},),
+    )({"a": x, "b": y})
 
 
 @program(two)
@@ -492,7 +493,9 @@ def functional_call_inside(compile: Compile) -> Any:
 def functional_call_gradients(compile: Compile) -> Any:
     model, x = _mlp(), torch.randn(6, 4)
     values = dict(model.named_parameters())
-    compiled = compile(lambda v, x: grad(lambda v: functional_call(model, v, (x,)).pow(2).mean())(v))
+    compiled = compile(
+        lambda v, x: grad(lambda v: functional_call(model, v, (x,)).pow(2).mean())(v)
+    )
     return [compiled(values, x) for _ in range(2)]
 
 
@@ -537,7 +540,9 @@ def ensemble(compile: Compile) -> Any:
     values, buffers = stack_module_state(models)
     base = models[0]
     compiled = compile(
-        lambda v, b, x: vmap(lambda v, b, x: functional_call(base, (v, b), (x,)), in_dims=(0, 0, None))(v, b, x)
+        lambda v, b, x: vmap(
+            lambda v, b, x: functional_call(base, (v, b), (x,)), in_dims=(0, 0, None)
+        )(v, b, x)
     )
     return compiled(values, buffers, torch.randn(6, 4)).detach()
 
@@ -563,7 +568,9 @@ def batch_norm_per_sample(compile: Compile) -> Any:
     def loss(v: Any, x: Tensor) -> Tensor:
         return functional_call(model, (v, buffers), (x[None],)).sum()
 
-    return compile(lambda v, x: vmap(grad(loss), in_dims=(None, 0))(v, x))(values, torch.randn(5, 4))
+    return compile(lambda v, x: vmap(grad(loss), in_dims=(None, 0))(v, x))(
+        values, torch.randn(5, 4)
+    )
 
 
 # -- autograd inside ----------------------------------------------------------------------------------
@@ -659,4 +666,11 @@ def called_with_and_without_a_transform(compile: Compile) -> Any:
     torch.manual_seed(0)
     compiled = compile(lambda x: (x.sin() * 2).sum())
     x = torch.randn(3, 5)
-    return compiled(x), vmap(compiled)(x), compiled(x), grad(compiled)(x), vmap(grad(compiled))(x), compiled(x)
+    return (
+        compiled(x),
+        vmap(compiled)(x),
+        compiled(x),
+        grad(compiled)(x),
+        vmap(grad(compiled))(x),
+        compiled(x),
+    )

@@ -8,8 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")  # a restored frame counts no graphs
+# a restored frame counts no graphs
+os.environ["ARGAND_OPTIONS"] = os.environ.get("ARGAND_OPTIONS", "cache=0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # so that all its time is seen,
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # and none was spent before
 
 import numpy  # noqa: F401  # before the fork: children need not import it
 import torch
@@ -53,25 +56,41 @@ def _work(engine: str, name: str) -> Row:
     return judge(PROGRAMS[name], engine)
 
 
-def _cell(row: Row | None) -> str:
-    if row is None or "graphs" not in row:
-        return "-" if row is None else row["status"]
-    counts = f"{row['graphs']} graphs, {row['breaks']} breaks, {row['recompiles']} again, {row['seconds']:.1f} s"
-    return f"{row['status']}: {counts}"
+def _cells(row: Row | None, eager: Row | None, counted: bool) -> list[str]:
+    """Columns of one program under one compiler: right, breaks, recompiles, first call, steady state."""
+    if row is None or "first" not in row:
+        return ["-" if row is None else row["status"], *(["", ""] if counted else []), "", ""]
+    against = (
+        ""
+        if eager is None or row is eager or "steady" not in eager
+        else f" ({eager['steady'] / row['steady']:.2f}x)"
+    )
+    times = [f"{row['first']:.2f} s", f"{row['steady'] * 1e3:.2f} ms{against}"]
+    return [row["status"], str(row["breaks"]), str(row["recompiles"]), *times] if counted else times
 
 
 def _show(names: list[str], rows: dict[str, dict[str, Row]], reasons: bool) -> int:
-    bad = []
-    print(f"\n{'program':<30} " + " ".join(f"{engine:<52}" for engine in rows if engine != "eager"))
+    """Print the table, as Markdown, and why graphs broke; the exit code."""
+    compilers = [engine for engine in rows if engine != "eager"]
+    titles = ["program", "eager: first", "steady"]
+    for engine in compilers:
+        titles += [f"{engine}: right", "breaks", "recompiles", "first", "steady (against eager)"]
+    print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|")
     for name in names:
-        ours = rows["argand"].get(name, {"status": "missing"})
-        cells = " ".join(f"{_cell(found.get(name)):<52}" for engine, found in rows.items() if engine != "eager")
-        print(f"{name:<30} {cells} {ours.get('cause', '')[:150]}")
-        if reasons:
-            for reason, number in sorted(ours.get("reasons", {}).items(), key=lambda pair: -pair[1]):
+        eager = rows["eager"].get(name)
+        cells = [name, *_cells(eager, eager, counted=False)[-2:]]
+        for engine in compilers:
+            cells += _cells(rows[engine].get(name), eager, counted=True)
+        print("| " + " | ".join(cells) + " |")
+    bad = [name for name in names if rows["argand"].get(name, {}).get("status") != "right"]
+    for name in names:
+        ours = rows["argand"].get(name, {})
+        if reasons or name in bad:
+            print(f"{name}: {ours.get('status', 'missing')} {ours.get('cause', '')[:150]}")
+            for reason, number in sorted(
+                ours.get("reasons", {}).items(), key=lambda pair: -pair[1]
+            ):
                 print(f"    {number:>4} {reason}")
-        if ours["status"] != "right":
-            bad.append(name)
     print(f"{len(names)} programs, {len(names) - len(bad)} right; not right: {bad}")
     return int(bool(bad))
 

@@ -37,7 +37,12 @@ def declare() -> None:
     if KEPT or found is None or found.origin is None or has_operators():
         return
     text = (Path(found.origin).parent / "_meta_registrations.py").read_text()
-    names = {name for pair in re.findall(r'register_meta\("(\w+)"|torchvision::(\w+)', text) for name in pair if name}
+    names = {
+        name
+        for pair in re.findall(r'register_meta\("(\w+)"|torchvision::(\w+)', text)
+        for name in pair
+        if name
+    }
     library = torch.library.Library("torchvision", "DEF")
     KEPT.append(library)
     for name in sorted(names):

@@ -53,7 +53,9 @@ class Program:
         """The gradients of one training step in float64; of a module, which this changes."""
         assert isinstance(self.target, nn.Module)
         self.target.double()
-        self.args = tuple(a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in self.args)
+        self.args = tuple(
+            a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in self.args
+        )
         self.run(self.target)
         return self.gradients()
 
@@ -72,7 +74,8 @@ class Case:
     modes: tuple[str, ...] = MODES
     random: bool = False  # dropout: training results are compared loosely
     loss: Step = field(default=mean_square_loss)
-    floor: Callable[..., Any] | None = None  # moves the same bytes and computes nothing: a contender named "copy"
+    # moves the same bytes and computes nothing: a contender named "copy"
+    floor: Callable[..., Any] | None = None
 
     def program(self, mode: str) -> Program:
         """Build the case for a mode; equal for equal arguments (seeded)."""
@@ -85,7 +88,8 @@ class Case:
         leaves: tuple[Tensor, ...] = ()
         if mode == "train" and not isinstance(target, nn.Module):
             args = tuple(
-                arg.requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg for arg in args
+                arg.requires_grad_() if isinstance(arg, Tensor) and arg.is_floating_point() else arg
+                for arg in args
             )
         if mode == "train":
             leaves = tuple(a for a in args if isinstance(a, Tensor) and a.requires_grad)

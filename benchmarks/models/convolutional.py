@@ -94,7 +94,9 @@ class ResNet50(nn.Module):
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
         )
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         blocks, inputs = [], 64
@@ -127,7 +129,9 @@ class InvertedResidual(nn.Module):
 
     @staticmethod
     def _conv(inputs: int, outputs: int, kernel: int, stride: int, groups: int) -> list[nn.Module]:
-        conv = nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False)
+        conv = nn.Conv2d(
+            inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=False
+        )
         return [conv, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True)]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -203,11 +207,17 @@ class ChannelNorm(nn.Module):
 class ConvNeXt(nn.Module):
     """A narrow ConvNeXt."""
 
-    def __init__(self, depths: tuple[int, ...] = (2, 2, 4, 2), widths: tuple[int, ...] = (40, 80, 160, 320)) -> None:
+    def __init__(
+        self, depths: tuple[int, ...] = (2, 2, 4, 2), widths: tuple[int, ...] = (40, 80, 160, 320)
+    ) -> None:
         super().__init__()
-        self.downsample = nn.ModuleList([nn.Sequential(nn.Conv2d(3, widths[0], 4, stride=4), ChannelNorm(widths[0]))])
+        self.downsample = nn.ModuleList(
+            [nn.Sequential(nn.Conv2d(3, widths[0], 4, stride=4), ChannelNorm(widths[0]))]
+        )
         for inputs, outputs in itertools.pairwise(widths):
-            self.downsample.append(nn.Sequential(ChannelNorm(inputs), nn.Conv2d(inputs, outputs, 2, stride=2)))
+            self.downsample.append(
+                nn.Sequential(ChannelNorm(inputs), nn.Conv2d(inputs, outputs, 2, stride=2))
+            )
         self.stages = nn.ModuleList(
             nn.Sequential(*(ConvNeXtBlock(width) for _ in range(depth)))
             for depth, width in zip(depths, widths, strict=True)
@@ -246,9 +256,12 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width, 2 * width, 4 * width, 8 * width]
         self.down = nn.ModuleList(
-            DoubleConv(inputs, outputs) for inputs, outputs in zip([3, *widths[:-1]], widths, strict=True)
+            DoubleConv(inputs, outputs)
+            for inputs, outputs in zip([3, *widths[:-1]], widths, strict=True)
         )
-        self.up = nn.ModuleList(nn.ConvTranspose2d(wide, wide // 2, 2, stride=2) for wide in reversed(widths[1:]))
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(wide, wide // 2, 2, stride=2) for wide in reversed(widths[1:])
+        )
         self.merge = nn.ModuleList(DoubleConv(wide, wide // 2) for wide in reversed(widths[1:]))
         self.pool = nn.MaxPool2d(2)
         self.head = nn.Conv2d(width, 2, 1)

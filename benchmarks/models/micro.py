@@ -42,7 +42,9 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def batch_norm_training(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Batch statistics over images, then relu."""
     mean, variance = torch.zeros(x.shape[1]), torch.ones(x.shape[1])
-    return functional.relu(functional.batch_norm(x, mean, variance, weight, bias, training=True, momentum=0.1))
+    return functional.relu(
+        functional.batch_norm(x, mean, variance, weight, bias, training=True, momentum=0.1)
+    )
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -76,7 +78,9 @@ def adam_step(
 ) -> list[Tensor]:
     """One step of Adam over a list of tensors, in place."""
     beta1, beta2, rate, epsilon = 0.9, 0.999, 1e-3, 1e-8
-    for parameter, gradient, mean, square in zip(parameters, gradients, means, squares, strict=True):
+    for parameter, gradient, mean, square in zip(
+        parameters, gradients, means, squares, strict=True
+    ):
         mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         parameter.addcdiv_(mean, square.sqrt().add_(epsilon), value=-rate)
@@ -97,7 +101,9 @@ def adamw_foreach(
     return parameters
 
 
-def sgd_foreach(parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]) -> list[Tensor]:
+def sgd_foreach(
+    parameters: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]
+) -> list[Tensor]:
     """One step of stochastic gradient descent with momentum, one call for all tensors."""
     torch._foreach_mul_(momenta, 0.9)
     torch._foreach_add_(momenta, gradients)
@@ -130,13 +136,28 @@ def _heads(count: int) -> tuple[Tensor, ...]:
 
 CASES = (
     Case("softmax", lambda: (softmax, (torch.randn(512, 1024),)), "micro"),
-    Case("layer_norm", lambda: (layer_norm, (torch.randn(512, 1024), torch.randn(1024), torch.randn(1024))), "micro"),
+    Case(
+        "layer_norm",
+        lambda: (layer_norm, (torch.randn(512, 1024), torch.randn(1024), torch.randn(1024))),
+        "micro",
+    ),
     Case("rms_norm", lambda: (rms_norm, (torch.randn(512, 1024), torch.randn(1024))), "micro"),
-    Case("gelu_chain", lambda: (gelu_chain, (torch.randn(512, 1024), torch.randn(512, 1024))), "micro"),
-    Case("cross_entropy", lambda: (cross_entropy, (torch.randn(512, 4096), torch.randint(4096, (512,)))), "micro"),
+    Case(
+        "gelu_chain",
+        lambda: (gelu_chain, (torch.randn(512, 1024), torch.randn(512, 1024))),
+        "micro",
+    ),
+    Case(
+        "cross_entropy",
+        lambda: (cross_entropy, (torch.randn(512, 4096), torch.randint(4096, (512,)))),
+        "micro",
+    ),
     Case(
         "batch_norm_training",
-        lambda: (batch_norm_training, (torch.randn(4, 64, 56, 56), torch.randn(64), torch.randn(64))),
+        lambda: (
+            batch_norm_training,
+            (torch.randn(4, 64, 56, 56), torch.randn(64), torch.randn(64)),
+        ),
         "micro",
     ),
     Case("attention", lambda: (attention, _heads(3)), "micro"),

@@ -178,7 +178,9 @@ class LlamaLayer(nn.Module):
         value = split_heads(self.v_proj(hidden), self.groups)
         query = query * cosine + rotate_half(query) * sine
         key = key * cosine + rotate_half(key) * sine
-        context = functional.scaled_dot_product_attention(query, self.repeat(key), self.repeat(value), is_causal=True)
+        context = functional.scaled_dot_product_attention(
+            query, self.repeat(key), self.repeat(value), is_causal=True
+        )
         hidden = residual + self.o_proj(merge_heads(context))
         residual, hidden = hidden, self.post_norm(hidden)
         gated = functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden)
@@ -245,7 +247,10 @@ class T5Attention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         source = hidden if memory is None else memory
         query = split_heads(self.q(hidden), self.heads)
-        key, value = (split_heads(self.k(source), self.heads), split_heads(self.v(source), self.heads))
+        key, value = (
+            split_heads(self.k(source), self.heads),
+            split_heads(self.v(source), self.heads),
+        )
         scores = torch.matmul(query, key.transpose(3, 2))
         if bias is None and self.bias is not None:
             bias = self.position_bias(scores.shape[-2], scores.shape[-1])
@@ -266,7 +271,9 @@ class T5Block(nn.Module):
         self.wi = nn.Linear(width, 4 * width, bias=False)
         self.wo = nn.Linear(4 * width, width, bias=False)
 
-    def forward(self, hidden: Tensor, bias: Tensor | None, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, hidden: Tensor, bias: Tensor | None, memory: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         attended, bias = self.attention(self.norms[0](hidden), bias=bias)
         hidden = hidden + attended
         if self.cross is not None:
@@ -283,7 +290,9 @@ class T5(nn.Module):
         self.shared = nn.Embedding(VOCABULARY, width)
         self.shared.weight.data.mul_(0.1)
         self.encoder, self.decoder = (
-            nn.ModuleList(T5Block(width, HEADS, first=index == 0, decoder=decoder) for index in range(layers))
+            nn.ModuleList(
+                T5Block(width, HEADS, first=index == 0, decoder=decoder) for index in range(layers)
+            )
             for decoder in (False, True)
         )
         self.norms = nn.ModuleList(RmsNorm(width) for _ in range(2))

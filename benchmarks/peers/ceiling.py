@@ -21,7 +21,8 @@ from argand.runtime import _native
 from argand.support import events
 from benchmarks.peers.models import build
 
-KINDS: Final = ("convolution", "product", "attention", "kernel", "torch", "keep")  # as runtime.described says
+# as runtime.described says
+KINDS: Final = ("convolution", "product", "attention", "kernel", "torch", "keep")
 SHOWN: Final = 12  # steps that take longest
 PEAK_SIZE: Final = 1024  # rows and columns of the product that shows the peak
 COPIED: Final = 1 << 26  # bytes
@@ -132,9 +133,19 @@ def main() -> None:
     operations, moved = peaks()
     for name in sys.argv[1:]:
         found = measure(name)
-        row = {"model": name, "seconds": found.seconds, "kinds": found.kinds(), "flops": found.flops}
+        row = {
+            "model": name,
+            "seconds": found.seconds,
+            "kinds": found.kinds(),
+            "flops": found.flops,
+        }
         longest = sorted(found.steps, key=lambda step: -step[2])[:SHOWN]
-        print(json.dumps({**row, "bytes": found.moved, "peaks": (operations, moved), "longest": longest}), flush=True)
+        print(
+            json.dumps(
+                {**row, "bytes": found.moved, "peaks": (operations, moved), "longest": longest}
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -91,7 +91,9 @@ def onnxruntime(_: str, folder: Path) -> Call:
 
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads()
-    session = runtime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
     arrays = _arrays(folder)
     feed = {entry.name: arrays[entry.name] for entry in session.get_inputs()}
     return lambda: session.run(None, feed)[0]
@@ -105,7 +107,9 @@ def openvino(_: str, folder: Path) -> Call:
     settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
     if threads():
         settings["INFERENCE_NUM_THREADS"] = threads()
-    request = core.compile_model(core.read_model(folder / "model.onnx"), "CPU", settings).create_infer_request()
+    request = core.compile_model(
+        core.read_model(folder / "model.onnx"), "CPU", settings
+    ).create_infer_request()
     arrays = _arrays(folder)
     feed = {entry.any_name: arrays[entry.any_name] for entry in request.model_inputs}
     return lambda: request.infer(feed, share_inputs=True)[0]

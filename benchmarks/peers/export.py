@@ -28,7 +28,10 @@ def export(name: str, folder: Path) -> None:
         try:
             torch.onnx.export(model, inputs, path, dynamo=False, **arguments)
         except Exception as error:  # what the tracing exporter cannot do, the other one may
-            print(f"{name}: {type(error).__name__}: {str(error)[:200]}; by torch.export then", file=sys.stderr)
+            print(
+                f"{name}: {type(error).__name__}: {str(error)[:200]}; by torch.export then",
+                file=sys.stderr,
+            )
             torch.onnx.export(model, inputs, path, dynamo=True, **arguments)
     np.savez(folder / "inputs.npz", **{n: x.numpy() for n, x in zip(names, inputs, strict=True)})
     np.save(folder / "expected.npy", expected.numpy())

@@ -62,7 +62,9 @@ def _bert(batch: int) -> Callable[[], Built]:
     def build() -> Built:
         from transformers import BertConfig, BertModel
 
-        config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536)
+        config = BertConfig(
+            hidden_size=384, num_hidden_layers=6, num_attention_heads=6, intermediate_size=1536
+        )
         return FirstOutput(BertModel(config)), (torch.randint(1, 1000, (batch, 128)),)
 
     return build
@@ -73,7 +75,11 @@ def _whisper() -> Built:
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
     config = WhisperConfig(
-        d_model=256, encoder_layers=4, encoder_attention_heads=4, encoder_ffn_dim=1024, max_source_positions=500
+        d_model=256,
+        encoder_layers=4,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=1024,
+        max_source_positions=500,
     )
     return FirstOutput(WhisperEncoder(config)), (torch.randn(1, 80, 1000),)
 
@@ -81,7 +87,9 @@ def _whisper() -> Built:
 def _wav2vec2() -> Built:
     from transformers import Wav2Vec2Config, Wav2Vec2Model
 
-    config = Wav2Vec2Config(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+    config = Wav2Vec2Config(
+        hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
+    )
     return FirstOutput(Wav2Vec2Model(config)), (torch.randn(1, 16000),)
 
 
@@ -93,7 +101,9 @@ def _gpt2() -> Built:
 
 
 def _fpn() -> Built:
-    backbone = torchvision_models().detection.backbone_utils.resnet_fpn_backbone(backbone_name="resnet18", weights=None)
+    backbone = torchvision_models().detection.backbone_utils.resnet_fpn_backbone(
+        backbone_name="resnet18", weights=None
+    )
     return FirstOutput(backbone), (_image(side=320),)
 
 
@@ -124,7 +134,9 @@ class DilatedBlock(nn.Module):
 
 def _dilated() -> Built:
     blocks = [DilatedBlock(64, 2**k) for k in range(5)]
-    return nn.Sequential(nn.Conv1d(16, 64, 1), *blocks, nn.Conv1d(64, 16, 1)), (torch.randn(16, 16, 256),)
+    return nn.Sequential(nn.Conv1d(16, 64, 1), *blocks, nn.Conv1d(64, 16, 1)), (
+        torch.randn(16, 16, 256),
+    )
 
 
 def _dcgan() -> Built:
@@ -157,7 +169,12 @@ class TabularResNet(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(40, 8) for _ in range(6))
         self.enter = nn.Linear(6 * 8 + 20, width)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm1d(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+            nn.Sequential(
+                nn.BatchNorm1d(width),
+                nn.Linear(width, 2 * width),
+                nn.ReLU(),
+                nn.Linear(2 * width, width),
+            )
             for _ in range(4)
         )
         self.leave = nn.Sequential(nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))

@@ -25,7 +25,9 @@ def ceilings(names: Sequence[str], folder: Path, environment: Mapping[str, str])
     found = []
     for name in names:
         command = [sys.executable, "-m", "benchmarks.peers.ceiling", name]
-        ran = subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True)
+        ran = subprocess.run(
+            command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True
+        )
         lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
         found += [json.loads(line) for line in lines]
     return found
@@ -40,14 +42,19 @@ def print_ceilings(rows: Sequence[Row]) -> None:
         total = sum(row["kinds"].values())
         shares = "".join(f"{row['kinds'][kind] / total:>10.1%}" for kind in SHORT)
         rate, read = row["flops"] / seconds, row["bytes"] / seconds
-        numbers = f"{rate / 1e9:>10.1f}{rate / operations:>9.0%}{read / 1e9:>8.1f}{read / moved:>9.0%}"
+        numbers = (
+            f"{rate / 1e9:>10.1f}{rate / operations:>9.0%}{read / 1e9:>8.1f}{read / moved:>9.0%}"
+        )
         print(f"{row['model']:<16}{seconds * 1e3:>9.3f}{shares}{numbers}")
 
 
 def draw(rows: Sequence[Row]) -> str:
     """All models under the roof, in logarithmic scales: operations per byte, operations per second."""
     operations, moved = (max(row["peaks"][k] for row in rows) for k in (0, 1))
-    points = [(row["flops"] / max(row["bytes"], 1), row["flops"] / row["seconds"], row["model"]) for row in rows]
+    points = [
+        (row["flops"] / max(row["bytes"], 1), row["flops"] / row["seconds"], row["model"])
+        for row in rows
+    ]
     left, right = min(0.5, *(p[0] for p in points)) / 2, max(100.0, *(p[0] for p in points)) * 2
     low, high = min(p[1] for p in points) / 4, operations * 2
 
@@ -55,7 +62,9 @@ def draw(rows: Sequence[Row]) -> str:
         return EDGE + (WIDE - 2 * EDGE) * math.log(intensity / left) / math.log(right / left)
 
     def y(rate: float) -> float:
-        return HIGH - EDGE - (HIGH - 2 * EDGE) * math.log(max(rate, low) / low) / math.log(high / low)
+        return (
+            HIGH - EDGE - (HIGH - 2 * EDGE) * math.log(max(rate, low) / low) / math.log(high / low)
+        )
 
     roof = [(left, left * moved), (operations / moved, operations), (right, operations)]
     line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in roof)

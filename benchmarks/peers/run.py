@@ -31,7 +31,8 @@ Row = dict[str, Any]
 def parse(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks peers", epilog=f"groups: {', '.join(GROUPS)}; models: {', '.join(MODELS)}"
+        prog="python -m benchmarks peers",
+        epilog=f"groups: {', '.join(GROUPS)}; models: {', '.join(MODELS)}",
     )
     parser.add_argument("--models", default="table", help="names and groups (default: table)")
     parser.add_argument("--engines", default="eager,argand,torch,freezing,onnxruntime,openvino")
@@ -39,18 +40,33 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--turn-seconds", type=float, default=0.15, help="length of a turn")
     parser.add_argument("--threads", type=int, default=0, help="0: as each engine decides")
     parser.add_argument(
-        "--shared", action="store_true", help="one thread, least processor time: for a machine that others use too"
+        "--shared",
+        action="store_true",
+        help="one thread, least processor time: for a machine that others use too",
     )
-    parser.add_argument("--ceiling", action="store_true", help="then where our time goes, beside the machine's peaks")
-    parser.add_argument("--around", default="", help="a command that runs the one after it on a quiet machine")
-    parser.add_argument("--exports", type=Path, default=ROOT / "results" / "exports", help="folder of the ONNX files")
+    parser.add_argument(
+        "--ceiling",
+        action="store_true",
+        help="then where our time goes, beside the machine's peaks",
+    )
+    parser.add_argument(
+        "--around", default="", help="a command that runs the one after it on a quiet machine"
+    )
+    parser.add_argument(
+        "--exports",
+        type=Path,
+        default=ROOT / "results" / "exports",
+        help="folder of the ONNX files",
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "peers.json")
     return parser.parse_args(argv)
 
 
 def environment(threads: int) -> dict[str, str]:
     """What children get: this tree's modules, and a number of threads."""
-    found = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    found = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    }
     return found | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
@@ -163,7 +179,9 @@ def against_better(rows: list[Row], engine: str) -> dict[str, float]:
     """By model: the speed of an engine over that of the better of the two peers."""
     found: dict[str, float] = {}
     for name in {row["model"]: None for row in rows}:
-        faster = {row["engine"]: row["faster"] for row in rows if row["model"] == name and "faster" in row}
+        faster = {
+            row["engine"]: row["faster"] for row in rows if row["model"] == name and "faster" in row
+        }
         best = max((faster[peer] for peer in PEERS if peer in faster), default=None)
         if engine in faster and best:
             found[name] = faster[engine] / best

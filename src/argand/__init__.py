@@ -34,7 +34,10 @@ _WHERE: Final = {
     "report.compare": "compare",
     "report.explained": "ExplainWithBackend",
     "report.opcheck": "opcheck",
-    "support.errors": """ArgandError BackendCompilerFailed CaptureError InternalError InvalidBackend
+    "customops.errors": """ContractViolation CustomOpError GradientError NoImplementation RegistrationError
+        SchemaError""",
+    "runtime.disk.store": "CacheWarning",
+    "support.errors": """ArgandError BackendCompilerFailed CaptureError InternalError InvalidBackend OptionError
         RecompileLimitExceeded ResultsDiffer UnsupportedPython UserError""",
     "support.logs": "set_logs",
 }

@@ -41,8 +41,10 @@ from argand.support.options import Options
 ASIDE: Final = Bypass("it was compiled in the background, after the frame was captured")
 NICE: Final = 5  # the thread gives way to the user's, where the system allows it
 WAIT: Final = 0.01  # seconds between two looks whether the first call is over
-GIVES_WAY: Final = 3.0  # of the time an import took: pauses, in which the user's thread has Python to itself
-_CAPTURE: Final = "argand.capture.trace"  # what imports the rest of capture, and so is imported last
+# of the time an import took: pauses, in which the user's thread has Python to itself
+GIVES_WAY: Final = 3.0
+# what imports the rest of capture, and so is imported last
+_CAPTURE: Final = "argand.capture.trace"
 _ROOMS: Final = (  # before it, from below: each import is short
     *("sizes", "ops", "capture/sizes", "capture/outside", "capture/record", "capture/objects"),
     *("capture/rules", "capture/interpret", "capture/write", "capture/finish"),
@@ -83,7 +85,7 @@ class _Process:
             worker.end()
 
     def mute(self) -> None:
-        """A finalizer that is told to end prints that it was: that is ours to know. It is told again afterwards."""
+        """The exception that ends a thread may hit a finalizer in it, which would print it; it is raised again afterwards."""
         if not isinstance(sys.unraisablehook, _Mute):
             sys.unraisablehook = _Mute(sys.unraisablehook)
 
@@ -145,11 +147,13 @@ class Worker:
                 return
             self._jobs.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="argand compiles", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._run, name="argand compiles", daemon=True
+                )
                 self._thread.start()
 
     def _run(self) -> None:
-        """What the thread runs: when it is told to end, it ends without a word."""
+        """What the thread runs: when it is asked to end, it ends without a message."""
         with contextlib.suppress(GiveUp):
             try:
                 self._run_jobs(threading.get_ident())
@@ -172,7 +176,7 @@ class Worker:
     def _leave(self, thread: int) -> None:
         """Nothing is raised into the thread from here on, where nobody would catch it.
 
-        What is on its way is waited for, not called back: an interpreter may go on looking for what was called back, at every call
+        What is on its way is waited for, not called back: an interpreter may keep looking for what was called back, at every call
         of every thread.
         """
         while True:
@@ -188,7 +192,9 @@ class Worker:
         """End what a thread is at, between two of its instructions. The lock is held."""
         if thread.ident in self._at_work:
             _process.mute()
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(GiveUp))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(GiveUp)
+            )
 
     def give_up(self, job: Job) -> None:
         """Stop a job that takes too long. A call of LLVM is not stopped in its middle."""
@@ -228,7 +234,11 @@ class BackgroundGraph:
     """The graph, run by torch until its compiled form is there."""
 
     def __init__(
-        self, graph: GraphModule, job: Job, submit: Callable[[Job], None], refused: Callable[[Refusal | str], None]
+        self,
+        graph: GraphModule,
+        job: Job,
+        submit: Callable[[Job], None],
+        refused: Callable[[Refusal | str], None],
     ) -> None:
         self.graph = graph
         self.ready: Callable[..., Any] | None = None
@@ -265,7 +275,12 @@ class BackgroundGraph:
             text = f"argand could not compile a graph in the background, torch runs it: {job.error}"
             warnings.warn(text, ArgandWarning, stacklevel=2)
         elif not isinstance(made, CompiledGraph):
-            self._again("its sizes cannot all stay open" if made is not None else "the world changed meanwhile", made)
+            self._again(
+                "its sizes cannot all stay open"
+                if made is not None
+                else "the world changed meanwhile",
+                made,
+            )
         elif made.facts:
             self._again("the code relies on more than the guards say", None)
         else:
@@ -310,7 +325,9 @@ def _import_capture(caller: int, code: types.CodeType) -> None:
     folder = Path(__file__).parent
     for path in (path for room in _ROOMS for path in sorted((folder / room).glob("*.py"))):
         begin = time.thread_time()
-        importlib.import_module(".".join(("argand", *path.relative_to(folder).with_suffix("").parts)))
+        importlib.import_module(
+            ".".join(("argand", *path.relative_to(folder).with_suffix("").parts))
+        )
         time.sleep(GIVES_WAY * (time.thread_time() - begin))
     importlib.import_module(_CAPTURE)
 
@@ -328,9 +345,12 @@ def in_background(compiler: Compiler, options: Options) -> Compiler:
     worker, waits = Worker(), [False]
 
     def refused(_: Refusal | str) -> None:
-        waits[0] = True  # what has to be known for another capture is known when the compiler answers in it
+        # what has to be known for another capture is known when the compiler answers in it
+        waits[0] = True
 
-    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompilerAnswer:
+    def compile_graph(
+        gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompilerAnswer:
         is_open = context.sizes is not None
         if _must_wait() or (is_open and waits[0]):
             return compiler(gm, example_inputs, context)
@@ -345,10 +365,16 @@ def within(compiler: Compiler, options: Options) -> Compiler:
     """A compiler with ``compile_seconds`` for all graphs of a region; what is not done by then torch runs."""
     worker, spent = Worker(), [0.0]
 
-    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompilerAnswer:
+    def compile_graph(
+        gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompilerAnswer:
         left = options.compile_seconds - spent[0]
         if left <= 0 or _must_wait():
-            return _by_torch(gm, "no time is left") if left <= 0 else compiler(gm, example_inputs, context)
+            return (
+                _by_torch(gm, "no time is left")
+                if left <= 0
+                else compiler(gm, example_inputs, context)
+            )
         job, begin = Job(_aside(compiler, gm, example_inputs, context)), time.monotonic()
         worker.submit(job)
         job.done.wait(left)
@@ -369,7 +395,8 @@ def _by_torch(gm: GraphModule, reason: str) -> CompiledGraph:
 
 
 def _must_wait() -> bool:
-    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()  # they are the thread's
+    # they are the thread's
+    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
     return bool(modes) or torch.are_deterministic_algorithms_enabled()
 
 
@@ -395,7 +422,9 @@ def _aside(
 @contextlib.contextmanager
 def _thread_state(kept: Sequence[Any]) -> Iterator[None]:
     """Settings of torch that each thread has for itself."""
-    rows = [(row, value, row.read()) for row, value in zip(STATE, kept, strict=True) if row.of_thread]
+    rows = [
+        (row, value, row.read()) for row, value in zip(STATE, kept, strict=True) if row.of_thread
+    ]
     for row, value, _ in rows:
         row.write(value)
     try:

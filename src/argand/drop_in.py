@@ -3,20 +3,33 @@
 ``argand.install()`` replaces ``torch.compile``, ``torch.nn.Module.compile`` and the functions of
 ``torch.compiler`` that a compiled program calls, for the whole process; ``argand.uninstall()`` takes
 it back. In: nothing. Out: what was replaced, by name. Libraries that took ``torch.compile`` by
-``from torch import compile`` before keep torch's.
+``from torch import compile`` before keep torch's. accelerate, which takes backends of a fixed list only, gets
+ours into the list (``TrainingArguments(torch_compile_backend="argand")``).
 """
 
 from __future__ import annotations
 
+import enum
 import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 import torch
+from typing_extensions import override
 
 from argand import pipeline
-from argand.backends.registry import BackendSpec, list_backends, set_default_backend
+from argand.backends.registry import (
+    BackendSpec,
+    get_default_backend,
+    list_backends,
+    set_default_backend,
+)
 from argand.capture.rules.marks import allow_in_graph, assume_constant_result, disable
 from argand.runtime.cache import ArgandWarning, reset
 from argand.runtime.stance import set_stance
@@ -56,7 +69,9 @@ def _translate(keywords: Mapping[str, Any]) -> dict[str, Any]:
         ours.pop("backend", None)
         ours["options"] = _known_options(ours.get("options"))
     if ours.pop("shapes_spec", None) is not None:
-        _warn_once("shapes_spec is not supported and has no effect: sizes open by themselves when they change")
+        _warn_once(
+            "shapes_spec is not supported and has no effect: sizes open by themselves when they change"
+        )
     return ours
 
 
@@ -66,7 +81,9 @@ def _known_options(options: Mapping[str, object] | None) -> dict[str, object] | 
         return None
     unknown = sorted(name for name in options if name.replace("-", "_") not in _OPTION_NAMES)
     if unknown:
-        _warn_once(f"these options are torch.compile's own and have no effect: {', '.join(unknown)}")
+        _warn_once(
+            f"these options are torch.compile's own and have no effect: {', '.join(unknown)}"
+        )
     return {name: value for name, value in options.items() if name not in unknown} or None
 
 
@@ -76,7 +93,10 @@ def _warn_once(message: str) -> None:
 
 
 def _set_stance(
-    stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: BackendSpec | None = None
+    stance: str = "default",
+    *,
+    skip_guard_eval_unsafe: bool = False,
+    force_backend: BackendSpec | None = None,
 ) -> set_stance:
     """``torch.compiler.set_stance``: guards are always evaluated, and a backend is chosen per ``compile``."""
     if skip_guard_eval_unsafe:
@@ -105,13 +125,63 @@ def _places() -> tuple[_Place, ...]:
         _Place(compiler, "reset", reset),
         _Place(compiler, "list_backends", list_backends),
         _Place(compiler, "set_default_backend", _set_default_backend),
+        _Place(compiler, "get_default_backend", get_default_backend),
         _Place(compiler, "cudagraph_mark_step_begin", _nothing),
     )
 
 
 def _set_default_backend(backend: str | Callable[..., Any] | None) -> None:
     """``torch.compiler.set_default_backend``: None and "inductor" mean ours."""
-    set_default_backend("argand" if isinstance(backend, str | None) and backend in _DEFAULT_BACKENDS else backend)
+    set_default_backend(
+        "argand" if isinstance(backend, str | None) and backend in _DEFAULT_BACKENDS else backend
+    )
+
+
+# --- lists of names in libraries ---------------------------------------------------------------
+
+_LIST: Final = "accelerate.utils.dataclasses"  # has an enumeration of the backends that Trainer may be told to use
+
+
+@final
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Adds our name to accelerate's list as soon as it is imported; nothing is imported for it."""
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _LIST:
+            return None
+        sys.meta_path.remove(self)  # once; and the search that follows is the usual one
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_add(module: types.ModuleType) -> None:
+                run(module)
+                _add_name(module)
+
+            spec.loader.exec_module = run_and_add  # type: ignore[method-assign]
+        return spec
+
+
+def _add_name(module: types.ModuleType) -> None:
+    """``DynamoBackend("ARGAND")`` is a member; the library hands its name on to ``torch.compile`` in small letters."""
+    backends: Any = getattr(module, "DynamoBackend", None)
+    if not (
+        isinstance(backends, type) and issubclass(backends, str) and issubclass(backends, enum.Enum)
+    ):
+        return  # another version, with other ways
+    member: Any = str.__new__(backends, "ARGAND")
+    member._name_ = member._value_ = "ARGAND"
+    backends._missing_ = classmethod(lambda cls, value: member if value == "ARGAND" else None)  # type: ignore[assignment]
+
+
+def _add_names() -> None:
+    if _LIST in sys.modules:
+        _add_name(sys.modules[_LIST])
+    elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _WhenImported())
 
 
 class _Installed:
@@ -135,8 +205,11 @@ def install() -> tuple[str, ...]:
     with _installed.lock:
         if not _installed.before:
             for place in places:
-                _installed.before.append(_Place(place.owner, place.name, getattr(place.owner, place.name)))
+                _installed.before.append(
+                    _Place(place.owner, place.name, getattr(place.owner, place.name))
+                )
                 setattr(place.owner, place.name, place.replacement)
+        _add_names()
     return tuple(f"{getattr(place.owner, '__name__', 'torch')}.{place.name}" for place in places)
 
 

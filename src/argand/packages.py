@@ -47,7 +47,7 @@ class Weight(NamedTuple):
     name: str
 
 
-class _Told(int):
+class _ReturnedSize(int):
     """A size that the graph returns."""
 
 
@@ -72,39 +72,59 @@ def package(
     """
     arguments = (tuple(example_inputs), dict(sorted((kwargs or {}).items())))
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        (gm, table, sizes, key_on_disk, inputs, outputs), result = _capture(model, arguments, scratch)
+        (gm, table, sizes, key_on_disk, inputs, outputs), result = _capture(
+            model, arguments, scratch
+        )
         bundle = save_cache_artifacts(directory=Path(scratch))
     leaves = pytree.tree_leaves(arguments)
     shown = [node.meta["example_value"] for node in gm.graph.nodes if node.op == "placeholder"]
     sources, weights = _sources(model, leaves, inputs, shown)
-    produced = {id(value): Leaf(number) for number, value in enumerate(outputs)}
-    produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
-
-    def place(value: Any) -> Any:
-        if type(value) is torch.Size and table is not None:
-            raise UserError("this model cannot be packaged with open sizes: a result is a shape (make it a tuple)")
-        if not isinstance(value, torch.Tensor | _Told):
-            return value
-        if id(value) not in produced:
-            raise UserError("this model cannot be packaged: a result is neither computed by it nor one of its inputs")
-        return produced[id(value)]
-
-    shape = _replace(result, place)
+    shape = _with_leaves(result, inputs, outputs, table is not None)
     _check_apart(leaves)
     fakes = {id(value): fake for value, fake in zip(inputs, shown, strict=True)}
-    wanted = _replace(arguments, lambda x: _wanted(x, fakes.get(id(x)), table) if isinstance(x, torch.Tensor) else x)
-    _check_told(leaves, pytree.tree_leaves(wanted, is_leaf=_is_spec), table)
+    wanted = _replace(
+        arguments,
+        lambda x: _wanted(x, fakes.get(id(x)), table) if isinstance(x, torch.Tensor) else x,
+    )
+    _check_marked_sizes(leaves, pytree.tree_leaves(wanted, is_leaf=_is_spec), table)
     writer = Writer(_RECORDS)
     writer.limit = 1 << 62
     try:
-        data = writer.write((key_on_disk, wanted, sources, shape, {} if safetensors else weights, sizes))
+        data = writer.write(
+            (key_on_disk, wanted, sources, shape, {} if safetensors else weights, sizes)
+        )
         program = json.dumps(write_graph(gm, GraphWriter(), table, values=False)).encode()
     except Unstorable as reason:
         raise UserError(f"this model cannot be packaged: {reason}") from None
     if safetensors:
-        _safetensors().save_file({name: w.contiguous() for name, w in weights.items()}, _beside(path))
+        _safetensors().save_file(
+            {name: w.contiguous() for name, w in weights.items()}, _beside(path)
+        )
     sections = {"about": about("package", environment()), "program": program, "bundle": bundle}
     Path(path).write_bytes(encode(sections | sections_of(writer, data), key))
+
+
+def _with_leaves(
+    result: Any, inputs: Sequence[Any], outputs: Sequence[Any], has_open_sizes: bool
+) -> Any:
+    """The result of a model with the places of its tensors, among outputs and inputs, in place of them."""
+    produced = {id(value): Leaf(number) for number, value in enumerate(outputs)}
+    produced |= {id(x): Leaf(-1 - n) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+
+    def place(value: Any) -> Any:
+        if type(value) is torch.Size and has_open_sizes:
+            raise UserError(
+                "this model cannot be packaged with open sizes: a result is a shape (make it a tuple)"
+            )
+        if not isinstance(value, torch.Tensor | _ReturnedSize):
+            return value
+        if id(value) not in produced:
+            raise UserError(
+                "this model cannot be packaged: a result is neither computed by it nor one of its inputs"
+            )
+        return produced[id(value)]
+
+    return _replace(result, place)
 
 
 def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
@@ -115,7 +135,9 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
         key_on_disk, wanted, sources, shape, weights, sizes = load_values(sections, _RECORDS)
     except Damaged as error:
         raise UserError(f"{path} cannot be used: {error}") from None
-    weights = weights or (_safetensors().load_file(_beside(path)) if Path(_beside(path)).exists() else {})
+    weights = weights or (
+        _safetensors().load_file(_beside(path)) if Path(_beside(path)).exists() else {}
+    )
     run = None
     if same and key_on_disk:
         with tempfile.TemporaryDirectory() as scratch:
@@ -123,20 +145,36 @@ def load(path: str | Path, *, key: bytes = b"") -> Callable[..., Any]:
             found = restore(key_on_disk, Options(cache_dir=scratch))
             run = found and found.takes_inputs
     fixed = {name: weight.detach() for name, weight in weights.items()}
-    return _Loaded(sections["program"], run, wanted, sources, shape, fixed, sizes)
+    return _Loaded(
+        program=sections["program"],
+        run=run,
+        wanted=wanted,
+        sources=sources,
+        shape=shape,
+        weights=fixed,
+        sizes=sizes,
+    )
 
 
 class _Loaded:
     """A packaged model."""
 
     def __init__(
-        self, program: bytes, run: Any, wanted: Any, sources: Any, shape: Any, weights: Any, sizes: Any
+        self,
+        program: bytes,
+        run: Any,
+        wanted: Any,
+        sources: Any,
+        shape: Any,
+        weights: Any,
+        sizes: Any,
     ) -> None:
         self._program, self._sources, self._shape, self.weights = program, sources, shape, weights
         self._state: Any = sizes and sizes[0]
         facts = sizes[1] if sizes else []
         self._relied = SizeTable.restored(*self._state).relied if sizes else []
-        self._runs = [] if run is None else [([Fact(*row) for row in facts], run)]  # what each is for
+        # what each is for
+        self._runs = [] if run is None else [([Fact(*row) for row in facts], run)]
         self._wanted, self._structure = pytree.tree_flatten(wanted, is_leaf=lambda x: _is_spec(x))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,14 +183,21 @@ class _Loaded:
         if structure != self._structure:
             raise UserError(f"arguments must be nested like the example's: {self._structure}")
         _check_apart(leaves)
-        sizes = _sizes_of(leaves, self._wanted, {symbol: -1 for symbol, *_ in self._state[0]} if self._state else {})
+        sizes = _sizes_of(
+            leaves,
+            self._wanted,
+            {symbol: -1 for symbol, *_ in self._state[0]} if self._state else {},
+        )
         rows = enumerate(zip(leaves, self._wanted, strict=True))
         given = [_fit(n, value, spec, sizes) for n, (value, spec) in rows]
         _check_sizes(sizes, self._relied)
         inputs = [self._input(source, given, sizes) for source in self._sources]
         with torch.no_grad():
-            fitting = (run for facts, run in self._runs if all(fact.holds(sizes) for fact in facts))
-            outputs = (next(fitting, None) or self._compile(inputs, sizes))(*inputs)
+            fitting = (
+                known for facts, known in self._runs if all(fact.holds(sizes) for fact in facts)
+            )
+            run = next(fitting, None) or self._compile(inputs, sizes)
+            outputs = run(*inputs)
 
         def value(leaf: Any) -> Any:
             if not isinstance(leaf, Leaf):
@@ -190,10 +235,16 @@ def _sources(
     model: Any, leaves: Sequence[Any], inputs: Sequence[Any], shown: Sequence[Any]
 ) -> tuple[list[Any], dict[str, torch.Tensor]]:
     """(where each input of the graph comes from, the weights by name)."""
-    places = {id(leaf): Leaf(number) for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+    places = {
+        id(leaf): Leaf(number)
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor)
+    }
     names: dict[int, str] = {}
     if isinstance(model, torch.nn.Module):
-        names = {id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        names = {
+            id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        }
     weights: dict[str, torch.Tensor] = {}
 
     def source(number: int, value: Any) -> Any:
@@ -208,7 +259,9 @@ def _sources(
     return [source(number, value) for number, value in enumerate(inputs)], weights
 
 
-def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: str) -> tuple[Any, Any]:
+def _capture(
+    model: Callable[..., Any], arguments: tuple[Any, Any], directory: str
+) -> tuple[Any, Any]:
     """((graph, its open sizes, these as data, key of its compiled form, its inputs, its outputs), the model's result) of one run."""
     from argand.pipeline import compile  # noqa: PLC0415  # loading a package needs no capture
 
@@ -220,16 +273,28 @@ def _capture(model: Callable[..., Any], arguments: tuple[Any, Any], directory: s
         compiled = compile_graph(gm, inputs, context, make_options(None, {"cache_dir": directory}))
         if not isinstance(compiled, CompiledGraph):
             return compiled
-        key, facts = compiled.key, [(fact.operator, fact.left, fact.right) for fact in compiled.facts]
+        key, facts = (
+            compiled.key,
+            [(fact.operator, fact.left, fact.right) for fact in compiled.facts],
+        )
 
         def run(*values: Any) -> Any:
-            results = [x if isinstance(x, torch.Tensor) else _Told(x) for x in gm(*values)]
-            seen[:] = [gm, table, state and (state, facts), key if isinstance(key, str) else "", list(values), results]
+            results = [x if isinstance(x, torch.Tensor) else _ReturnedSize(x) for x in gm(*values)]
+            seen[:] = [
+                gm,
+                table,
+                state and (state, facts),
+                key if isinstance(key, str) else "",
+                list(values),
+                results,
+            ]
             return results
 
         return CompiledGraph(run, facts=compiled.facts)
 
-    backend = Backend(name="package", compile=record, open_sizes=OpenSizes.ALWAYS, returns_sizes=True)
+    backend = Backend(
+        name="package", compile=record, open_sizes=OpenSizes.ALWAYS, returns_sizes=True
+    )
     result = compile(model, fullgraph=True, backend=backend)(*arguments[0], **arguments[1])
     if not seen:
         raise UserError("this model has no tensor work to package")
@@ -252,7 +317,12 @@ def _replace(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def _is_spec(value: Any) -> bool:
-    return type(value) is tuple and len(value) == 3 and type(value[2]) is str and value[2].startswith("torch.")
+    return (
+        type(value) is tuple
+        and len(value) == 3
+        and type(value[2]) is str
+        and value[2].startswith("torch.")
+    )
 
 
 def _wanted(value: torch.Tensor, shown: torch.Tensor | None, table: Any) -> tuple[Any, ...]:
@@ -264,7 +334,9 @@ def _wanted(value: torch.Tensor, shown: torch.Tensor | None, table: Any) -> tupl
     return shape, strides, dtype
 
 
-def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, int]) -> dict[Symbol, int]:
+def _sizes_of(
+    leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, int]
+) -> dict[Symbol, int]:
     """The open sizes of a call, from the dimensions that are a number times one of them."""
     for value, spec in zip(leaves, wanted, strict=True):
         if _is_spec(spec) and isinstance(value, torch.Tensor):
@@ -276,7 +348,7 @@ def _sizes_of(leaves: Sequence[Any], wanted: Sequence[Any], found: dict[Symbol, 
     return found
 
 
-def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
+def _check_marked_sizes(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> None:
     """All sizes that were marked are open, and can be read from the arguments."""
     for number, leaf in enumerate(leaves):
         marks = read_marks(leaf)
@@ -286,18 +358,24 @@ def _check_told(leaves: Sequence[Any], wanted: Sequence[Any], table: Any) -> Non
             )
     missing = table.samples.keys() - _sizes_of(leaves, wanted, {}) if table is not None else ()
     if missing:
-        raise UserError(f"no tensor that the model computes with tells the size {', '.join(map(str, missing))}")
+        raise UserError(
+            f"no tensor that the model computes with tells the size {', '.join(map(str, missing))}"
+        )
 
 
 def _check_sizes(sizes: Mapping[Symbol, int], facts: Sequence[Fact]) -> None:
     for symbol, size in sizes.items():
         if size < symbol.minimum or size > (symbol.maximum or size):
-            limits = f"at least {symbol.minimum}" + (f" and at most {symbol.maximum}" if symbol.maximum else "")
+            limits = f"at least {symbol.minimum}" + (
+                f" and at most {symbol.maximum}" if symbol.maximum else ""
+            )
             raise UserError(f"the size {symbol} is {size}, but the model was packaged for {limits}")
     broken = [str(fact) for fact in facts if not fact.holds(sizes)]
     if broken:
         values = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-        raise UserError(f"the model was packaged for sizes with {', '.join(broken)}, not for {values}")
+        raise UserError(
+            f"the model was packaged for sizes with {', '.join(broken)}, not for {values}"
+        )
 
 
 def _fit(number: int, value: Any, spec: Any, sizes: Mapping[Symbol, int]) -> Any:
@@ -308,12 +386,17 @@ def _fit(number: int, value: Any, spec: Any, sizes: Mapping[Symbol, int]) -> Any
         return value
     *layout, dtype = spec
     shape, strides = ([Expr.of(n).evaluate(sizes) for n in row] for row in layout)
-    if not isinstance(value, torch.Tensor) or (list(value.shape), str(value.dtype)) != (shape, dtype):
+    if not isinstance(value, torch.Tensor) or (list(value.shape), str(value.dtype)) != (
+        shape,
+        dtype,
+    ):
         raise UserError(f"argument {number} must be a tensor of {dtype} {layout[0]}")
     if list(value.stride()) == strides:
         return value
     end = 0  # elements a copy in these strides would take, of the dimensions so far
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1
+    ):
         if stride < end:
             raise UserError(f"argument {number} must have the strides {layout[1]}")
         end = stride * size

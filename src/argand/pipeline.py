@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=Callable[..., Any])
 
 # Options of capture and cache. The rest are the backend's: another one has its own names for them.
-_OURS: Final = frozenset({"recompile_limit", "strict", "verify", "off", "background", "compile_seconds"})
+_OURS: Final = frozenset(
+    {"recompile_limit", "strict", "verify", "off", "background", "compile_seconds"}
+)
 
 
 class _Keywords(TypedDict, total=False):
@@ -131,7 +133,9 @@ def compile(
         return model
     chosen = _choose(**keywords)
     return (
-        model if is_off(chosen.options, "capture") else callables.compiled(model, _region_for(model, chosen, keywords))
+        model
+        if is_off(chosen.options, "capture")
+        else callables.compiled(model, _region_for(model, chosen, keywords))
     )
 
 
@@ -156,7 +160,9 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
     def run(*args: Any, **kwargs: Any) -> Explanation:
         frames: list[Captured] = []
         chosen = _choose(**{"backend": "eager", **keywords})
-        observed = dataclasses.replace(chosen.backend, observe=lambda: contextlib.nullcontext(frames.append))
+        observed = dataclasses.replace(
+            chosen.backend, observe=lambda: contextlib.nullcontext(frames.append)
+        )
         region = _make_region(chosen._replace(backend=observed))
         with events.collect() as seen:
             result = callables.compiled(model, region)(*args, **kwargs)
@@ -209,13 +215,19 @@ def _check_peer_arguments(isolate_recompiles: object, shapes_spec: object) -> No
         raise OptionError(f"isolate_recompiles must be bool, got {isolate_recompiles!r}")
     if shapes_spec is not None:
         hint = "mark the tensors: argand.mark_dynamic(x, 0), argand.mark_static(x); or dynamic=True"
-        raise OptionError("shapes_spec is an object of torch.compile's own and not supported", hint=hint)
+        raise OptionError(
+            "shapes_spec is an object of torch.compile's own and not supported", hint=hint
+        )
 
 
 def _region_for(model: Any, chosen: _Choice, keywords: Mapping[str, Any]) -> Region:
     """The region of a function or module; a backend of the user's compiles a function once for equal options."""
     spec = get_default_backend() if keywords["backend"] is None else keywords["backend"]
-    users = chosen.backend.identity is not None and not isinstance(spec, Backend | Described) and not is_in_tree(spec)
+    users = (
+        chosen.backend.identity is not None
+        and not isinstance(spec, Backend | Described)
+        and not is_in_tree(spec)
+    )
     if not users or type(model) is not types.FunctionType or keywords["isolate_recompiles"]:
         return _make_region(chosen)
     return shared_region(model, chosen, lambda: _make_region(chosen))
@@ -231,9 +243,13 @@ def _make_region(chosen: _Choice) -> Region:
     if options.verify in COMPARING:
         from argand.backends.verified import verified  # noqa: PLC0415  # rarely needed
 
-        backend = dataclasses.replace(backend, compile=verified(backend.compile, options), restore=None)
+        backend = dataclasses.replace(
+            backend, compile=verified(backend.compile, options), restore=None
+        )
     else:
-        events.artifact("differences", lambda: "nothing is compared without options={'verify': 'report'}")
+        events.artifact(
+            "differences", lambda: "nothing is compared without options={'verify': 'report'}"
+        )
     if options.verify not in COMPARING and (options.background or options.compile_seconds):
         from argand.background import Preparation, in_background, within  # noqa: PLC0415  # rarely needed
 
@@ -241,7 +257,9 @@ def _make_region(chosen: _Choice) -> Region:
 
         aside = in_background if options.background else within
         backend = dataclasses.replace(backend, compile=aside(backend.compile, options))
-    histories = SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
+    histories = (
+        SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
+    )
     compile_frame = functools.partial(_compile_frame, backend, options, histories)
     return CodeCache(compile_frame, options, backend.reset, histories, is_prepared).make_region()
 

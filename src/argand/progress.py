@@ -100,7 +100,9 @@ class Progress:
             self._name = detail if stage == "compile" else "a backward pass"
         seconds = self.clock() - self._begin
         if seconds >= PATIENCE:
-            word, share = next((word, share) for head, word, share in _STAGES if stage.startswith(head))
+            word, share = next(
+                (word, share) for head, word, share in _STAGES if stage.startswith(head)
+            )
             self._is_shown = True
             self.display.show(Doing(self._name, word, self._graphs, self._kernels, seconds, share))
 
@@ -133,7 +135,9 @@ class RichLine(Display):
 
         line = Text(doing.text, style="dim", no_wrap=True, overflow="ellipsis")
         if self._live is None:
-            self._live = Live(line, console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live = Live(
+                line, console=Console(stderr=True), auto_refresh=False, transient=True
+            )
             self._live.start()
         self._live.update(line, refresh=True)
 

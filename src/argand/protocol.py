@@ -86,7 +86,8 @@ class CompiledGraph:
 class GraphContext:
     """What a stage hands to the next one besides a graph and its inputs."""
 
-    sizes: GraphSizes | None = None  # how to read the integers of its fakes; None: all sizes are fixed
+    # how to read the integers of its fakes; None: all sizes are fixed
+    sizes: GraphSizes | None = None
     strict: bool = False  # of torch-level graphs: what cannot be compiled is an error, eager must not take over
     # of aten graphs: the input that the result at this place is written to after the call, -1 for none
     writes: tuple[int, ...] = ()
@@ -97,8 +98,11 @@ class GraphContext:
 PLAIN: Final = GraphContext()
 
 # A refusal, in place of code: sizes that are open in the graph cannot all stay open.
-Compiler: TypeAlias = "Callable[[GraphModule, Sequence[Any], GraphContext], CompiledGraph | Refusal]"
-PlainCompiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]"  # torch's convention
+Compiler: TypeAlias = (
+    "Callable[[GraphModule, Sequence[Any], GraphContext], CompiledGraph | Refusal]"
+)
+# torch's convention
+PlainCompiler: TypeAlias = "Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]"
 
 
 _CONTEXT: Final = "argand_context"  # in ``GraphModule.meta``
@@ -130,7 +134,9 @@ def adapt(compiled: Callable[..., Any]) -> CompiledGraph:
 def adapted(compiler: PlainCompiler) -> Compiler:
     """A plain function ``(gm, example_inputs) -> callable`` as a compiler of graphs."""
 
-    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+    def compile_graph(
+        gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         # a compiler of ours, called by the function, may refuse
         return or_refusal(lambda: adapt(compiler(with_context(gm, context), example_inputs)))
 
@@ -167,12 +173,15 @@ class Backend:
 
     name: str
     compile: Compiler = field(compare=False)
-    identity: object = None  # what decides whether two are the same: the function, its mode and options
+    # what decides whether two are the same: the function, its mode and options
+    identity: object = None
     open_sizes: OpenSizes = field(default=OpenSizes.ASKED, compare=False)
-    returns_sizes: bool = field(default=False, compare=False)  # open sizes in results are outputs of the graph
+    # open sizes in results are outputs of the graph
+    returns_sizes: bool = field(default=False, compare=False)
     # the compiled graph of a key, perhaps of another process; None: captures are not kept on disk
     restore: Callable[[str], CompiledGraph | None] | None = field(default=None, compare=False)
-    observe: Observer | None = field(default=None, compare=False)  # it wants to see the frames that are captured
+    # it wants to see the frames that are captured
+    observe: Observer | None = field(default=None, compare=False)
     reset: Callable[[], None] = field(default=_nothing, compare=False)  # forget what was compiled
 
 

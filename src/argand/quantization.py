@@ -39,7 +39,11 @@ class Scheme(NamedTuple):
 
 _SCHEMES: Final[Mapping[str, Scheme]] = {
     scheme.name: scheme
-    for scheme in (Scheme("int8", 8, 0), Scheme("int4", 4, 128), Scheme("dynamic_int8", 8, 0, dynamic=True))
+    for scheme in (
+        Scheme("int8", 8, 0),
+        Scheme("int4", 4, 128),
+        Scheme("dynamic_int8", 8, 0, dynamic=True),
+    )
 }
 SCHEMES: Final = tuple(_SCHEMES)
 _MIDDLE: Final = 8  # what 0.0 is in 4 bits without zeros
@@ -56,7 +60,10 @@ class _Integers(NamedTuple):
 def _rounded(weight: Tensor, scheme: Scheme) -> _Integers:
     """The integers nearest to numbers [outputs, groups, elements]."""
     if scheme.zeros:
-        low, high = weight.amin(-1, keepdim=True).clamp(max=0), weight.amax(-1, keepdim=True).clamp(min=0)
+        low, high = (
+            weight.amin(-1, keepdim=True).clamp(max=0),
+            weight.amax(-1, keepdim=True).clamp(min=0),
+        )
         scale = (high - low) / (scheme.most - scheme.least)
     else:
         half = scheme.most - (_MIDDLE if scheme.bits == 4 else 0)
@@ -92,7 +99,11 @@ class QuantizedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, scheme: Scheme) -> None:
         super().__init__()
-        self.in_features, self.out_features, self.scheme = linear.in_features, linear.out_features, scheme
+        self.in_features, self.out_features, self.scheme = (
+            linear.in_features,
+            linear.out_features,
+            scheme,
+        )
         given = linear.weight.detach()
         group = scheme.group or self.in_features
         self.padding = -self.in_features % group  # of rows that no group divides
@@ -122,7 +133,11 @@ class QuantizedLinear(nn.Module):
     def dequantized(self, dtype: torch.dtype) -> Tensor:
         """The weight that the integers stand for, [outputs, inputs and padding]."""
         weight = self.weight
-        whole = unpack_halves(weight) if self.scheme.bits == 4 else weight.unflatten(1, (-1, self._group))
+        whole = (
+            unpack_halves(weight)
+            if self.scheme.bits == 4
+            else weight.unflatten(1, (-1, self._group))
+        )
         numbers = whole.to(dtype)
         if self.weight_zero is not None:
             numbers = numbers - self._spread(self.weight_zero).to(dtype)
@@ -150,7 +165,8 @@ class QuantizedLinear(nn.Module):
         """Rows of x as integers around zero, each with its own scale: all products are exact."""
         rows = x.flatten(0, -2) if x.dim() > 1 else x[None]
         scale = rows.abs().amax(-1, keepdim=True).float() / 127
-        scale = torch.where(scale == 0, torch.ones_like(scale), scale)  # of a row with a NaN it is one
+        # of a row with a NaN it is one
+        scale = torch.where(scale == 0, torch.ones_like(scale), scale)
         whole = (rows / scale).round().nan_to_num(0.0).to(torch.int8)
         sums = torch._int_mm(whole, self.weight.t()).to(torch.float32)
         result = (sums * scale * self.weight_scale).to(x.dtype)
@@ -159,15 +175,24 @@ class QuantizedLinear(nn.Module):
     @override
     def extra_repr(self) -> str:
         scheme = self.scheme
-        shown = f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, {scheme.name}"
+        shown = (
+            f"{self.in_features}, {self.out_features}, bias={self.bias is not None}, {scheme.name}"
+        )
         shown += f", groups of {scheme.group}" if scheme.group else ""
         shown += ", zeros" if scheme.zeros else ""
         shown += f", weight error {self.weight_error:.2e}"
-        return shown if self.output_error is None else f"{shown}, output error {self.output_error:.2e}"
+        return (
+            shown if self.output_error is None else f"{shown}, output error {self.output_error:.2e}"
+        )
 
 
 def quantize(
-    model: nn.Module, scheme: str = "int8", *, group: int | None = None, zeros: bool = False, inputs: Sequence[Any] = ()
+    model: nn.Module,
+    scheme: str = "int8",
+    *,
+    group: int | None = None,
+    zeros: bool = False,
+    inputs: Sequence[Any] = (),
 ) -> nn.Module:
     """Replace the linear layers of a model, which is changed and returned.
 
@@ -235,7 +260,9 @@ def _as_linear(layer: Any) -> nn.Linear:
 
 def _layers(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
     """Linear layers with the module that has them and their name there."""
-    shared = {id(p) for m in model.modules() if not _is_linear(m) for p in m.parameters(recurse=False)}
+    shared = {
+        id(p) for m in model.modules() if not _is_linear(m) for p in m.parameters(recurse=False)
+    }
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # a layer under two names is listed twice
             if child is not None and _is_linear(child) and id(child.weight) not in shared:

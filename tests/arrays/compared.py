@@ -11,7 +11,9 @@ import torch
 
 import argand
 
-DTYPES: Final = "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128".split()
+DTYPES: Final = (
+    "bool uint8 int8 int16 int32 int64 float16 float32 float64 complex64 complex128".split()
+)
 _TOLERANCE: Final = {"float16": 3e-3, "float32": 3e-5, "complex64": 3e-5}
 
 
@@ -20,14 +22,20 @@ def numbers(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     kind, random = np.dtype(dtype), np.random.default_rng(seed)
     count = int(np.prod(shape))
     if kind.kind == "c":
-        return (random.normal(size=count) + 1j * random.normal(size=count)).astype(kind).reshape(shape)
+        return (
+            (random.normal(size=count) + 1j * random.normal(size=count)).astype(kind).reshape(shape)
+        )
     pool: list[Any] = [0, 1]
     if kind.kind in "iu":
         pool = [0, 1, 2, 3, 7, 100, np.iinfo(kind).max, np.iinfo(kind).min]
         pool += [-1, -3] if kind.kind == "i" else []
     if kind.kind == "f":
         pool = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.3, np.nan, np.inf, -np.inf, 100.0, 1e-3, 0.1]
-    return np.array([pool[i] for i in random.integers(0, len(pool), count)]).astype(kind).reshape(shape)
+    return (
+        np.array([pool[i] for i in random.integers(0, len(pool), count)])
+        .astype(kind)
+        .reshape(shape)
+    )
 
 
 def tame(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -53,7 +61,9 @@ def difference(expected: Any, found: Any) -> str:
     if expected.size and any(n > 1 and first != second for n, first, second in steps):
         return f"strides {expected.strides}, not {found.strides}"
     tolerance = 0 if expected.dtype.kind in "biu" else _TOLERANCE.get(expected.dtype.name, 1e-10)
-    close = np.allclose(expected, found, rtol=tolerance, atol=tolerance, equal_nan=expected.dtype.kind in "fc")
+    close = np.allclose(
+        expected, found, rtol=tolerance, atol=tolerance, equal_nan=expected.dtype.kind in "fc"
+    )
     return "" if close else f"{expected}, not {found}"
 
 

@@ -29,7 +29,14 @@ def test_the_native_backend_computes_them() -> None:
 
 def test_types_shapes_and_strides_are_guarded() -> None:
     compiled = argand.compile(lambda a: np.sin(a) * 2, fullgraph=True)
-    for a in (line(), line(5), line(6, np.float64), line(4, np.int32), line(6).reshape(2, 3), line(6).reshape(2, 3).T):
+    for a in (
+        line(),
+        line(5),
+        line(6, np.float64),
+        line(4, np.int32),
+        line(6).reshape(2, 3),
+        line(6).reshape(2, 3).T,
+    ):
         for _ in range(2):
             assert not difference(np.sin(a) * 2, compiled(a))
 
@@ -147,7 +154,13 @@ def test_what_torch_has_no_tensor_for() -> None:
     read_only = line()
     read_only.flags.writeable = False
     compiled = argand.compile(lambda a: a + a)
-    for a in (line(4, np.uint16), line(4, np.longdouble), line()[::-1], read_only, np.array(["a"], object)):
+    for a in (
+        line(4, np.uint16),
+        line(4, np.longdouble),
+        line()[::-1],
+        read_only,
+        np.array(["a"], object),
+    ):
         for _ in range(2):
             found, expected = compiled(a), a + a
             assert found.dtype == expected.dtype and (found == expected).all()

@@ -157,7 +157,9 @@ def make_program(seed, length=9):
     while len(statements) < length:
         table = r.choice([POINTWISE, VIEWS, VIEWS, INPLACE, INPLACE])
         operands = (r.randrange(len(values)), r.randrange(len(values)))
-        statement = Statement(table, r.randrange(len(table)), operands, r.random(), r.random() < 0.12)
+        statement = Statement(
+            table, r.randrange(len(table)), operands, r.random(), r.random() < 0.12
+        )
         try:
             values.append(statement.run(values))
         except (RuntimeError, IndexError, ValueError):

@@ -248,13 +248,16 @@ def test_gradgradcheck(name):
 @pytest.mark.parametrize("backend", ["aot_eager", "argand"])
 def test_only_what_is_asked_for_is_computed(backend: str) -> None:
     """``autograd.grad`` with respect to the inputs alone: no products for the gradients of weights."""
-    layers = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).double()
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
+    ).double()
     run = argand.compile(layers, backend=backend)
     x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     with events.collect() as seen:
         for create_graph in (False, True):
             found, wanted = (
-                torch.autograd.grad(model(x).sum(), x, create_graph=create_graph) for model in (run, layers)
+                torch.autograd.grad(model(x).sum(), x, create_graph=create_graph)
+                for model in (run, layers)
             )
             torch.testing.assert_close(found, wanted)
     backward = next(text for text in seen.texts("aot_graphs") if "tangents" in text)
@@ -271,5 +274,7 @@ def test_each_parameter_by_itself() -> None:
     run, x = argand.compile(layers, backend="aot_eager"), torch.randn(2, 4, dtype=torch.float64)
     for _ in range(2):
         for parameter in layers.parameters():
-            found, wanted = (torch.autograd.grad(model(x).square().sum(), parameter) for model in (run, layers))
+            found, wanted = (
+                torch.autograd.grad(model(x).square().sum(), parameter) for model in (run, layers)
+            )
             torch.testing.assert_close(found, wanted)

@@ -48,7 +48,9 @@ def _python_while(test: Any, body: Any, carried: Any) -> Any:
     return carried
 
 
-PYTHON = SimpleNamespace(cond=_python_cond, scan=_python_scan, map=_python_map, while_loop=_python_while)
+PYTHON = SimpleNamespace(
+    cond=_python_cond, scan=_python_scan, map=_python_map, while_loop=_python_while
+)
 TORCH = SimpleNamespace(cond=torch.cond, scan=scan, map=torch_map, while_loop=while_loop)
 
 CASES: list[Any] = []
@@ -76,14 +78,21 @@ def closures(ops: Any, x: Tensor, w: Tensor, c: Tensor) -> Tensor:
 
 @case((4, 3), (3,))
 def several_results(ops: Any, x: Tensor, c: Tensor) -> Any:
-    first, rest = ops.cond(x[0, 0] > 0, lambda: (x * c, {"a": x.sum(0)}), lambda: (x + c, {"a": c.exp()}))
+    first, rest = ops.cond(
+        x[0, 0] > 0, lambda: (x * c, {"a": x.sum(0)}), lambda: (x + c, {"a": c.exp()})
+    )
     return first, rest["a"]
 
 
 @case((4, 3), (3, 3))
 def conds_in_conds(ops: Any, x: Tensor, w: Tensor) -> Tensor:
     def outer(x: Tensor) -> Tensor:
-        return ops.cond(x[0, 0] > 0, lambda x: x @ w, lambda x: ops.cond(x[1, 1] > 0, torch.sin, torch.cos, (x,)), (x,))
+        return ops.cond(
+            x[0, 0] > 0,
+            lambda x: x @ w,
+            lambda x: ops.cond(x[1, 1] > 0, torch.sin, torch.cos, (x,)),
+            (x,),
+        )
 
     return ops.cond(x.sum() > -1, outer, lambda x: x.relu() + 1, (x,))
 
@@ -120,7 +129,9 @@ def two_sequences(ops: Any, x: Tensor, y: Tensor, h: Tensor) -> Any:
 @case((4, 3), (3, 3))
 def a_condition_in_a_scan(ops: Any, x: Tensor, w: Tensor) -> Any:
     def step(h: Tensor, x: Tensor) -> Any:
-        h = ops.cond(x.sum() > 0, lambda h, x: torch.tanh(h @ w) + x, lambda h, x: h * x + 1, (h, x))
+        h = ops.cond(
+            x.sum() > 0, lambda h, x: torch.tanh(h @ w) + x, lambda h, x: h * x + 1, (h, x)
+        )
         return h, h.clone()
 
     return ops.scan(step, w[0], x)
@@ -128,7 +139,9 @@ def a_condition_in_a_scan(ops: Any, x: Tensor, w: Tensor) -> Any:
 
 @case((4, 5, 3), (3,))
 def a_scan_in_a_map(ops: Any, x: Tensor, h: Tensor) -> Any:
-    return ops.map(lambda x: ops.scan(lambda h, x: ((h * x).sin() + x, (h + x).clone()), h, x)[1].sum(0), x)
+    return ops.map(
+        lambda x: ops.scan(lambda h, x: ((h * x).sin() + x, (h + x).clone()), h, x)[1].sum(0), x
+    )
 
 
 @case((4, 3), (3,), (3,))
@@ -144,7 +157,10 @@ def scan_after_products(ops: Any, x: Tensor, w: Tensor) -> Tensor:
 
 def _inputs(shapes: Any, seed: int, grad: bool) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_(grad) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_(grad)
+        for shape in shapes
+    ]
 
 
 def _flat(value: Any) -> list[Tensor]:
@@ -164,12 +180,16 @@ def check(function: Any, shapes: Any, backend: str, order: int, seed: int, **opt
     """Compiled against plain Python."""
     wanted_inputs, inputs = _inputs(shapes, seed, order > 0), _inputs(shapes, seed, order > 0)
     wanted = _flat(function(PYTHON, *wanted_inputs))
-    compiled = argand.compile(functools.partial(function, TORCH), backend=backend, fullgraph=True, **options)
+    compiled = argand.compile(
+        functools.partial(function, TORCH), backend=backend, fullgraph=True, **options
+    )
     for _ in range(2):
         found = _flat(compiled(*inputs))
         torch.testing.assert_close(found, wanted)
         if order:
-            torch.testing.assert_close(_gradients(found, inputs, order), _gradients(wanted, wanted_inputs, order))
+            torch.testing.assert_close(
+                _gradients(found, inputs, order), _gradients(wanted, wanted_inputs, order)
+            )
             wanted = _flat(function(PYTHON, *wanted_inputs))
 
 
@@ -177,5 +197,7 @@ def check(function: Any, shapes: Any, backend: str, order: int, seed: int, **opt
 @pytest.mark.parametrize("order", [0, 1, 2])
 @pytest.mark.parametrize("backend", ["aot_eager", "argand"])
 @pytest.mark.parametrize(("function", "shapes"), CASES)
-def test_as_in_plain_python(function: Any, shapes: Any, backend: str, order: int, seed: int) -> None:
+def test_as_in_plain_python(
+    function: Any, shapes: Any, backend: str, order: int, seed: int
+) -> None:
     check(function, shapes, backend, order, seed)

@@ -25,7 +25,9 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "alpha_dropout": lambda x: functional.alpha_dropout(x, 0.5, training=True),
     "feature_dropout": lambda x: functional.feature_alpha_dropout(x, 0.5, training=True),
     "bernoulli_": lambda x: torch.empty_like(x).bernoulli_(0.3),
-    "bernoulli_of_a_part": lambda x: x.clone().mul_(0).index_fill_(0, torch.tensor(0), 2.0)[1:].bernoulli_(0.3),
+    "bernoulli_of_a_part": lambda x: (
+        x.clone().mul_(0).index_fill_(0, torch.tensor(0), 2.0)[1:].bernoulli_(0.3)
+    ),
     "bernoulli_tensor_": lambda x: torch.empty_like(x).bernoulli_(x.sigmoid()),
     "bernoulli": lambda x: torch.bernoulli(x, 0.3),
     "bernoulli_tensor": lambda x: torch.bernoulli(x.sigmoid()),
@@ -68,5 +70,7 @@ def test_a_transformer_trains_with_eagers_draws(batch_first: bool):
     for call in (model, argand.compile(model, options=OPTIONS)):
         torch.manual_seed(3)
         result = call(source, target)
-        answers.append((result, *torch.autograd.grad(result.square().sum(), list(model.parameters()))))
+        answers.append(
+            (result, *torch.autograd.grad(result.square().sum(), list(model.parameters())))
+        )
     torch.testing.assert_close(answers[1], answers[0], rtol=1e-4, atol=1e-4)

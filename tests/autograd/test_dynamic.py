@@ -64,7 +64,10 @@ def check(function, names, specs, sizes, requires=(), backend=argand, tolerance=
             out = run(*given, *tensors)
             out = list(out) if isinstance(out, tuple | list) else [out]
             if requires:
-                sum((o.tanh().sum() for o in out if getattr(o, "requires_grad", False)), torch.zeros(())).backward()
+                sum(
+                    (o.tanh().sum() for o in out if getattr(o, "requires_grad", False)),
+                    torch.zeros(()),
+                ).backward()
             results.append([*out, *(tensors[k].grad for k in requires)])
         for e, g in zip(*results, strict=True):
             if isinstance(e, torch.Tensor):
@@ -218,7 +221,9 @@ def test_facts_come_back_and_the_graphs_sizes_stay_as_they_were():
 
 
 def test_a_refusal_comes_back_in_place_of_code():
-    gm, example, context = open_graph(lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8})
+    gm, example, context = open_graph(
+        lambda n, x: torch.full_like(x, x.shape[0] ** 0.5), ["a"], ["a,7"], {"a": 8}
+    )
     refused = compile_graph(gm, example, context, make_options())
     assert isinstance(refused, FixSizes) and refused.symbols, refused
 

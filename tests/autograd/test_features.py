@@ -54,7 +54,9 @@ def compare(function, *inputs, backward=True, seed=3, check_facts=True, **keywor
         tracked = [o for o in tensors if o.requires_grad and o.grad_fn is not None]
         grads = []
         if backward and tracked:
-            loss = sum((o * torch.linspace(-1, 2, max(o.numel(), 1)).view(o.shape)).sum() for o in tracked)
+            loss = sum(
+                (o * torch.linspace(-1, 2, max(o.numel(), 1)).view(o.shape)).sum() for o in tracked
+            )
             loss.backward()
             grads = [leaf.grad for leaf in leaves]
         given = [v for v in values if isinstance(v, torch.Tensor)]
@@ -264,7 +266,13 @@ def test_foreach_and_fused_optimisers():
             )
         return p.sum()
 
-    given = [torch.randn(4), torch.randn(4), torch.rand(4), torch.rand(4), torch.ones((), dtype=torch.float32)]
+    given = [
+        torch.randn(4),
+        torch.randn(4),
+        torch.rand(4),
+        torch.rand(4),
+        torch.ones((), dtype=torch.float32),
+    ]
     compare(f, *given)
 
 
@@ -369,7 +377,11 @@ def test_checkpoint_recomputes():
 
     x, w = leaf(3, 4), leaf(4, 4)
     run = compile_with_autograd(
-        graph_of(f, 2), [x, w], fw_compiler=compiler, partition_fn=min_cut_partition, options=Options(strict=True)
+        graph_of(f, 2),
+        [x, w],
+        fw_compiler=compiler,
+        partition_fn=min_cut_partition,
+        options=Options(strict=True),
     )
     run(x, w).sum().backward()
     names = [n.target._opname for n in graphs[1].graph.nodes if n.op == "call_function"]
@@ -409,7 +421,9 @@ def test_regions_marked_by_capture_are_recomputed(partition):
     torch.testing.assert_close(results[1], results[0])
     names = [n.target._opname for n in graphs[1].graph.nodes if n.op == "call_function"]
     assert names.count("tanh") == 2 and names.count("exp") == 2 and "bernoulli" not in names
-    saved = {n.target._opname for n in graphs[0].graph.output_node().args[0][1:] if n.op != "placeholder"}
+    saved = {
+        n.target._opname for n in graphs[0].graph.output_node().args[0][1:] if n.op != "placeholder"
+    }
     assert not saved & {"tanh", "exp", "mm"}
 
 
@@ -432,7 +446,9 @@ def test_autocast_inside_and_around(partition):
         actual = aot_eager(plain, [x, w], partition_fn=partition)(x, w)
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual, expected)
-    for a, b in zip(torch.autograd.grad(actual.sum(), [x, w]), torch.autograd.grad(expected.sum(), [x, w])):
+    for a, b in zip(
+        torch.autograd.grad(actual.sum(), [x, w]), torch.autograd.grad(expected.sum(), [x, w])
+    ):
         torch.testing.assert_close(a, b)
 
 
@@ -481,7 +497,11 @@ def test_unused_outputs_cost_nothing(partition):
 
     inputs = [leaf(3, 3), leaf(3, 3)]
     run = compile_with_autograd(
-        graph_of(f, 2), inputs, fw_compiler=compiler, partition_fn=partition, options=Options(strict=True)
+        graph_of(f, 2),
+        inputs,
+        fw_compiler=compiler,
+        partition_fn=partition,
+        options=Options(strict=True),
     )
     for used in ([0], [1], [0, 2], [0, 1, 2], [2]):
         results = []
@@ -628,7 +648,11 @@ def test_training_loop_with_optimizer_and_accumulation():
         optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
         function, tensors = as_function(net, lambda m, x: m(x))
         data = torch.linspace(-1, 1, 12).view(3, 4)
-        run = aot_eager(function, [*tensors, data], partition_fn=min_cut_partition) if compiled else function
+        run = (
+            aot_eager(function, [*tensors, data], partition_fn=min_cut_partition)
+            if compiled
+            else function
+        )
         for _ in range(5):
             optimizer.zero_grad()
             for _ in range(2):
@@ -827,7 +851,9 @@ def test_zeros_are_gradients_where_other_results_give_more(create_graph):
     compiled = argand.compile(program)
     for run in (program, compiled, compiled):
         x = torch.rand(4).requires_grad_()
-        (gradient,) = torch.autograd.grad(run(x)[0].sum(), x, allow_unused=True, create_graph=create_graph)
+        (gradient,) = torch.autograd.grad(
+            run(x)[0].sum(), x, allow_unused=True, create_graph=create_graph
+        )
         assert gradient is not None and gradient.tolist() == [0.0] * 4
 
 

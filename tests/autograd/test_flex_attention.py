@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch._higher_order_ops.flex_attention import math_attention
-from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention, noop_mask
+from torch.nn.attention.flex_attention import (
+    AuxRequest,
+    create_block_mask,
+    flex_attention,
+    noop_mask,
+)
 
 import argand
 
@@ -70,10 +75,15 @@ def test_as_torchs_formula(score: Any, mask: Any, kv_heads: int, grad: bool) -> 
     blocks = None if mask is None else create_block_mask(mask, 2, 4, LENGTH, LENGTH, device="cpu")
 
     def program(q: Tensor, k: Tensor, v: Tensor) -> Any:
-        return flex_attention(q, k, v, score, blocks, enable_gqa=kv_heads != 4, return_aux=AuxRequest(lse=True))
+        return flex_attention(
+            q, k, v, score, blocks, enable_gqa=kv_heads != 4, return_aux=AuxRequest(lse=True)
+        )
 
     outcomes = []
-    for run in (argand.compile(program, fullgraph=True), lambda q, k, v: _plain(q, k, v, score, blocks)):
+    for run in (
+        argand.compile(program, fullgraph=True),
+        lambda q, k, v: _plain(q, k, v, score, blocks),
+    ):
         inputs, BIAS.grad = _inputs(kv_heads, grad), None
         with torch.set_grad_enabled(grad):
             out, aux = run(*inputs)

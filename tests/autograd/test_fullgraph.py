@@ -85,7 +85,9 @@ def test_an_unexpected_failure_is_an_error_with_its_reason():
     def broken(x):
         raise ValueError("no rule today")
 
-    backend = argand.aot_autograd(fw_compiler=lambda gm, _: gm, decompositions={torch.ops.aten.sin.default: broken})
+    backend = argand.aot_autograd(
+        fw_compiler=lambda gm, _: gm, decompositions={torch.ops.aten.sin.default: broken}
+    )
     x = torch.randn(3)
     assert torch.equal(argand.compile(torch.sin, backend=backend)(x), x.sin())  # eager's, counted
     with pytest.raises(argand.BackendCompilerFailed, match="ValueError: no rule today"):

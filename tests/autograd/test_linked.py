@@ -29,10 +29,18 @@ class Branches(nn.Module):
 
 
 MODELS = {
-    "mlp": lambda: nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 2)),
-    "norms": lambda: nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 4), nn.Softmax(-1)),
+    "mlp": lambda: nn.Sequential(
+        nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 16), nn.SiLU(), nn.Linear(16, 2)
+    ),
+    "norms": lambda: nn.Sequential(
+        nn.Linear(3, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 4), nn.Softmax(-1)
+    ),
     "image": lambda: nn.Sequential(
-        nn.Unflatten(1, (1, 1, 3)), nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.ELU(), nn.Flatten()
+        nn.Unflatten(1, (1, 1, 3)),
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.ELU(),
+        nn.Flatten(),
     ),
     "branches": Branches,
     "view": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Unflatten(1, (2, 2))),
@@ -78,7 +86,9 @@ def test_the_forward_runs_once():
         for function in (model, run):
             with torch.profiler.profile() as seen:
                 physics(function, x, 2).backward()
-            counts.append(sum(e.count for e in seen.key_averages() if e.key in ("aten::mm", "aten::addmm")))
+            counts.append(
+                sum(e.count for e in seen.key_averages() if e.key in ("aten::mm", "aten::addmm"))
+            )
         products.append(counts)
     assert products[-1][1] <= products[-1][0] < products[0][1]
 
@@ -112,7 +122,9 @@ def test_retained_graphs_and_released_ones():
 def test_a_program_of_another_process_is_linked_too(tmp_path, monkeypatch):
     model, x = MODELS["mlp"](), torch.randn(5, 3, requires_grad=True)
     seen = []
-    monkeypatch.setattr("argand.autograd.aot.link", lambda *given: seen.append(given) or linked.link(*given))
+    monkeypatch.setattr(
+        "argand.autograd.aot.link", lambda *given: seen.append(given) or linked.link(*given)
+    )
     for _ in range(2):
         argand.reset()
         run = argand.compile(model, options={"cache_dir": str(tmp_path)})
@@ -150,10 +162,13 @@ def test_many_sets_of_gradients_are_few_programs():
         for again in (True, False):
             for chosen in asked:
                 expected, found = (
-                    torch.autograd.grad(f(*inputs).sum(), chosen, create_graph=again) for f in (function, run)
+                    torch.autograd.grad(f(*inputs).sum(), chosen, create_graph=again)
+                    for f in (function, run)
                 )
                 torch.testing.assert_close(found, expected)
-    traces = [e for e in heard.events if isinstance(e, events.StageEnd) and e.stage == "autograd.trace"]
+    traces = [
+        e for e in heard.events if isinstance(e, events.StageEnd) and e.stage == "autograd.trace"
+    ]
     assert len(traces) <= 18  # of gradients, and of these to differentiate them
 
 
@@ -200,9 +215,29 @@ def test_linked_gradients_are_eagers_at_the_edges(name):
         results = function(x)
         results = results if isinstance(results, tuple) else (results,)
         (first,) = torch.autograd.grad(sum(r.sum() for r in results), x, create_graph=True)
-        second = torch.autograd.grad(first.sum(), x, allow_unused=True)[0] if first.requires_grad else None
+        second = (
+            torch.autograd.grad(first.sum(), x, allow_unused=True)[0]
+            if first.requires_grad
+            else None
+        )
         return [r.requires_grad for r in results], first, second
 
     expected, compiled = gradients(EDGES[name]), argand.compile(EDGES[name])
     for _ in range(3):
         torch.testing.assert_close(gradients(compiled), expected, equal_nan=True)
+
+
+def test_an_argument_without_a_derivative_is_no_error():
+    """A backward keeps what torch cannot differentiate by: the program stays as it was."""
+
+    def loss(x, w):
+        return F.binary_cross_entropy_with_logits(x, x.sigmoid(), pos_weight=w)
+
+    compiled, w = argand.compile(loss, backend="aot_eager"), torch.tensor(0.5)
+    for _ in range(3):
+        found = []
+        for function in (loss, compiled):
+            x = torch.linspace(0, 1, 5, dtype=torch.float64).requires_grad_()
+            (g,) = torch.autograd.grad(function(x, w) ** 3, x, create_graph=True)
+            found += torch.autograd.grad(g.sum(), x, create_graph=True)
+        torch.testing.assert_close(*found)

@@ -59,7 +59,9 @@ def test_one_of_several_results_is_turned_over():
         lambda t: t.as_strided_((2, 3), (1, 4), 2),
     ],
 )
-@pytest.mark.parametrize("copied", [lambda t: t.clone(), lambda t: t * 1, lambda t: t.to(torch.float32, copy=True)])
+@pytest.mark.parametrize(
+    "copied", [lambda t: t.clone(), lambda t: t * 1, lambda t: t.to(torch.float32, copy=True)]
+)
 def test_copies_of_slices_are_turned_over(copied, change):
     def program(t):
         copy = copied(t)
@@ -136,12 +138,16 @@ def test_zero_tensors():
     # as a tangent, as an argument
     (found,) = torch.autograd.grad(argand.compile(torch.sin)(x).sgn().sum(), x)
     assert not found.any()
-    assert torch.equal(argand.compile(lambda a: a + 1)(torch._efficientzerotensor(3)), torch.ones(3))
+    assert torch.equal(
+        argand.compile(lambda a: a + 1)(torch._efficientzerotensor(3)), torch.ones(3)
+    )
 
 
 def test_storage_offsets_are_seen_and_guarded():
     check(
-        lambda x: x * 2 + x.storage_offset(), lambda: torch.arange(10.0)[3:7], second=[lambda: torch.arange(10.0)[2:6]]
+        lambda x: x * 2 + x.storage_offset(),
+        lambda: torch.arange(10.0)[3:7],
+        second=[lambda: torch.arange(10.0)[2:6]],
     )
     check(
         lambda x: x[1:] * 2 + x[1:].storage_offset(),
@@ -179,7 +185,9 @@ def complexes():
     return torch.randn(6, dtype=torch.complex64)
 
 
-@pytest.mark.parametrize("made", [negative, conjugate, both], ids=["negative", "conjugate", "strided"])
+@pytest.mark.parametrize(
+    "made", [negative, conjugate, both], ids=["negative", "conjugate", "strided"]
+)
 @pytest.mark.parametrize(
     "program",
     [
@@ -253,7 +261,8 @@ def test_results_without_a_tangent_give_no_nan():
 
 
 @pytest.mark.parametrize(
-    "cut", [lambda a: a.detach() * 2, lambda a: torch.no_grad()(torch.mul)(a, 2), lambda a: a.data * 2]
+    "cut",
+    [lambda a: a.detach() * 2, lambda a: torch.no_grad()(torch.mul)(a, 2), lambda a: a.data * 2],
 )
 def test_gradients_of_gradients_know_what_is_hidden_from_autograd(cut):
     def program(a):
@@ -281,7 +290,8 @@ def test_versions_rise_where_a_view_of_an_argument_is_turned_over():
 
 
 @pytest.mark.parametrize(
-    "program", [lambda x: x.split(2)[-1], lambda x: x.chunk(2)[1] + 0, lambda x: (x.split(2)[1], x[1:3])]
+    "program",
+    [lambda x: x.split(2)[-1], lambda x: x.chunk(2)[1] + 0, lambda x: (x.split(2)[1], x[1:3])],
 )
 def test_views_of_elements_that_share_memory_keep_their_own_gradients(program):
     compiled = argand.compile(program)
@@ -289,7 +299,10 @@ def test_views_of_elements_that_share_memory_keep_their_own_gradients(program):
     for run in (program, compiled, compiled):
         x = torch.ones(1, dtype=torch.float64).expand(4).requires_grad_()
         results = run(x)
-        total = sum((k + 1) * r.sum() for k, r in enumerate(results if isinstance(results, tuple) else [results]))
+        total = sum(
+            (k + 1) * r.sum()
+            for k, r in enumerate(results if isinstance(results, tuple) else [results])
+        )
         gradients.append(torch.autograd.grad(total, x)[0].tolist())
     assert gradients[0] == gradients[1] == gradients[2]
 

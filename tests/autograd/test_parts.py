@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import argand
+from argand.autograd.runtime import _release
 
 
 def losses(x, w, v):
@@ -105,3 +106,21 @@ def test_kept_tensors_do_not_outlive_the_results():
         assert alive() is None
     finally:
         gc.enable()
+
+
+def test_letting_go_of_saved_tensors_raises_nothing_inside():
+    """Asking for tensors that were freed raises: 40 to 80 us in every training step."""
+
+    class Context:
+        kept, primals = None, ("x",)
+
+        def maybe_clear_saved_tensors(self):
+            self.cleared = True
+
+        @property
+        def _raw_saved_tensors(self):
+            raise AssertionError("asked for what is gone")
+
+    context = Context()
+    _release(context, 1)
+    assert context.cleared and context.primals == ("x",)  # outside of a backward all is kept

@@ -65,7 +65,9 @@ def accumulated(model, optimizer, engine):
 
 def by_hand(model, optimizer, engine):
     def loss_of(x, y):
-        return F.cross_entropy(model(x), y) + sum(p.square().sum() for p in model.parameters()) * 1e-3
+        return (
+            F.cross_entropy(model(x), y) + sum(p.square().sum() for p in model.parameters()) * 1e-3
+        )
 
     loss_of = engine(loss_of)
 
@@ -101,7 +103,9 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("loop", [whole, forward_only, accumulated, by_hand, optimizer_only], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "loop", [whole, forward_only, accumulated, by_hand, optimizer_only], ids=lambda f: f.__name__
+)
 def test_loops_end_where_eagers_do(loop, optimizer):
     torch.manual_seed(0)
     first = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.BatchNorm1d(32), nn.Linear(32, 4))
@@ -117,5 +121,6 @@ def test_loops_end_where_eagers_do(loop, optimizer):
                 losses.append(step(torch.randn(8, 16), torch.randint(0, 4, (8,))))
         ends.append([*losses, *model.state_dict().values()])
         names = [e.detail for e in seen.events if getattr(e, "counter", "") == "compiles"]
-        assert not any("create" in name for name in names), names  # a library that compiles for us is not the user's
+        # a library that compiles for us is not the user's
+        assert not any("create" in name for name in names), names
     torch.testing.assert_close(*ends, rtol=1e-6, atol=1e-7)

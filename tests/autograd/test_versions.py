@@ -7,7 +7,10 @@ import argand
 
 _UNARY = "neg abs sqrt exp sigmoid reciprocal zero trunc"
 _WRITES = {
-    **{name: lambda a, b, name=name: getattr(torch, f"_foreach_{name}_")([a, b]) for name in _UNARY.split()},
+    **{
+        name: lambda a, b, name=name: getattr(torch, f"_foreach_{name}_")([a, b])
+        for name in _UNARY.split()
+    },
     "add": lambda a, b: torch._foreach_add_([a, b], [b, a], alpha=0.5),
     "add of a number": lambda a, b: torch._foreach_add_([a, b], 1.5),
     "mul of numbers": lambda a, b: torch._foreach_mul_([a, b], [2.0, 3.0]),

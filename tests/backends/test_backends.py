@@ -130,7 +130,9 @@ def test_aot_autograd_factory():
         return compile_graph
 
     backend = argand.aot_autograd(
-        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference")
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
     )
     f = argand.compile(lambda x: x.sin().sum(), backend=backend)
     with torch.no_grad():
@@ -204,7 +206,10 @@ def test_explain_with_backend():
     # Two graphs around one break; torch's own wrapper counts eight graphs and seven breaks here.
     assert (found.graph_count, found.graph_break_count, found.op_count) == (2, 1, 5)
     assert [reason.row.name for reason in found.breaks] == ["B005"]
-    assert found.ops_per_graph == (("Tensor.sin",), ("Tensor.cos", "operator.add", "operator.mul", "operator.sub"))
+    assert found.ops_per_graph == (
+        ("Tensor.sin",),
+        ("Tensor.cos", "operator.add", "operator.mul", "operator.sub"),
+    )
     assert "2 graphs, 1 graph breaks, 5 operations" in str(found)
     argand.reset()
     assert watched.output().graph_count == 0
@@ -271,7 +276,8 @@ def test_backends_that_fail_on_purpose():
     with pytest.raises(BackendCompilerFailed) as caught:
         argand.compile(f, backend="relu_compile_error_TESTING_ONLY", fullgraph=True)(x)
     assert isinstance(caught.value.inner_exception, ReluCompileError)
-    with pytest.warns(RuntimeWarning, match="ReluRuntimeError"):  # eager does not raise: its result is the answer
+    # eager does not raise: its result is the answer
+    with pytest.warns(RuntimeWarning, match="ReluRuntimeError"):
         assert torch.equal(argand.compile(f, backend="relu_runtime_error_TESTING_ONLY")(x), f(x))
     with pytest.raises(InternalError) as caught:
         argand.compile(f, backend="relu_runtime_error_TESTING_ONLY", fullgraph=True)(x)

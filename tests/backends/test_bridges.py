@@ -105,7 +105,9 @@ def test_options_reach_the_package(name):
 
 
 def test_tvm_refuses_what_it_cannot_do():
-    f = argand.compile(lambda t: t + 1, backend="tvm", options={"scheduler": "meta"}, fullgraph=True)
+    f = argand.compile(
+        lambda t: t + 1, backend="tvm", options={"scheduler": "meta"}, fullgraph=True
+    )
     with pytest.raises(BackendCompilerFailed, match="NotImplementedError: scheduler 'meta'"):
         f(torch.randn(2))
 
@@ -169,7 +171,9 @@ def test_backends_of_devices_appear_with_package_and_device(monkeypatch):
         module = types.ModuleType(name)
         module.__spec__ = importlib.util.spec_from_loader(name, None)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(torch, "hpu", types.SimpleNamespace(is_available=lambda: True), raising=False)
+    monkeypatch.setattr(
+        torch, "hpu", types.SimpleNamespace(is_available=lambda: True), raising=False
+    )
     assert {"cudagraphs", "openxla", "hpu_backend"} <= set(registry.list_backends())
     asked = []
 

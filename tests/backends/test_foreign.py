@@ -12,9 +12,9 @@ from argand.support import events
 
 COMPILERS = {
     "compile_fx": lambda gm, inputs: argand.compile_fx(gm, inputs),
-    "aot_autograd": lambda gm, inputs: argand.aot_autograd(fw_compiler=lambda g, i: argand.make_boxed_func(g.forward))(
-        gm, inputs
-    ),
+    "aot_autograd": lambda gm, inputs: argand.aot_autograd(
+        fw_compiler=lambda g, i: argand.make_boxed_func(g.forward)
+    )(gm, inputs),
     "aot_eager": lambda gm, inputs: argand.lookup_backend("aot_eager")(gm, inputs),
 }
 
@@ -25,7 +25,14 @@ def compile_by_hand(way, function, *examples):
 
 
 def facts(value):
-    return (value.dtype, value.shape, value.stride(), value.requires_grad, value.is_conj(), value.is_neg())
+    return (
+        value.dtype,
+        value.shape,
+        value.stride(),
+        value.requires_grad,
+        value.is_conj(),
+        value.is_neg(),
+    )
 
 
 def check(run, function, *inputs):
@@ -94,7 +101,9 @@ def test_sizes_of_two_inputs_that_must_agree():
     def program(x, y, w):
         return (torch.cat([x, y], 0) @ w, x + y)
 
-    run = compile_by_hand("compile_fx", program, torch.randn(3, 4), torch.randn(3, 4), torch.randn(4, 2))
+    run = compile_by_hand(
+        "compile_fx", program, torch.randn(3, 4), torch.randn(3, 4), torch.randn(4, 2)
+    )
     for n, k in ((5, 4), (7, 4), (7, 9), (8, 9), (3, 4)):
         check(run, program, torch.randn(n, k), torch.randn(n, k), torch.randn(k, 2))
     with pytest.raises(RuntimeError, match="must match|expected size"):
@@ -107,7 +116,11 @@ def test_training_with_other_sizes(train):
     def program(x, w, b):
         return (torch.nn.functional.gelu(x @ w + b).mean(0),)
 
-    make = lambda n: (torch.randn(n, 6), torch.randn(6, 3, requires_grad=train), torch.zeros(3, requires_grad=train))  # noqa: E731
+    make = lambda n: (
+        torch.randn(n, 6),
+        torch.randn(6, 3, requires_grad=train),
+        torch.zeros(3, requires_grad=train),
+    )  # noqa: E731
     run = compile_by_hand("compile_fx", program, *make(4))
     for n in (4, 8, 12, 1, 30):
         check(run, program, *make(n))
@@ -119,7 +132,14 @@ def test_numbers_are_inputs_too(way):
         return (x[:n] * scale, x.reshape(n, -1).sum(0))
 
     run = compile_by_hand(way, program, torch.randn(12), 3, 2.0)
-    for size, n, scale in ((12, 3, 2.0), (12, 4, 2.0), (12, 6, 0.5), (24, 6, 0.5), (24, 6, -0.0), (24, 1, 3)):
+    for size, n, scale in (
+        (12, 3, 2.0),
+        (12, 4, 2.0),
+        (12, 6, 0.5),
+        (24, 6, 0.5),
+        (24, 6, -0.0),
+        (24, 1, 3),
+    ):
         check(run, program, torch.randn(size), n, scale)
 
 
@@ -186,7 +206,9 @@ def test_functional_transforms_see_the_graph():
     run = compile_by_hand("compile_fx", lambda x: (x.sin() * x,), torch.randn(3))
     x = torch.randn(5, 3)
     torch.testing.assert_close(torch.func.vmap(lambda a: run(a)[0])(x), x.sin() * x)
-    torch.testing.assert_close(torch.func.grad(lambda a: run(a)[0].sum())(x[0]), x[0].cos() * x[0] + x[0].sin())
+    torch.testing.assert_close(
+        torch.func.grad(lambda a: run(a)[0].sum())(x[0]), x[0].cos() * x[0] + x[0].sin()
+    )
 
 
 def test_offsets_in_storages():
@@ -264,7 +286,9 @@ def test_a_backend_of_the_user_calls_with_other_inputs():
         run = argand.lookup_backend("argand")(gm, inputs)
 
         def twice(*values):
-            tensors = [k for k, v in enumerate(values) if isinstance(v, torch.Tensor) and v.dim() == 2]
+            tensors = [
+                k for k, v in enumerate(values) if isinstance(v, torch.Tensor) and v.dim() == 2
+            ]
             wide = [v.double() if k in tensors else v for k, v in enumerate(values)]
             return [a.double() + b for a, b in zip(run(*values), run(*wide), strict=True)]
 

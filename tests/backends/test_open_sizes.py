@@ -47,7 +47,11 @@ def test_integers_too():
 
 
 def test_dynamic_false_and_registered_never_get_fixed_sizes(registered):
-    for open_sizes, keywords, count in (("always", {"dynamic": False}, 4), ("never", {}, 4), ("asked", {}, 4)):
+    for open_sizes, keywords, count in (
+        ("always", {"dynamic": False}, 4),
+        ("never", {}, 4),
+        ("asked", {}, 4),
+    ):
         graphs = []
         name = registered(noting(graphs), open_sizes=open_sizes)
         f = argand.compile(lambda x: x + x.shape[0], backend=name, **keywords)
@@ -60,7 +64,11 @@ def test_dynamic_false_and_registered_never_get_fixed_sizes(registered):
 
 def test_asked_gets_them_when_asked(registered):
     graphs = []
-    f = argand.compile(lambda x: x + x.shape[0], backend=registered(noting(graphs), open_sizes="asked"), dynamic=True)
+    f = argand.compile(
+        lambda x: x + x.shape[0],
+        backend=registered(noting(graphs), open_sizes="asked"),
+        dynamic=True,
+    )
     for n in range(3, 7):
         assert torch.equal(f(torch.ones(n)), torch.ones(n) + n)
     assert len(graphs) == 1
@@ -96,7 +104,9 @@ def test_what_such_code_wrote_is_put_right():
         warnings.simplefilter("ignore")
         for n in (3, 5, 6):
             x = torch.ones(n)
-            assert torch.equal(f(x), torch.full((n,), n + 1.0)) and torch.equal(x, torch.full((n,), float(n)))
+            assert torch.equal(f(x), torch.full((n,), n + 1.0)) and torch.equal(
+                x, torch.full((n,), float(n))
+            )
 
 
 def test_random_numbers_are_drawn_once():
@@ -128,5 +138,7 @@ def test_equal_options_compile_once():
         compiled = argand.compile(function, backend=backend, options={"level": level})
         assert torch.equal(compiled(torch.ones(2)), torch.ones(2).sin() + 1)
     assert len(graphs) == 2
-    argand.compile(function, backend=backend, options={"level": 3}, isolate_recompiles=True)(torch.ones(2))
+    argand.compile(function, backend=backend, options={"level": 3}, isolate_recompiles=True)(
+        torch.ones(2)
+    )
     assert len(graphs) == 3

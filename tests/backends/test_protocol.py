@@ -7,7 +7,17 @@ import torch
 
 import argand
 from argand.backends.bind import bind_backend
-from argand.protocol import PLAIN, Backend, Bypass, CompiledGraph, Described, OpenSizes, adapt, adapted, context_of
+from argand.protocol import (
+    PLAIN,
+    Backend,
+    Bypass,
+    CompiledGraph,
+    Described,
+    OpenSizes,
+    adapt,
+    adapted,
+    context_of,
+)
 from argand.support.errors import OptionError
 
 

@@ -52,7 +52,9 @@ def slowly(clock, seconds, record, name):
     return run
 
 
-@pytest.mark.parametrize(("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")])
+@pytest.mark.parametrize(
+    ("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")]
+)
 def test_the_faster_one_stays(clock, ours, eager, stays):
     record = []
     graph = traced(lambda x: x + 1)
@@ -139,7 +141,9 @@ def test_what_draws_is_known_of_the_program():
         (lambda x: x + torch.randn_like(x), True),
         (lambda x: torch.nn.functional.dropout(x, training=False) + 1, False),
         (
-            lambda x: torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None]),
+            lambda x: torch.nn.functional.scaled_dot_product_attention(
+                x[None, None], x[None, None], x[None, None]
+            ),
             False,
         ),
     ):
@@ -187,7 +191,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")])
+@pytest.mark.parametrize(
+    ("ours", "eager", "stays"), [(0.001, 0.004, "ours"), (0.004, 0.001, "eager")]
+)
 def test_training_is_timed_with_its_backward_pass(clock, ours, eager, stays, way):
     record = []
     run = training(clock, ours, eager, record)
@@ -240,7 +246,9 @@ def test_gradients_of_gradients_end_the_trial(clock):
 def test_what_is_recomputed_is_computed_the_same_way(reentrant):
     """Checkpoint compares the tensors that forward and recomputation save: eager's are others than ours."""
     torch.manual_seed(0)
-    block = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256))
+    block = torch.nn.Sequential(
+        torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)
+    )
     compiled = argand.compile(copy.deepcopy(block), options={"cache": False, "strict": True})
     x = torch.randn(256, 256, requires_grad=True)
     for _ in range(12):
@@ -248,7 +256,9 @@ def test_what_is_recomputed_is_computed_the_same_way(reentrant):
         for f in (compiled, block):
             y = checkpoint(f, checkpoint(f, x, use_reentrant=reentrant), use_reentrant=reentrant)
             gradients.append(
-                torch.autograd.grad(y.sum(), x)[0] if not reentrant else y.sum().backward() or x.grad.clone()
+                torch.autograd.grad(y.sum(), x)[0]
+                if not reentrant
+                else y.sum().backward() or x.grad.clone()
             )
             x.grad = None
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)

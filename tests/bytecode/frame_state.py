@@ -15,7 +15,8 @@ from argand.bytecode import StackSlot, decode, stack_before
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _OBJECT = 2 * _WORD  # refcount, type
 _FRAME_POINTER = _OBJECT + _WORD  # PyFrameObject: f_back, f_frame
-_STACKTOP = 8 * _WORD  # _PyInterpreterFrame: eight pointers, int stacktop, two bytes, then localsplus
+# _PyInterpreterFrame: eight pointers, int stacktop, two bytes, then localsplus
+_STACKTOP = 8 * _WORD
 _LOCALSPLUS = 9 * _WORD
 NULL = object()
 
@@ -83,7 +84,8 @@ class State:
 
 def trace_opcodes(code: CodeType, visit) -> object:
     """A trace function for sys.settrace: `visit(frame)` before every instruction of frames of `code`."""
-    sys._getframe().f_trace_opcodes = True  # 3.12 looks for this when the trace function is set, and never again
+    # 3.12 looks for this when the trace function is set, and never again
+    sys._getframe().f_trace_opcodes = True
 
     def trace(frame, event, _):
         if frame.f_code is not code:

@@ -11,7 +11,9 @@ from argand.bytecode.version import DIALECT
 TEXT = Path(__file__).parents[2].joinpath("docs", "capture-resume.md").read_text()
 
 
-@pytest.mark.skipif(DIALECT.null_last, reason="the listings show the other order of a call's callable and NULL")
+@pytest.mark.skipif(
+    DIALECT.null_last, reason="the listings show the other order of a call's callable and NULL"
+)
 def test_listings_are_real():
     source = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)[1]
     before, after = re.findall(r"```\n(   0 .*?)\n```", TEXT, re.DOTALL)

@@ -49,7 +49,9 @@ def resume_function(state, *, stack, **options):
     wanted = live_locals(code, state.index)
     known = {**state.values, **state.locals}
     bound = tuple(name for name in wanted if name in known)
-    made = make_resume(code, state.index, stack=tuple(value is not NULL for value in stack), bound=bound, **options)
+    made = make_resume(
+        code, state.index, stack=tuple(value is not NULL for value in stack), bound=bound, **options
+    )
     closure = tuple(state.cells[name] for name in made.co_freevars)
     assert all(isinstance(cell, CellType) for cell in closure)
     function = FunctionType(made, state.globals, made.co_name, None, closure)
@@ -396,7 +398,8 @@ def test_a_break_in_a_loop_makes_one_resume_function():
     copied = [
         i.index
         for i in decode(made).instructions
-        if i.positions == decode(code).instructions[at].positions and i.op == decode(code).instructions[at].op
+        if i.positions == decode(code).instructions[at].positions
+        and i.op == decode(code).instructions[at].op
     ]
     again = make_resume(made, copied[-1], stack=stack, bound=live_locals(made, copied[-1]))
     assert again is made
@@ -428,6 +431,8 @@ def test_a_value_nobody_reads_is_not_read():
     for op in ("for_iter", "call"):
         at = next(i.index for i in instructions if i.op == op) + 1
         made = make_resume(code, at, stack=(True, True), bound=live_locals(code, at))
-        reads = [i.argval for i in decode(made).instructions if i.op in ("load_fast", "delete_fast")]
+        reads = [
+            i.argval for i in decode(made).instructions if i.op in ("load_fast", "delete_fast")
+        ]
         assert "___stack_0" in reads and "___stack_1" not in reads
         assert FunctionType(made, {"print": lambda: None})(iter([1, 2]), object(), 1) == 4

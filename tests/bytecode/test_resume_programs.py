@@ -37,7 +37,9 @@ def run_and_stop(program, stop_at):
         if count == stop_at:
             state = State.of(frame)
             function, values = resume_function(state, stack=state.stack_arguments())
-            work = lambda: pictures.append(picture_after(lambda: function(*values), module, arguments))
+            work = lambda: pictures.append(
+                picture_after(lambda: function(*values), module, arguments)
+            )
             trace = sys.gettrace()
             sys.settrace(None)
             thread = threading.Thread(target=work)

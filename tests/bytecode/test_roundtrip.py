@@ -39,7 +39,9 @@ def as_rows(code: CodeType) -> list[tuple[object, ...]]:
     def shown(value: object) -> object:
         return value if isinstance(value, CodeType) else repr(value)
 
-    return [(i.op, shown(i.argval), i.target, i.handler, i.positions) for i in decode(code).instructions]
+    return [
+        (i.op, shown(i.argval), i.target, i.handler, i.positions) for i in decode(code).instructions
+    ]
 
 
 def test_real_code_objects_survive() -> None:
@@ -72,7 +74,11 @@ def test_reassembled_programs_run(name: str) -> None:
     def outcome(code: CodeType) -> tuple[int, list[str]]:
         scope = {"__name__": f"test.{name}", "__file__": str(file)}
         exec(code, scope)
-        cases = [value for value in scope.values() if isinstance(value, type) and issubclass(value, unittest.TestCase)]
+        cases = [
+            value
+            for value in scope.values()
+            if isinstance(value, type) and issubclass(value, unittest.TestCase)
+        ]
         suite = unittest.TestSuite(map(unittest.defaultTestLoader.loadTestsFromTestCase, cases))
         result = unittest.TestResult()
         suite.run(result)
@@ -93,9 +99,18 @@ def test_keyword_names_are_on_the_call() -> None:
 
 def test_every_opcode_has_an_answer() -> None:
     """Each opcode of the running Python is one of the normal form, is split, or is never in a code object."""
-    machinery = {"CACHE", "EXTENDED_ARG", "INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
+    machinery = {
+        "CACHE",
+        "EXTENDED_ARG",
+        "INTERPRETER_EXIT",
+        "RESERVED",
+        "ENTER_EXECUTOR",
+        "EXIT_INIT_CHECK",
+    }
     parts = {"SET_FUNCTION_ATTRIBUTE", "CALL_KW"}  # read together with the instruction before
-    real = {name for name, op in dis.opmap.items() if op < 256 and not name.startswith("INSTRUMENTED_")}
+    real = {
+        name for name, op in dis.opmap.items() if op < 256 and not name.startswith("INSTRUMENTED_")
+    }
     unknown = {
         name
         for name in real - machinery - parts - set(DIALECT.split)
@@ -145,9 +160,16 @@ def test_jumps_grow_when_code_is_inserted() -> None:
     new = []
     for i in old:
         if i.index == at:
-            new += [Instruction(at + k, "nop", None, None, -1, i.positions, None, i.handler) for k in range(300)]
+            new += [
+                Instruction(at + k, "nop", None, None, -1, i.positions, None, i.handler)
+                for k in range(300)
+            ]
         target = None if i.target is None else move(i.target)
-        new.append(Instruction(move(i.index), i.op, i.arg, i.argval, i.offset, i.positions, target, i.handler))
+        new.append(
+            Instruction(
+                move(i.index), i.op, i.arg, i.argval, i.offset, i.positions, target, i.handler
+            )
+        )
     longer = assemble(new, code)
     assert longer.co_code.count(bytes((dis.opmap["EXTENDED_ARG"],))) >= 2
     assert FunctionType(longer, {"range": range})(10) == 20

@@ -21,7 +21,9 @@ def attempts(function, *args, **keywords):
 
 
 def reasons(seen):
-    return [event.detail for event in seen.events if getattr(event, "counter", "") == "capture.retry"]
+    return [
+        event.detail for event in seen.events if getattr(event, "counter", "") == "capture.retry"
+    ]
 
 
 def needs_the_number(x):

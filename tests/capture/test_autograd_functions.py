@@ -38,18 +38,24 @@ LAYERS = [torch.nn.Linear(3, 3), torch.nn.ReLU()]
 
 
 def test_modules_as_arguments_where_no_gradient_is_recorded():
-    f = argand.compile(lambda x: (Chain.apply(x, LAYERS) * 2, torch.is_grad_enabled()), backend="eager", fullgraph=True)
+    f = argand.compile(
+        lambda x: (Chain.apply(x, LAYERS) * 2, torch.is_grad_enabled()),
+        backend="eager",
+        fullgraph=True,
+    )
     x = torch.randn(2, 3)
     for _ in range(2):
         found, enabled = f(x)
-        assert torch.equal(found, Chain.apply(x, LAYERS) * 2) and not found.requires_grad and enabled
+        assert (
+            torch.equal(found, Chain.apply(x, LAYERS) * 2) and not found.requires_grad and enabled
+        )
     with torch.no_grad():
         LAYERS[0].weight.mul_(2)  # read at each call
         assert torch.equal(f(x)[0], Chain.apply(x, LAYERS) * 2)
 
 
 def test_gradients_are_those_of_the_class():
-    f = argand.compile(lambda x: Chain.apply(x, LAYERS) * 2, backend="eager")
+    f = argand.compile(lambda x: Chain.apply(x, LAYERS) * 2, fullgraph=True)
     x, y = (torch.ones(2, 3, requires_grad=True) for _ in range(2))
     f(x).sum().backward()
     (Chain.apply(y, LAYERS) * 2).sum().backward()
@@ -62,3 +68,162 @@ def test_what_is_given_back_is_a_view():
     assert f(x) is not x and Same.apply(x, LAYERS[0]) is not x
     with pytest.raises(argand.CaptureError):
         argand.compile(lambda x: Same.apply(x, LAYERS[0]), backend="eager", fullgraph=True)(x)
+
+
+class Reversed(torch.autograd.Function):
+    """Keeps a module and a number; its backward reads the module's weight."""
+
+    @staticmethod
+    def forward(ctx, x, module, scale):
+        ctx.module, ctx.scale = module, scale
+        ctx.save_for_backward(x)
+        return module(x) * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad @ ctx.module.weight * -ctx.scale * x, None, None
+
+
+class Keeping(torch.autograd.Function):
+    """Keeps results, and what it computes on the way."""
+
+    @staticmethod
+    def forward(ctx, x, function, y):
+        hidden = function(x)
+        ctx.exponential = hidden.exp()
+        result = hidden * y
+        ctx.save_for_backward(result, hidden)
+        return result, hidden.cos()
+
+    @staticmethod
+    def backward(ctx, first, second):
+        result, hidden = ctx.saved_tensors
+        return first * ctx.exponential + second * result, None, first * hidden
+
+
+class Apart(torch.autograd.Function):
+    """A forward without a context."""
+
+    @staticmethod
+    def forward(x, function):
+        return function(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, result = ctx.saved_tensors
+        return grad * x * result, None
+
+
+class Once(torch.autograd.Function):
+    """Says that its backward cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx, x, function):
+        ctx.save_for_backward(x)
+        return function(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+PROGRAMS = {
+    "reversed": lambda x: Reversed.apply(x * 2, LAYERS[0], 2.0),
+    "chained": lambda x: Reversed.apply(Reversed.apply(x, LAYERS[0], 1.0), LAYERS[0], 2.0),
+    "keeping": lambda x: torch.stack(Keeping.apply(x * 1, torch.sin, x.cos())),
+    "apart": lambda x: Apart.apply(x.sin(), torch.tanh) * 2,
+}
+
+
+def _derivatives(f, rows, twice):
+    x = torch.linspace(-1, 1, 3 * rows).view(rows, 3).requires_grad_()
+    (slope,) = torch.autograd.grad((f(x) ** 2).sum(), x, create_graph=twice)
+    return torch.autograd.grad((slope**2).sum(), x)[0] if twice else slope
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_objects_as_arguments_in_training(name, dynamic):
+    f = argand.compile(PROGRAMS[name], fullgraph=True, dynamic=dynamic)
+    for rows in (2, 4):
+        for twice in (False, True, True):
+            expected = _derivatives(PROGRAMS[name], rows, twice)
+            torch.testing.assert_close(_derivatives(f, rows, twice), expected)
+
+
+def test_a_module_is_read_at_each_call():
+    f = argand.compile(PROGRAMS["reversed"], fullgraph=True)
+    for _ in range(3):
+        with torch.no_grad():
+            LAYERS[0].weight.mul_(1.5)
+        expected = _derivatives(PROGRAMS["reversed"], 2, False)
+        torch.testing.assert_close(_derivatives(f, 2, False), expected)
+
+
+def test_a_backward_that_is_for_once_is_pythons():
+    """It hides its gradients' history, which a graph of it would not."""
+
+    def once(x):
+        return Once.apply(x.sin(), torch.tanh)
+
+    f = argand.compile(once)
+    for twice in (False, True, True):
+        expected = _derivatives(once, 2, twice)
+        torch.testing.assert_close(_derivatives(f, 2, twice), expected)
+
+
+class Squared(torch.autograd.Function):
+    """Its backward is not linear."""
+
+    @staticmethod
+    def forward(ctx, x, function):
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * grad, None
+
+
+def test_a_backward_that_is_not_linear_has_no_second_derivative():
+    def squared(x):
+        return Squared.apply(x * 2, torch.cos)
+
+    f = argand.compile(squared, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(_derivatives(f, 2, False), _derivatives(squared, 2, False))
+        with pytest.raises(RuntimeError, match="may not be linear"):
+            _derivatives(f, 2, True)
+
+
+class Counted(torch.autograd.Function):
+    """Gives numbers beside tensors."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.k = k
+        return x * k, k + 1, (x.shape[0] * 2, str(k))
+
+    @staticmethod
+    def backward(ctx, gradient, *others):
+        return gradient * ctx.k, None
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("node", [False, True], ids=["class", "allow_in_graph"])
+def test_numbers_beside_tensors_are_those_of_the_call(grad, node):
+    def counted(x, k):
+        return x * k, k + 1, (x.shape[0] * 2, str(k))
+
+    call = argand.allow_in_graph(counted) if node else Counted.apply
+    f = argand.compile(lambda x, k: call(x, k), backend="eager")
+    for size, k in ((2, 2), (3, 3), (4, 5), (5, 4)):
+        x = torch.ones(size, requires_grad=grad)
+        result = f(x, k)
+        assert result[1:] == (k + 1, (size * 2, str(k)))
+        assert torch.equal(result[0], torch.full((size,), float(k)))

@@ -40,7 +40,8 @@ def test_a_backend_gets_the_operator_as_torch_compile_has_it() -> None:
     (node,) = [n for n in graph.graph.nodes if n.target is torch.ops.higher_order.cond]
     _, true, false, operands = node.args
     assert isinstance(operands, tuple)
-    assert [n.op for n in operands] == ["placeholder", "placeholder"]  # x, and what one branch reads from outside
+    # x, and what one branch reads from outside
+    assert [n.op for n in operands] == ["placeholder", "placeholder"]
     for branch in (true, false):
         module = graph.get_submodule(str(branch.target))
         assert isinstance(module, torch.fx.GraphModule)
@@ -63,7 +64,9 @@ def _complaint(function: Any, *args: Any) -> str:
         (lambda x: x.add_(1), lambda x: x + 1, "in place"),
     ],
 )
-def test_what_does_not_fit_is_named_with_the_users_line(true_fn: Any, false_fn: Any, reason: str) -> None:
+def test_what_does_not_fit_is_named_with_the_users_line(
+    true_fn: Any, false_fn: Any, reason: str
+) -> None:
     def program(x: Tensor) -> Any:
         return torch.cond(x.sum() > 0, true_fn, false_fn, (x,))
 
@@ -109,7 +112,9 @@ def test_a_break_in_a_branch_leaves_the_whole_call_to_python() -> None:
         argand.graph_break()
         return x * 2
 
-    text = _complaint(lambda x: torch.cond(x.sum() > 0, branch, lambda x: x + 1, (x,)), torch.ones(3))
+    text = _complaint(
+        lambda x: torch.cond(x.sum() > 0, branch, lambda x: x + 1, (x,)), torch.ones(3)
+    )
     assert "B005" in text or "B007" in text
 
 
@@ -134,7 +139,11 @@ def test_lengths_stay_open() -> None:
 
 def test_while_loop_runs_until_its_condition_is_false() -> None:
     def program(x: Tensor) -> Any:
-        return while_loop(lambda i, x: (i < 10) & (x.sum() < 100), lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))
+        return while_loop(
+            lambda i, x: (i < 10) & (x.sum() < 100),
+            lambda i, x: (i + 1, x * 2),
+            (torch.tensor(0), x),
+        )
 
     compiled = argand.compile(program, fullgraph=True)
     for start, rounds in [(1.0, 6), (0.0, 10), (1000.0, 0)]:
@@ -163,14 +172,20 @@ def test_graphs_in_graphs_run_as_plain_python_too() -> None:
         def outer(x: Tensor) -> Tensor:
             h, y = x.sum(), x * 2
             return scan(
-                lambda h, x: (torch.cond(x > h, lambda h: h + x + y.sum(), lambda h: h * x, (h,)), h * 2), h, x
+                lambda h, x: (
+                    torch.cond(x > h, lambda h: h + x + y.sum(), lambda h: h * x, (h,)),
+                    h * 2,
+                ),
+                h,
+                x,
             )[1]
 
         return torch_map(outer, xs)
 
     xs = torch.randn(3, 4)
     found = [
-        argand.compile(program, backend=backend, fullgraph=True)(xs) for backend in ("eager", "aot_eager", "argand")
+        argand.compile(program, backend=backend, fullgraph=True)(xs)
+        for backend in ("eager", "aot_eager", "argand")
     ]
     torch.testing.assert_close(found[1:], [found[0]] * 2)
 
@@ -187,7 +202,9 @@ def test_integers_may_be_carried() -> None:
 
 def test_while_loop_trains_by_torchs_own_operator() -> None:
     def program(x: Tensor) -> Tensor:
-        found: Tensor = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (torch.tensor(0), x))[1]
+        found: Tensor = while_loop(
+            lambda i, x: i < 3, lambda i, x: (i + 1, x * x), (torch.tensor(0), x)
+        )[1]
         return found
 
     x = torch.full((2,), 1.5, requires_grad=True)
@@ -206,20 +223,27 @@ def test_a_condition_of_any_type(value: Any) -> None:
 
 def test_one_round_and_results_that_nobody_reads() -> None:
     def program(h: Tensor, xs: Tensor) -> Tensor:
-        found: Tensor = scan(lambda c, x: ([c[0] + x, c[1] * 2], [c[0] * x, c[1] + x]), [h, h + 1], xs)[1][1]
+        found: Tensor = scan(
+            lambda c, x: ([c[0] + x, c[1] * 2], [c[0] * x, c[1] + x]), [h, h + 1], xs
+        )[1][1]
         return found
 
     compiled = argand.compile(program, fullgraph=True)
     for length in (1, 2, 5):
         h, xs = torch.randn(3), torch.randn(length, 3)
-        torch.testing.assert_close(compiled(h, xs), torch.stack([(h + 1) * 2**k + x for k, x in enumerate(xs)]))
+        torch.testing.assert_close(
+            compiled(h, xs), torch.stack([(h + 1) * 2**k + x for k, x in enumerate(xs)])
+        )
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 8])
 def test_associative_scans_combine_in_torchs_order(length: int) -> None:
     def program(x: Tensor) -> Any:
-        first = associative_scan(lambda a, b: a * b + a, x, 0, combine_mode="generic")  # the order can be seen
-        return first, associative_scan(lambda a, b: a + b * FACTOR, x.t(), 1, reverse=True, combine_mode="generic")
+        # the order can be seen
+        first = associative_scan(lambda a, b: a * b + a, x, 0, combine_mode="generic")
+        return first, associative_scan(
+            lambda a, b: a + b * FACTOR, x.t(), 1, reverse=True, combine_mode="generic"
+        )
 
     x = torch.randn(length, 3)
     for found, wanted in zip(argand.compile(program, fullgraph=True)(x), program(x), strict=True):

@@ -66,7 +66,10 @@ def test_an_argument_that_is_first_read_after_a_change_through_another():
 
     def run(function):
         held, apart = [torch.ones(2)], [torch.zeros(2)]
-        return [(*function(torch.ones(2), held, given), len(held)) for given in (held, held, apart, apart, held)]
+        return [
+            (*function(torch.ones(2), held, given), len(held))
+            for given in (held, held, apart, apart, held)
+        ]
 
     for found, expected in zip(run(Recorded(function)), run(function), strict=True):
         same(tuple(found[0]), tuple(expected[0]))
@@ -610,7 +613,10 @@ def test_breaks_deep_in_modules_cost_nothing_again():
     class Experts(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.gate, self.weights = Gate(), torch.nn.ParameterList([torch.randn(4, 4) for _ in range(3)])
+            self.gate, self.weights = (
+                Gate(),
+                torch.nn.ParameterList([torch.randn(4, 4) for _ in range(3)]),
+            )
 
         def forward(self, x):
             sizes = self.gate(x)

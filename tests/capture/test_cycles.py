@@ -109,7 +109,9 @@ CASES = {
     dict_of_itself: lambda value: value["own"] is value,
     deque_of_itself: lambda value: value[0] is value,
     hashed_in_its_set: lambda value: value in value.friends,
-    hashed_in_its_dict: lambda value: [*value.numbers] == [(value, 1), 3] and value.numbers[value, 1] == 2,
+    hashed_in_its_dict: lambda value: (
+        [*value.numbers] == [(value, 1), 3] and value.numbers[value, 1] == 2
+    ),
     set_of_hashed: lambda value: next(iter(value)).friends is value,
     frozenset_of_hashed: lambda value: next(iter(value)).held is value,
     set_of_a_node: lambda value: next(iter(value)).held is value,

@@ -21,7 +21,11 @@ def masked(x: torch.Tensor, mask: torch.Tensor) -> Any:
 
 def places(x: torch.Tensor, mask: torch.Tensor) -> Any:
     (found,) = torch.where(mask)
-    return torch.nonzero(x > 0).float().mean(0), x.index_select(0, found).cos() @ x.t(), x[:, x[0] > 0]
+    return (
+        torch.nonzero(x > 0).float().mean(0),
+        x.index_select(0, found).cos() @ x.t(),
+        x[:, x[0] > 0],
+    )
 
 
 def selected(x: torch.Tensor, mask: torch.Tensor) -> Any:
@@ -67,7 +71,16 @@ def test_results_are_eagers_for_any_data(program: Callable[..., Any], backend: s
     run = argand.compile(program, backend=backend, fullgraph=True)
     generator = torch.Generator().manual_seed(3)
     with events.collect() as seen:
-        for size, share in ((6, 0.5), (6, 1.0), (6, 0.2), (6, 0.0), (9, 0.5), (13, 0.7), (13, 0.0), (20, 0.1)):
+        for size, share in (
+            (6, 0.5),
+            (6, 1.0),
+            (6, 0.2),
+            (6, 0.0),
+            (9, 0.5),
+            (13, 0.7),
+            (13, 0.0),
+            (20, 0.1),
+        ):
             x = torch.randn(size, 4, generator=generator)
             mask = torch.rand(size, generator=generator) < share
             torch.testing.assert_close(run(x, mask), program(x, mask), equal_nan=True)
@@ -130,7 +143,9 @@ def test_what_may_be_checked() -> None:
 
     run = argand.compile(program, backend="eager", fullgraph=True)
     for n in (8, 2, 30):
-        torch.testing.assert_close(run(torch.ones(3), torch.tensor(n)), program(torch.ones(3), torch.tensor(n)))
+        torch.testing.assert_close(
+            run(torch.ones(3), torch.tensor(n)), program(torch.ones(3), torch.tensor(n))
+        )
 
     def equal(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         n = count.item()
@@ -138,7 +153,9 @@ def test_what_may_be_checked() -> None:
         return torch.ones(n) + x
 
     with pytest.raises(argand.CaptureError, match="B017"):
-        argand.compile(equal, backend="eager", fullgraph=True, dynamic=True)(torch.ones(30), torch.tensor(30))
+        argand.compile(equal, backend="eager", fullgraph=True, dynamic=True)(
+            torch.ones(30), torch.tensor(30)
+        )
 
 
 def branched(x: torch.Tensor) -> torch.Tensor:
@@ -174,7 +191,9 @@ def squeezed(x: torch.Tensor) -> int:
         (squeezed, "squeeze: sizes [u0] became []"),
     ],
 )
-def test_what_depends_on_them_is_an_error_with_the_line(program: Callable[..., Any], text: str) -> None:
+def test_what_depends_on_them_is_an_error_with_the_line(
+    program: Callable[..., Any], text: str
+) -> None:
     with pytest.raises(argand.CaptureError, match="B017") as caught:
         argand.compile(program, backend="eager", fullgraph=True)(torch.randn(9))
     assert text in str(caught.value)

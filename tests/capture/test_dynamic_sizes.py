@@ -250,7 +250,12 @@ def test_strides_that_do_not_follow_the_size() -> None:
         return x.as_strided((x.shape[0] * x.shape[1],), (1,)) * 2
 
     run = argand.compile(flat, backend="eager", dynamic=True)
-    for x in (torch.randn(4, 6), torch.randn(5, 3), torch.randn(6, 9)[:, :4], torch.randn(4, 6).t()):
+    for x in (
+        torch.randn(4, 6),
+        torch.randn(5, 3),
+        torch.randn(6, 9)[:, :4],
+        torch.randn(4, 6).t(),
+    ):
         torch.testing.assert_close(run(x), flat(x))
 
 
@@ -371,7 +376,11 @@ def test_sums_of_sizes_look_like_no_other_size(more: int) -> None:
     """Whatever primes stand for the sizes, some of these sums met another size."""
 
     def repeat(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, y[:, :1].expand(-1, x.shape[1])]).mean(0, keepdim=True).expand(y.shape[0] + more, -1)
+        return (
+            torch.cat([x, y[:, :1].expand(-1, x.shape[1])])
+            .mean(0, keepdim=True)
+            .expand(y.shape[0] + more, -1)
+        )
 
     compiled = argand.compile(repeat, options={"strict": True})
     for rows, columns in ((14, 4), (9, 6), (30, 5)):
@@ -381,7 +390,9 @@ def test_sums_of_sizes_look_like_no_other_size(more: int) -> None:
         torch.testing.assert_close(compiled(x, y), repeat(x, y))
 
 
-@pytest.mark.parametrize("shape", [lambda n: (n, 1, 1, n + 1), lambda n: (3, n, 1), lambda n: (1, n, 1, 4, 1)])
+@pytest.mark.parametrize(
+    "shape", [lambda n: (n, 1, 1, n + 1), lambda n: (3, n, 1), lambda n: (1, n, 1, 4, 1)]
+)
 def test_dimensions_of_size_one_do_not_fix_strides(shape):
     compiled = argand.compile(lambda x: x.sin() + 1, backend="eager", dynamic=True)
     with events.collect() as seen:
@@ -412,7 +423,8 @@ def test_comparisons_with_small_numbers_leave_sizes_open(function, backend):
         for size in (3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 2):
             x = torch.randn(size, 7)
             torch.testing.assert_close(compiled(x), function(x))
-    assert seen.total("compiles") <= 4  # the first size, one for each side; at the border perhaps another
+    # the first size, one for each side; at the border perhaps another
+    assert seen.total("compiles") <= 4
 
 
 THRESHOLDS = {
@@ -433,7 +445,19 @@ def test_operators_that_do_something_else_below_a_size(name, both, backend):
     """A graph with large samples says nothing of small sizes: it is also run for the smallest ones."""
     function = THRESHOLDS[name]
     compiled = argand.compile(function, backend=backend, options={"recompile_limit": 32})
-    for rows, columns in [(9, 7), (8, 6), (12, 11), (5, 8), (6, 9), (4, 7), (3, 7), (2, 9), (20, 3), (30, 2), (7, 7)]:
+    for rows, columns in [
+        (9, 7),
+        (8, 6),
+        (12, 11),
+        (5, 8),
+        (6, 9),
+        (4, 7),
+        (3, 7),
+        (2, 9),
+        (20, 3),
+        (30, 2),
+        (7, 7),
+    ]:
         x = torch.randn(rows, columns if both else 7)
         outs = []
         for call in (function, compiled):

@@ -38,7 +38,9 @@ def test_a_compile_imports_no_compiler_of_torch():
         found = [name for name in sys.modules if name.startswith(heavy)]
         assert not found, found[:5]
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -108,7 +110,11 @@ def test_graph_has_names_places_and_values():
     argand.compile(f, backend=keep)(x)
     ((module, inputs),) = graphs
     nodes = list(module.graph.nodes)
-    assert [n.target for n in nodes if n.op == "placeholder"] == ["L_x_", "L_net_weight_", "L_net_bias_"]
+    assert [n.target for n in nodes if n.op == "placeholder"] == [
+        "L_x_",
+        "L_net_weight_",
+        "L_net_bias_",
+    ]
     assert inputs[0] is x and inputs[1] is net.weight
     calls = [n for n in nodes if n.op == "call_function"]
     assert [n.name for n in calls] == ["linear", "relu"]

@@ -27,7 +27,9 @@ def case(function):
 
 
 def run(function, *args, calls=2, fullgraph=True):
-    compiled = argand.compile(function, backend="eager", fullgraph=fullgraph, options={"strict": True})
+    compiled = argand.compile(
+        function, backend="eager", fullgraph=fullgraph, options={"strict": True}
+    )
     with events.collect() as heard:
         for _ in range(calls):
             torch.manual_seed(0)
@@ -345,7 +347,15 @@ def records(x):
     p.z.append(p.x + p.y)
     n = Pair(x, 2)
     r = dataclasses.replace(p, y=5)
-    return (p, n, n._replace(right=3), r.x * r.y, n.left + n[1], Color(1) is Color.RED, Color.BLUE.name)
+    return (
+        p,
+        n,
+        n._replace(right=3),
+        r.x * r.y,
+        n.left + n[1],
+        Color(1) is Color.RED,
+        Color.BLUE.name,
+    )
 
 
 @case
@@ -401,7 +411,15 @@ def operator_module(x):
 @case
 def numbers(x):
     n = x.shape[0]
-    return (x * math.sqrt(n) + math.pi, divmod(7, 2), round(2.5), abs(-3), pow(2, 3), int("4"), n // 2)
+    return (
+        x * math.sqrt(n) + math.pi,
+        divmod(7, 2),
+        round(2.5),
+        abs(-3),
+        pow(2, 3),
+        int("4"),
+        n // 2,
+    )
 
 
 @case
@@ -512,7 +530,14 @@ def matching(x):
             case _:
                 return None
 
-    return (kind({"a": x, "b": 1}), kind([1, 2]), kind(Point(x)), kind(Color.RED), kind("s"), kind(1.5))
+    return (
+        kind({"a": x, "b": 1}),
+        kind([1, 2]),
+        kind(Point(x)),
+        kind(Color.RED),
+        kind("s"),
+        kind(1.5),
+    )
 
 
 @case
@@ -706,7 +731,9 @@ def test_autograd_function_and_gradients():
             return grad * 3 * x
 
     def f(x):
-        return (Double.apply(x) + torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)).sum()
+        return (
+            Double.apply(x) + torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+        ).sum()
 
     x = torch.ones(2, requires_grad=True)
     y = torch.ones(2, requires_grad=True)
@@ -756,7 +783,10 @@ def test_changes_in_place_in_inference_mode(backend):
         x.view(-1)[1:].mul_(3)
         return x * 2
 
-    same(argand.compile(inside, backend=backend, fullgraph=True)(torch.ones(3)), inside(torch.ones(3)))
+    same(
+        argand.compile(inside, backend=backend, fullgraph=True)(torch.ones(3)),
+        inside(torch.ones(3)),
+    )
     with torch.inference_mode():
         x, y = torch.ones(3), torch.ones(3)
         same(argand.compile(around, backend=backend, fullgraph=True)(x), around(y))

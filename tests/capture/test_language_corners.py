@@ -290,7 +290,11 @@ def asks_abstract_classes_after_a_write():
     before = isinstance(Kind(), collections.abc.Sized), isinstance(Kind(), collections.abc.Hashable)
     Kind.__len__ = lambda self: 0
     Kind.__hash__ = lambda self: 0
-    return before, isinstance(Kind(), collections.abc.Sized), isinstance(Kind(), collections.abc.Hashable)
+    return (
+        before,
+        isinstance(Kind(), collections.abc.Sized),
+        isinstance(Kind(), collections.abc.Hashable),
+    )
 
 
 def ends_of_generators():
@@ -361,7 +365,13 @@ def weak_references_to_what_lives():
     table = weakref.WeakKeyDictionary({target: 1})
     target.name = "x"
     argand.graph_break()
-    return reference() is target, proxy.name, table[target], len(table), weakref.getweakrefcount(target) > 0
+    return (
+        reference() is target,
+        proxy.name,
+        table[target],
+        len(table),
+        weakref.getweakrefcount(target) > 0,
+    )
 
 
 class Interrupts:
@@ -414,7 +424,12 @@ class Counting:
 def comparisons_of_lookups():
     heard = []
     table = {Counting(heard): 1}
-    found = table[Counting(heard)], Counting(heard) in table, table.get(Counting(heard)), table.pop(Counting(heard))
+    found = (
+        table[Counting(heard)],
+        Counting(heard) in table,
+        table.get(Counting(heard)),
+        table.pop(Counting(heard)),
+    )
     keys = {Counting(heard)}
     keys.add(Counting(heard))
     return found, len(keys), heard

@@ -49,7 +49,13 @@ def test_requires_grad_of_arguments(function, backend):
         if result is not None and result.requires_grad and not result.is_leaf:
             result.backward()
             grad = x.grad.tolist()
-        found.append((x.requires_grad, None if result is None else (result.requires_grad, result.is_leaf), grad))
+        found.append(
+            (
+                x.requires_grad,
+                None if result is None else (result.requires_grad, result.is_leaf),
+                grad,
+            )
+        )
     assert found[0] == found[1]
 
 
@@ -77,7 +83,9 @@ def test_a_function_that_marks_its_input_writes_once(backend, fullgraph):
 
     for function in (copied, used_after):
         x = torch.arange(4.0)
-        assert torch.equal(argand.compile(function, backend=backend, fullgraph=fullgraph)(x), function(x))
+        assert torch.equal(
+            argand.compile(function, backend=backend, fullgraph=fullgraph)(x), function(x)
+        )
 
 
 class Triple(torch.autograd.Function):

@@ -264,7 +264,9 @@ def test_left_to_python(name, capsys):
         expected = capsys.readouterr().out
         got = run(x.clone())
         assert capsys.readouterr().out == expected
-        torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(want, torch.Tensor) else same(got, want)
+        torch.testing.assert_close(got, want, rtol=0, atol=0) if isinstance(
+            want, torch.Tensor
+        ) else same(got, want)
 
 
 def same(got, want):
@@ -482,7 +484,9 @@ def _of_no_module(x):
         return x + 1, str(error), Failure.__module__
 
 
-@pytest.mark.parametrize("program", [_named_anew, _named_by_a_class, _annotated_anew, _refused, _of_no_module])
+@pytest.mark.parametrize(
+    "program", [_named_anew, _named_by_a_class, _annotated_anew, _refused, _of_no_module]
+)
 def test_facts_of_classes_that_are_written(program):
     """They stand in the class itself: a trace that only noted the write read the old ones, or raised at its end."""
     compiled = argand.compile(program, backend="eager", options={"strict": True})

@@ -62,7 +62,18 @@ def failing(x):
     return x @ torch.ones(99, 99)
 
 
-FUNCTIONS = [plain, broken, branching, caught, from_a_list, generated, changed, shaped, trained, left_to_python]
+FUNCTIONS = [
+    plain,
+    broken,
+    branching,
+    caught,
+    from_a_list,
+    generated,
+    changed,
+    shaped,
+    trained,
+    left_to_python,
+]
 
 
 @pytest.fixture

@@ -40,13 +40,19 @@ def marked(mark, size):
     return (x,)
 
 
-@pytest.mark.parametrize("name, graphs", [("mark_dynamic", 1), ("maybe_mark_dynamic", 1), ("mark_static", 3)])
+@pytest.mark.parametrize(
+    "name, graphs", [("mark_dynamic", 1), ("maybe_mark_dynamic", 1), ("mark_static", 3)]
+)
 def test_marks_of_sizes(name, graphs):
     mark = getattr(torch._dynamo, name)
-    compiled = argand.compile(lambda x: x.sum(0) * x.shape[0], fullgraph=True, options={"cache": False})
+    compiled = argand.compile(
+        lambda x: x.sum(0) * x.shape[0], fullgraph=True, options={"cache": False}
+    )
     with events.collect() as seen:
         for size in (4, 5, 6):
-            torch.testing.assert_close(compiled(*marked(mark, size)), torch.full((3,), float(size * size)))
+            torch.testing.assert_close(
+                compiled(*marked(mark, size)), torch.full((3,), float(size * size))
+            )
     assert seen.total("capture.graphs") == graphs
 
 

@@ -13,8 +13,17 @@ CALLED: list[str] = []
 _OPERATORS = "add sub mul matmul truediv floordiv mod pow lshift rshift and or xor divmod".split()
 _BINARY = [f"__{form}{name}__" for name in _OPERATORS for form in ("", "r", "i")]
 _COMPARISONS = [f"__{name}__" for name in ("lt", "le", "eq", "ne", "gt", "ge")]
-_UNARY = [f"__{name}__" for name in ("neg", "pos", "invert", "abs", "floor", "ceil", "trunc", "round")]
-_ANSWERS = {"__bool__": False, "__index__": 1, "__float__": 1.5, "__int__": 1, "__complex__": 1j, "__hash__": 7}
+_UNARY = [
+    f"__{name}__" for name in ("neg", "pos", "invert", "abs", "floor", "ceil", "trunc", "round")
+]
+_ANSWERS = {
+    "__bool__": False,
+    "__index__": 1,
+    "__float__": 1.5,
+    "__int__": 1,
+    "__complex__": 1j,
+    "__hash__": 7,
+}
 
 
 def _method(name, answer):
@@ -27,8 +36,12 @@ def _method(name, answer):
 
 def _class_of(base, answer):
     """A subclass with all methods; its operators give their name, or `NotImplemented`."""
-    methods = {name: _method(name, name if answer is None else answer) for name in _BINARY + _COMPARISONS}
-    methods |= {name: _method(name, name) for name in (*_UNARY, "__format__", "__str__", "__repr__")}
+    methods = {
+        name: _method(name, name if answer is None else answer) for name in _BINARY + _COMPARISONS
+    }
+    methods |= {
+        name: _method(name, name) for name in (*_UNARY, "__format__", "__str__", "__repr__")
+    }
     methods |= {name: _method(name, given) for name, given in _ANSWERS.items()}
     return type("My", (base,), methods)
 
@@ -41,8 +54,19 @@ MADE = {
 }
 _SYMBOLS = "+ - * @ / // % ** << >> & | ^ < <= == != > >=".split()
 BOTH = {f"{left} {symbol} {right}" for symbol in _SYMBOLS for left, right in ("ko", "ok")}
-BOTH |= {f"operator.i{name}(o, k)" for name in ("add", "mul", "matmul")} | {"divmod(k, o)", "divmod(o, k)"}
-BOTH |= {"pow(k, o)", "pow(o, k)", "operator.mul(k, o)", "operator.mul(o, k)", "k and o", "[k] == [o]", "k in [o]"}
+BOTH |= {f"operator.i{name}(o, k)" for name in ("add", "mul", "matmul")} | {
+    "divmod(k, o)",
+    "divmod(o, k)",
+}
+BOTH |= {
+    "pow(k, o)",
+    "pow(o, k)",
+    "operator.mul(k, o)",
+    "operator.mul(o, k)",
+    "k and o",
+    "[k] == [o]",
+    "k in [o]",
+}
 ALONE = {
     "-k", "+k", "~k", "abs(k)", "round(k)", "not k", "bool(k)", "f'{k}'", "f'{k:5}'", "f'{k!r}'", "str(k)", "hash(k)",
     "int(k)", "float(k)", "complex(k)", "1 if k else 2", "sum([k, k])", "max(k, 1)", "{2: 1, 7: 3}.get(k)",
@@ -57,7 +81,13 @@ INDEXED = {
     "operator.index(k)", "[1, 2, 3][k]", "(1, 2, 3)[k]", "'abc'[k]", "b'abc'[k]", "[1, 2, 3][k:]", "'abc'[:k]",
     "(1, 2, 3)[::k]", "range(9)[k]", "[1, 2, 3].pop(k)", "[*range(k)]", "[1] * k", "k * (1,)", "'a' * k", "changed(k)",
 }  # fmt: skip
-OTHERS = {"tensor": torch.ones(2), "integers": torch.ones(2, dtype=torch.int64), "int": 3, "float": 2.5, "list": [1, 2]}
+OTHERS = {
+    "tensor": torch.ones(2),
+    "integers": torch.ones(2, dtype=torch.int64),
+    "int": 3,
+    "float": 2.5,
+    "list": [1, 2],
+}
 
 
 def _changed(k):
@@ -72,11 +102,15 @@ _ORIGINS = {"argument": "k", "global": "K", "item": "held[0]", "made": "KIND(VAL
 
 
 def _program(expression, origin, kind, value):
-    names = {"math": math, "operator": operator, "itertools": itertools, "torch": torch, "changed": _changed}
+    names = {
+        "math": math,
+        "operator": operator,
+        "itertools": itertools,
+        "torch": torch,
+        "changed": _changed,
+    }
     names |= {"KIND": kind, "VALUE": value, "K": kind(value)}
-    text = (
-        f"def program(k, held, o, x):\n    k = {_ORIGINS[origin]}\n    answer = {expression}\n    return answer, x + 1"
-    )
+    text = f"def program(k, held, o, x):\n    k = {_ORIGINS[origin]}\n    answer = {expression}\n    return answer, x + 1"
     exec(text, names)
     return names["program"]
 
@@ -92,7 +126,13 @@ def _shown(value):
 
 def _run(function, k, other):
     CALLED.clear()
-    other = other.clone() if isinstance(other, torch.Tensor) else [*other] if isinstance(other, list) else other
+    other = (
+        other.clone()
+        if isinstance(other, torch.Tensor)
+        else [*other]
+        if isinstance(other, list)
+        else other
+    )
     try:
         answer = _shown(function(k, [k], other, torch.ones(2))[0])
     except Exception as error:

@@ -39,10 +39,15 @@ OPERATORS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 
 def compiles(
-    function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], backend: str = "eager", **keywords: Any
+    function: Callable[..., Any],
+    calls: Sequence[tuple[Any, ...]],
+    backend: str = "eager",
+    **keywords: Any,
 ) -> int:
     """How often a function is compiled over some calls, each checked against eager."""
-    run = argand.compile(function, backend=backend, fullgraph=True, options={"cache": False}, **keywords)
+    run = argand.compile(
+        function, backend=backend, fullgraph=True, options={"cache": False}, **keywords
+    )
     exact = {"rtol": 0.0, "atol": 0.0} if backend == "eager" else {}
     with events.collect() as seen:
         for args in calls:
@@ -154,7 +159,13 @@ def test_floats_are_returned_and_kept() -> None:
     run = argand.compile(step, backend="eager")
     for value in (0.5, 0.25, 0.125, 3.0):
         _, same, rest = run(torch.ones(2), value)
-        assert (type(same), same, type(rest), rest, kept[-1]) == (float, value, float, 1 - value, value * 2)
+        assert (type(same), same, type(rest), rest, kept[-1]) == (
+            float,
+            value,
+            float,
+            1 - value,
+            value * 2,
+        )
 
 
 def test_a_break_hands_them_on() -> None:
@@ -180,7 +191,10 @@ def test_explain_names_them() -> None:
 def _terms() -> st.SearchStrategy[Any]:
     leaf = st.sampled_from(["f", "g", "0.5", "2", "-3.25"])
     return st.recursive(
-        leaf, lambda inner: st.tuples(st.sampled_from("+-*/"), inner, inner).map(lambda t: f"({t[1]} {t[0]} {t[2]})")
+        leaf,
+        lambda inner: st.tuples(st.sampled_from("+-*/"), inner, inner).map(
+            lambda t: f"({t[1]} {t[0]} {t[2]})"
+        ),
     )
 
 
@@ -237,7 +251,9 @@ USES: dict[str, Callable[..., torch.Tensor]] = {
     "kl": lambda x, f: F.huber_loss(x, x * 3, delta=f),
     "cossim": lambda x, f: F.cosine_similarity(x, x + 1, 0, f),
     "norm": lambda x, f: F.normalize(x, p=f, dim=0),
-    "ls": lambda x, f: F.cross_entropy(x.view(1, 3), torch.tensor([1]), label_smoothing=min(f, 0.9)),
+    "ls": lambda x, f: F.cross_entropy(
+        x.view(1, 3), torch.tensor([1]), label_smoothing=min(f, 0.9)
+    ),
     "where3": lambda x, f: torch.where(x > 0, f, -f),
     "logsp": lambda x, f: x + torch.logspace(0, f, 3),
     "quant": lambda x, f: torch.quantile(x, min(f, 1.0)),
@@ -295,6 +311,9 @@ def unless_small(x, p):
 
 
 def test_a_float_that_makes_an_operator_give_its_argument_back_is_fixed():
-    compiled, x = argand.compile(lambda x, p: unless_small(x, p) + 1, backend="eager"), torch.ones(3)
+    compiled, x = (
+        argand.compile(lambda x, p: unless_small(x, p) + 1, backend="eager"),
+        torch.ones(3),
+    )
     for p in (0.1, 0.2, 0.5, 0.25, 0.75):
         assert torch.equal(compiled(x, p), unless_small(x, p) + 1), p

@@ -116,7 +116,9 @@ def test_compiled_code_keeps_no_key_alive():
     assert compiled(torch.ones(2))[0] == 3.0
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "addcmul", "addcdiv", "add_", "sub_", "addcmul_", "addcdiv_"])
+@pytest.mark.parametrize(
+    "name", ["add", "sub", "addcmul", "addcdiv", "add_", "sub_", "addcmul_", "addcdiv_"]
+)
 def test_a_factor_that_is_a_tensor(name):
     keyword = "value" if "addc" in name else "alpha"
 
@@ -124,7 +126,12 @@ def test_a_factor_that_is_a_tensor(name):
         args = (y, z) if keyword == "value" else (y,)
         return getattr(x.clone(), name)(*args, **{keyword: factor})
 
-    given = (torch.randn(3, 4), torch.randn(3, 4), torch.rand(3, 4) + 1, torch.tensor(0.3, dtype=torch.float64))
+    given = (
+        torch.randn(3, 4),
+        torch.randn(3, 4),
+        torch.rand(3, 4) + 1,
+        torch.tensor(0.3, dtype=torch.float64),
+    )
     torch.testing.assert_close(argand.compile(run, fullgraph=True)(*given), run(*given))
 
 

@@ -37,5 +37,7 @@ except ValueError as error:
 
 
 def test_rank_and_size_are_asked_for_at_each_call() -> None:
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False
+    )
     assert done.stdout.splitlines() == ["2", "no group: True"], done.stderr[-2000:]

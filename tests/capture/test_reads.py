@@ -34,7 +34,9 @@ READS = {
     "new": lambda x: x.new([x[1], x[2]]) + 1,
     "asarray": lambda x: torch.asarray([x[1], x[2]]) + 1,
     "split": lambda x: torch.stack(x.tensor_split(torch.tensor([5, 10, 15]))),
-    "ctc": lambda x: F.ctc_loss(lp, torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 9]), torch.tensor([2, 1])),
+    "ctc": lambda x: F.ctc_loss(
+        lp, torch.tensor([[1, 2], [3, 4]]), torch.tensor([10, 9]), torch.tensor([2, 1])
+    ),
     "ctc2": lambda x: F.ctc_loss(
         lp,
         torch.tensor([[1, 2], [3, 4]]) + x[0].long(),
@@ -77,13 +79,17 @@ READS = {
     "hist": lambda x: torch.histc(x, 5, x.min(), x.max()),
     "sizes": lambda x: torch.zeros(x[2].long(), 3) + 1,
     "randint": lambda x: torch.randint(0, x[3].long() + 1, (3,)) * 0,
-    "embedbag": lambda x: F.embedding_bag(torch.tensor([1, 2, 3]), x.view(10, 2), torch.tensor([0, 2])),
+    "embedbag": lambda x: F.embedding_bag(
+        torch.tensor([1, 2, 3]), x.view(10, 2), torch.tensor([0, 2])
+    ),
     "pack": lambda x: (
         torch.nn.utils.rnn.pack_padded_sequence(
             x.view(2, 5, 2), torch.tensor([5, 3]) + 0 * x[0].long(), batch_first=True
         ).data
     ),
-    "segment": lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([10, 10]) + 0 * x[0].long()),
+    "segment": lambda x: torch.segment_reduce(
+        x, "sum", lengths=torch.tensor([10, 10]) + 0 * x[0].long()
+    ),
     "bag": lambda x: torch.bincount(x.long()),
     "cart": lambda x: torch.cartesian_prod(x[:2], x[:3]),
     "complexs": lambda x: complex(x[1]),
@@ -160,7 +166,9 @@ def test_a_read_is_named(tmp_path):
         "fakes.check_reads.__code__ = (lambda *_: None).__code__\n"
         "argand.compile(lambda x: x[[x[3].long(), 4],])(torch.arange(20.0))\n"
     )
-    child = subprocess.run([sys.executable, "-m", "tools.unreadable", str(path)], capture_output=True, text=True)
+    child = subprocess.run(
+        [sys.executable, "-m", "tools.unreadable", str(path)], capture_output=True, text=True
+    )
     assert child.returncode == 1
     assert "a fake was read by getitem" in child.stdout
 

@@ -89,7 +89,10 @@ def test_what_keeps_its_size_stays_fixed():
 
 def test_fixed_where_the_user_said_so():
     argand.reset()
-    compiled, box = argand.compile(attribute, dynamic=False, options={"cache": False}), Box(torch.ones(3, 4))
+    compiled, box = (
+        argand.compile(attribute, dynamic=False, options={"cache": False}),
+        Box(torch.ones(3, 4)),
+    )
     with events.collect() as heard:
         compiled(box, torch.ones(1, 4))
         compiled(box, torch.ones(1, 4))

@@ -79,10 +79,12 @@ def test_a_break_in_an_inner_frame(program: Callable[..., Any], backend: str):
     torch.testing.assert_close(argand.compile(program, backend=backend)(x), program(x))
 
 
-def test_an_instruction_that_works_on_an_answer_without_a_seal_is_found(monkeypatch: pytest.MonkeyPatch):
-    from argand.capture.objects import tracer
+def test_an_instruction_that_works_on_an_answer_without_a_seal_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    from argand.capture.objects import parts
 
-    monkeypatch.setattr(tracer.Seal, "__exit__", lambda *_: None)
+    monkeypatch.setattr(parts.Seal, "__exit__", lambda *_: None)
     with pytest.raises(argand.InternalError, match="needs a Seal"):
         argand.compile(enumerated, backend="eager", options={"strict": True})(torch.randn(4))
 
@@ -99,7 +101,9 @@ Row = collections.namedtuple("Row", "one two three")
 @pytest.mark.parametrize(
     "taken", [dict, _sliced, Row._make, list, tuple], ids=["dict", "slice", "row", "list", "tuple"]
 )
-@pytest.mark.parametrize("make", [enumerate, lambda parts: iter([*enumerate(parts)])], ids=["enumerate", "iter"])
+@pytest.mark.parametrize(
+    "make", [enumerate, lambda parts: iter([*enumerate(parts)])], ids=["enumerate", "iter"]
+)
 def test_an_iterator_from_outside_is_not_used_up_while_it_is_traced(make: Any, taken: Any):
     x, ours = torch.randn(4), make(PARTS)
     got = argand.compile(lambda x, pairs: (x + 1, taken(pairs)), backend="eager")(x, ours)

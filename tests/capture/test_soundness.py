@@ -65,7 +65,11 @@ class Options:
 def attribute_case(before, after):
     def make():
         thing = Options(value=before)
-        return (lambda t: (t * 2, thing.value), lambda: (x(),), lambda: setattr(thing, "value", after))
+        return (
+            lambda t: (t * 2, thing.value),
+            lambda: (x(),),
+            lambda: setattr(thing, "value", after),
+        )
 
     return make
 
@@ -290,7 +294,11 @@ def attribute_appears():
 @case
 def attribute_disappears():
     thing = Options(extra=4)
-    return (lambda t: t * getattr(thing, "extra", 3), lambda: (x(),), lambda: delattr(thing, "extra"))
+    return (
+        lambda t: t * getattr(thing, "extra", 3),
+        lambda: (x(),),
+        lambda: delattr(thing, "extra"),
+    )
 
 
 @case
@@ -317,7 +325,11 @@ def method_replaced_on_the_class():
 @case
 def method_replaced_on_the_instance():
     thing = Options()
-    return (lambda t: thing.method(t), lambda: (x(),), lambda: setattr(thing, "method", lambda t: t * 100))
+    return (
+        lambda t: thing.method(t),
+        lambda: (x(),),
+        lambda: setattr(thing, "method", lambda t: t * 100),
+    )
 
 
 @case
@@ -370,7 +382,11 @@ def enum_member():
         B = 2
 
     thing = Options(kind=Kind.A)
-    return (lambda t: t * 2 if thing.kind is Kind.A else t * 3, lambda: (x(),), lambda: setattr(thing, "kind", Kind.B))
+    return (
+        lambda t: t * 2 if thing.kind is Kind.A else t * 3,
+        lambda: (x(),),
+        lambda: setattr(thing, "kind", Kind.B),
+    )
 
 
 @case
@@ -382,7 +398,11 @@ def list_item_of_an_attribute():
 @case
 def dict_of_an_attribute():
     thing = Options(table={"a": 1})
-    return (lambda t: t * sum(thing.table.values()), lambda: (x(),), lambda: thing.table.update(b=6))
+    return (
+        lambda t: t * sum(thing.table.values()),
+        lambda: (x(),),
+        lambda: thing.table.update(b=6),
+    )
 
 
 @case

@@ -117,8 +117,14 @@ EDITS = {
         "    @staticmethod",
         "    def __getattr__(self, name): return super().__getattr__(name)\n    @staticmethod",
     ),
-    "instance hook": ("self.mode = ", "self.linear.register_forward_hook(lambda *a: a[2] * 2); self.mode = "),
-    "rebound": ("def make():", "functional = type('F', (), {'relu': staticmethod(torch.sigmoid)})\ndef make():"),
+    "instance hook": (
+        "self.mode = ",
+        "self.linear.register_forward_hook(lambda *a: a[2] * 2); self.mode = ",
+    ),
+    "rebound": (
+        "def make():",
+        "functional = type('F', (), {'relu': staticmethod(torch.sigmoid)})\ndef make():",
+    ),
 }
 
 
@@ -134,7 +140,9 @@ def run(make, directory, x=None, tolerance=1e-5, **options):
     argand.reset()
     model, x = make(), torch.linspace(-1, 1, 8).reshape(2, 4) if x is None else x
     wanted = model(x)
-    compiled = argand.compile(model, options={"cache_dir": str(directory), "strict": True, **options})
+    compiled = argand.compile(
+        model, options={"cache_dir": str(directory), "strict": True, **options}
+    )
     with events.collect() as heard:
         found = compiled(x)
     assert found.keys() == wanted.keys()
@@ -145,7 +153,11 @@ def run(make, directory, x=None, tolerance=1e-5, **options):
 
 def reasons(heard):
     rows = [e for e in heard.events if isinstance(e, events.Count)]
-    return [f"{e.counter} {e.detail}" for e in rows if e.counter in ("cache.miss", "cache.bypass", "restores")]
+    return [
+        f"{e.counter} {e.detail}"
+        for e in rows
+        if e.counter in ("cache.miss", "cache.bypass", "restores")
+    ]
 
 
 @pytest.fixture
@@ -182,12 +194,19 @@ def patched_forward(self, x):
     return functional.linear(x, self.weight, self.bias) * 2
 
 
-patched_forward.__module__, patched_forward.__qualname__ = "torch.nn.modules.linear", "Linear.forward"
+patched_forward.__module__, patched_forward.__qualname__ = (
+    "torch.nn.modules.linear",
+    "Linear.forward",
+)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
-    [(functional, "relu", patched_relu), (nn.Linear, "forward", patched_forward), (nn.Linear, "extra_repr", None)],
+    [
+        (functional, "relu", patched_relu),
+        (nn.Linear, "forward", patched_forward),
+        (nn.Linear, "extra_repr", None),
+    ],
 )
 @pytest.mark.parametrize("first", ["patched", "plain"])
 def test_patches_of_torch_are_noticed(tmp_path, monkeypatch, owner, name, value, first):
@@ -223,7 +242,14 @@ def test_gradients_of_a_restored_training_step(tmp_path):
     for _ in range(2):
         argand.reset()
         torch.manual_seed(0)
-        layers = (nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2), nn.Dropout(0.0), nn.Linear(4, 2))
+        layers = (
+            nn.Linear(4, 8),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Dropout(0.0),
+            nn.Linear(4, 2),
+        )
         model = nn.Sequential(*layers)
         compiled = argand.compile(model, options={"cache_dir": str(tmp_path), "strict": True})
         with events.collect() as heard:
@@ -366,11 +392,17 @@ def test_restored_guards_tell_the_users_lines(filled):
             model.mode = "hard"
             compiled(torch.ones(2, 4))
         assert heard.total("restores") == (name == "restored"), reasons(heard)
-        rows = [e for e in heard.events if isinstance(e, events.Count) and e.counter == "recompiles"]
+        rows = [
+            e for e in heard.events if isinstance(e, events.Count) and e.counter == "recompiles"
+        ]
         lines[name] = [e.detail for e in rows]
-    at = 1 + PROGRAM.split("\n").index('        x = helper(self.linear(x)) * SCALE + TABLE["shift"]')
+    at = 1 + PROGRAM.split("\n").index(
+        '        x = helper(self.linear(x)) * SCALE + TABLE["shift"]'
+    )
     assert lines["traced"][0] == f"`SCALE` was 2.0, is 7.0 [stored_program.py:{at} in forward]"
-    assert lines["restored"][0] == f"`SCALE` was 2.0, is 7.0 [stored_program.py:{at + 3} in forward]"
+    assert (
+        lines["restored"][0] == f"`SCALE` was 2.0, is 7.0 [stored_program.py:{at + 3} in forward]"
+    )
     assert "`self.mode` was 'soft', is 'hard' [stored_program.py:" in lines["restored"][1]
 
 
@@ -390,7 +422,8 @@ def make():
 def test_objects_that_were_one_stay_one(tmp_path):
     run(load(SAME).make, tmp_path)
     assert run(load(SAME).make, tmp_path).total("restores") == 1
-    run(load(SAME.replace("two = one", "two = outer(2.0)")).make, tmp_path)  # the results are compared
+    # the results are compared
+    run(load(SAME.replace("two = one", "two = outer(2.0)")).make, tmp_path)
 
 
 # A global, a number made of it, and an edit: what a trace knows by identity, natively or not at all.
@@ -401,10 +434,20 @@ WORLDS = {
     "default object": ("class O: v = 2\ndef f(a=O()): return a.v", "f()", "v = 2", "v = 3"),
     "members": ("class R: a = 1", "len([n for n in vars(R) if n[0] != '_'])", "a = 1", "a = b = 1"),
     "dir": ("class R: a = 1", "len(dir(R))", "a = 1", "a = b = 1"),
-    "registered": ("class A(abc.ABC): pass\nA.register(dict)", "2 if isinstance({}, A) else 3", "A.register(dict)", ""),
+    "registered": (
+        "class A(abc.ABC): pass\nA.register(dict)",
+        "2 if isinstance({}, A) else 3",
+        "A.register(dict)",
+        "",
+    ),
     "bases": ("class A: k = 2\nclass B: k = 3\nclass R(A, B): pass", "R.k", "R(A, B)", "R(B, A)"),
     "metaclass": ("class M(type): k = 2\nclass R(metaclass=M): pass", "R.k", "k = 2", "k = 3"),
-    "descriptor": ("class D:\n  def __get__(*a): return 2\nclass R: k = D()", "R().k", "return 2", "return 3"),
+    "descriptor": (
+        "class D:\n  def __get__(*a): return 2\nclass R: k = D()",
+        "R().k",
+        "return 2",
+        "return 3",
+    ),
     "proxy": ("K = types.MappingProxyType({'a': 2})", "K['a']", "'a': 2", "'a': 3"),
     "pattern": ("K = re.compile('a+')", "2 if K.match('aa') else 3", "'a+'", "'b+'"),
     "fraction": ("K = fractions.Fraction(2, 1)", "float(K)", "2, 1", "3, 1"),
@@ -419,8 +462,18 @@ WORLDS = {
     "array": ("K = np.array([2.0, 1.0])", "float(K[0])", "[2.0", "[3.0"),
     "tensor": ("K = torch.tensor([2.0])", "K.item()", "[2.0]", "[3.0]"),
     "partial": ("K = functools.partial(pow, 2)", "K(2)", "pow, 2", "pow, 3"),
-    "method": ("class O:\n  def f(s): return s.k\no = O(); o.k = 2\nK = o.f", "K()", "o.k = 2", "o.k = 3"),
-    "builtin": ("import builtins\nbuiltins.of_tests = lambda: 2", "of_tests()", "lambda: 2", "lambda: 3"),
+    "method": (
+        "class O:\n  def f(s): return s.k\no = O(); o.k = 2\nK = o.f",
+        "K()",
+        "o.k = 2",
+        "o.k = 3",
+    ),
+    "builtin": (
+        "import builtins\nbuiltins.of_tests = lambda: 2",
+        "of_tests()",
+        "lambda: 2",
+        "lambda: 3",
+    ),
 }
 
 
@@ -447,7 +500,8 @@ def test_other_worlds_are_noticed(tmp_path, world):
 
 
 @pytest.mark.parametrize(
-    "question", ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", 'hash("a") % 7', "constant()"]
+    "question",
+    ['float(os.environ.get("FACTOR", "1"))', "os.getpid()", 'hash("a") % 7', "constant()"],
 )
 def test_what_depends_on_the_process_is_not_stored(tmp_path, question):
     text = f"""
@@ -506,7 +560,12 @@ def test_code_is_hashed_by_what_it_does():
 
     one = "def f(x): return x in {'a', 'b', 'c'} or x == 0.0"
     assert codes(one) == codes("\n\n" + one)
-    others = [one.replace("0.0", "-0.0"), one.replace("0.0", "0"), one.replace("'c'", "'d'"), one.replace("or", "and")]
+    others = [
+        one.replace("0.0", "-0.0"),
+        one.replace("0.0", "0"),
+        one.replace("'c'", "'d'"),
+        one.replace("or", "and"),
+    ]
     assert len({codes(text) for text in [one, *others]}) == 5
 
 
@@ -532,7 +591,11 @@ def test_a_fresh_process(tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONHASHSEED": "random", "PATH": ""}
     lines = [
         subprocess.run(
-            [sys.executable, "-c", FRESH, str(tmp_path)], env=env, capture_output=True, text=True, check=True
+            [sys.executable, "-c", FRESH, str(tmp_path)],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         for _ in range(2)
     ]
@@ -559,5 +622,8 @@ def make():
     (tmp_path / "program.py").write_text(text)
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
-    runs = [subprocess.run(command, env=env, capture_output=True, text=True, check=True) for _ in range(2)]
+    runs = [
+        subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
     assert [done.stdout.split()[:2] for done in runs] == [["0", "1"], ["1", "0"]]

@@ -132,7 +132,9 @@ def test_gradients_go_through_a_subclass(kind):
         return base.grad
 
     function = lambda x: x.sin() * 3 + x
-    torch.testing.assert_close(gradient(argand.compile(function, fullgraph=True)), gradient(function))
+    torch.testing.assert_close(
+        gradient(argand.compile(function, fullgraph=True)), gradient(function)
+    )
 
 
 def test_a_subclass_of_parameter_is_a_plain_tensor_to_torch():
@@ -300,7 +302,12 @@ class Quantized(torch.Tensor):
         return torch.Tensor._make_wrapper_subclass(cls, values.shape, dtype=scale.dtype)
 
     def __init__(self, values, scale, settings):
-        self.values, self.scale, self.settings, self.block = values, scale, settings, [1, values.shape[1]]
+        self.values, self.scale, self.settings, self.block = (
+            values,
+            scale,
+            settings,
+            [1, values.shape[1]],
+        )
 
     def __tensor_flatten__(self):
         return ["values", "scale"], {"settings": self.settings}
@@ -335,7 +342,11 @@ def test_a_wrapper_with_settings_and_lists_is_one_graph():
 
     compiled = argand.compile(function, fullgraph=True, dynamic=False)
     for bias, rows in ((0, 5), (0, 5), (3, 5), (3, 4)):  # settings are guarded
-        weight = Quantized(torch.arange(20, dtype=torch.int8).view(5, 4), torch.rand(5, 1), Settings(bias, [0] * rows))
+        weight = Quantized(
+            torch.arange(20, dtype=torch.int8).view(5, 4),
+            torch.rand(5, 1),
+            Settings(bias, [0] * rows),
+        )
         x = torch.randn(3, 4)
         torch.testing.assert_close(compiled(x, weight), function(x, weight))
     assert torch._C._is_torch_function_enabled()  # as before the trace

@@ -37,7 +37,12 @@ def locals_with_cells():
 
     early = 3
     inner.name = "x"
-    return list(inner()), inner()["kept"], [name for name in locals() if name != "inner"], early + late
+    return (
+        list(inner()),
+        inner()["kept"],
+        [name for name in locals() if name != "inner"],
+        early + late,
+    )
 
 
 def locals_twice():
@@ -88,6 +93,28 @@ def comprehension_over_a_free_variable():
         return name
 
     return inner()
+
+
+def free_variable_after_a_comprehension():
+    base = 3
+
+    def inner():
+        found = [base + 1 for base in (base, 4)]
+        return found, base, (lambda: base)()
+
+    return inner(), base
+
+
+def free_variable_after_a_comprehension_that_raised():
+    base = 3
+
+    def inner():
+        try:
+            return [1 // base for base in (base, 0)]
+        except ZeroDivisionError:
+            return base
+
+    return inner(), base
 
 
 def comprehension_and_a_break():
@@ -229,6 +256,7 @@ def flags():
 PROGRAMS = [
     locals_with_cells, locals_twice, locals_written, locals_in_a_class, comprehension_over_a_cell,
     comprehension_with_functions, comprehension_over_a_free_variable, comprehension_and_a_break,
+    free_variable_after_a_comprehension, free_variable_after_a_comprehension_that_raised,
     break_in_a_comprehension, break_after_an_outer_cell, global_made_and_deleted, missing_global_deleted,
     attribute_made_and_deleted, unset_variables, shadowed_super, wrong_supers, flags,
 ]  # fmt: skip

@@ -407,7 +407,9 @@ def test_breaks_around_a_step():
 SCHEDULERS = {
     "steps": lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2),
     "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10),
-    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.1, total_steps=20
+    ),
 }
 
 
@@ -443,7 +445,9 @@ def test_learning_rates_that_change_are_two_graphs(name, where):
         return scheduled, optimizer
 
     def outcome(engine):
-        return run(lambda model: (lambda pair: (pair[0](engine), pair[1]))(make(model)), eager, steps=6)
+        return run(
+            lambda model: (lambda pair: (pair[0](engine), pair[1]))(make(model)), eager, steps=6
+        )
 
     expected = outcome(eager)
     with events.collect() as seen:
@@ -456,7 +460,8 @@ def test_a_compiled_step_of_an_optimizer_with_a_scheduler():
     def make(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         torch.optim.lr_scheduler.StepLR(optimizer, 2)
-        step_alone = whole(optimizer.step)  # of its wrapper, which has a weak reference to the optimizer
+        # of its wrapper, which has a weak reference to the optimizer
+        step_alone = whole(optimizer.step)
 
         def step(x, y):
             optimizer.zero_grad()
@@ -512,7 +517,8 @@ def test_a_tensor_that_retains_its_gradient_leaves_the_graph():
         hidden.retain_grad()
         return hidden, hidden.exp().sum()
 
-    for engine in (eager, argand.compile):  # a break: in one graph the loss would not be computed from the result
+    # a break: in one graph the loss would not be computed from the result
+    for engine in (eager, argand.compile):
         hidden, loss = engine(step)(torch.ones(3, requires_grad=True))
         loss.backward()
         assert torch.equal(hidden.grad, hidden.detach().exp())

@@ -25,9 +25,13 @@ def numbers(text):
 
 def tensor_of(kind, sizes, strides):
     """A tensor of zeros of a written type."""
-    dtype = DType(kind).row.torch_dtype if kind in {d.value for d in DType} else getattr(torch, kind)
+    dtype = (
+        DType(kind).row.torch_dtype if kind in {d.value for d in DType} else getattr(torch, kind)
+    )
     shape = numbers(sizes)
-    made = torch.empty_strided(shape, numbers(strides) if strides else contiguous_strides(shape), dtype=dtype)
+    made = torch.empty_strided(
+        shape, numbers(strides) if strides else contiguous_strides(shape), dtype=dtype
+    )
     return made.zero_()
 
 
@@ -48,9 +52,15 @@ def parse_aten(body):
     for name, value in inputs.items():
         values[name] = graph.placeholder(name)
         values[name].meta["val"] = value
-    for statement in ast.parse("def f():\n" + "\n".join(f"  {line}" for line in lines)).body[0].body:
+    for statement in (
+        ast.parse("def f():\n" + "\n".join(f"  {line}" for line in lines)).body[0].body
+    ):
         if isinstance(statement, ast.Return):
-            results = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+            results = (
+                statement.value.elts
+                if isinstance(statement.value, ast.Tuple)
+                else [statement.value]
+            )
             graph.output(tuple(read(result, values) for result in results))
             continue
         (target,) = statement.targets
@@ -70,7 +80,11 @@ def read(node, values):
 def call(graph, node, values):
     """A call of an aten op, or one result of it (``a[0]``)."""
     if isinstance(node, ast.Subscript):
-        target, args, kwargs = operator.getitem, (values[node.value.id], ast.literal_eval(node.slice)), {}
+        target, args, kwargs = (
+            operator.getitem,
+            (values[node.value.id], ast.literal_eval(node.slice)),
+            {},
+        )
     else:
         target = eval(ast.unparse(node.func), {"aten": torch.ops.aten})
         args = tuple(read(item, values) for item in node.args)

@@ -6,7 +6,8 @@ import re
 from typing import NamedTuple
 
 FOLDER = pathlib.Path(__file__).parent
-OPTION = re.compile(r"^(pass|fusion|max_fusion|show|sizes|target): (.*)$")  # others are inputs of programs
+# others are inputs of programs
+OPTION = re.compile(r"^(pass|fusion|max_fusion|show|sizes|target): (.*)$")
 SAME = "(unchanged)"
 
 
@@ -23,7 +24,11 @@ class Case(NamedTuple):
 
     def text(self) -> str:
         """The case as it stands in a file."""
-        head = [f"[case {self.name}]", *self.remarks, *(f"{k}: {v}" for k, v in self.options.items())]
+        head = [
+            f"[case {self.name}]",
+            *self.remarks,
+            *(f"{k}: {v}" for k, v in self.options.items()),
+        ]
         return "\n".join([*head, self.body, "---", self.expected])
 
 
@@ -41,7 +46,9 @@ class File(NamedTuple):
 
 def parse_case(file: str, stage: str, block: str) -> Case:
     name, _, rest = block.partition("]\n")
-    body, found, expected = rest.partition("\n---\n") if "\n---\n" in rest else rest.partition("\n---")
+    body, found, expected = (
+        rest.partition("\n---\n") if "\n---\n" in rest else rest.partition("\n---")
+    )
     assert found, f"{file}: case {name} has no line ---"
     lines = body.split("\n")
     remarks: list[str] = []
@@ -53,7 +60,15 @@ def parse_case(file: str, stage: str, block: str) -> Case:
             remarks.append(line)
         else:
             options[option[1]] = option[2]
-    return Case(file, stage, name, tuple(remarks), options, "\n".join(lines).strip("\n"), expected.strip("\n"))
+    return Case(
+        file,
+        stage,
+        name,
+        tuple(remarks),
+        options,
+        "\n".join(lines).strip("\n"),
+        expected.strip("\n"),
+    )
 
 
 def read(path: pathlib.Path) -> File:
@@ -78,5 +93,7 @@ def answer(case: Case, made: str) -> str:
 def difference(case: Case, made: str) -> str:
     """A diff of what is expected and what came out; empty when they are equal."""
     sides = (case.body if case.expected == SAME else case.expected), made
-    lines = difflib.unified_diff(*(side.split("\n") for side in sides), "expected", "made", lineterm="", n=3)
+    lines = difflib.unified_diff(
+        *(side.split("\n") for side in sides), "expected", "made", lineterm="", n=3
+    )
     return "\n".join(lines)

@@ -23,7 +23,13 @@ import argand
 from argand.support import events
 
 FILE = "case.py"
-SHOWN = {"graph": "graph_code", "guards": "guards", "code": "bytecode", "breaks": "graph_breaks", "again": "recompiles"}
+SHOWN = {
+    "graph": "graph_code",
+    "guards": "guards",
+    "code": "bytecode",
+    "breaks": "graph_breaks",
+    "again": "recompiles",
+}
 CLUTTER = re.compile(r";  (?:\w+ = )+None|# File .*|^import .*|^from .*|^inf, nan = .*", flags=re.M)
 
 
@@ -34,7 +40,11 @@ def leaf(*sizes):
 def split(body):
     """(definitions, calls) of a program."""
     tree = ast.parse(body)
-    calls = [node for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    calls = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ]
     others = [node for node in tree.body if node not in calls]
     return ast.unparse(ast.Module(others, [])), [ast.unparse(node) for node in calls]
 
@@ -47,13 +57,21 @@ def heard_of(case, backend, backward):
     exec(compile(source, FILE, "exec"), scope)
     dynamic = {"open": True, "fixed": False}.get(case.options.get("sizes", ""))
     f = argand.compile(scope["f"], backend=backend, dynamic=dynamic)
-    with events.collect() as heard, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        events.collect() as heard,
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         for call in calls:
             with contextlib.suppress(ZeroDivisionError, ValueError, KeyError):
                 result = eval(call, {**scope, "f": f})
                 if backward:
-                    tensors = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+                    tensors = [
+                        t
+                        for t in torch.utils._pytree.tree_leaves(result)
+                        if isinstance(t, torch.Tensor)
+                    ]
                     sum(t.sum() for t in tensors if t.requires_grad).backward()
     linecache.cache.pop(FILE)
     return heard
@@ -61,7 +79,10 @@ def heard_of(case, backend, backward):
 
 def plain(text):
     """A printed graph without what is the same in all of them."""
-    lines = [line.rstrip() for line in CLUTTER.sub("", text).replace("torch.ops.aten.", "aten.").splitlines()]
+    lines = [
+        line.rstrip()
+        for line in CLUTTER.sub("", text).replace("torch.ops.aten.", "aten.").splitlines()
+    ]
     return "\n".join(line for line in lines if line.strip())
 
 

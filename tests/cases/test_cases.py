@@ -9,7 +9,9 @@ FILES = read_all()
 CASES = [case for file in FILES for case in file.cases]
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=f"{case.file}::{case.name}") for case in CASES])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{case.file}::{case.name}") for case in CASES]
+)
 def test_case(case):
     shown = difference(case, STAGES[case.stage](case))
     assert not shown, f"{case.file}::{case.name}\n{shown}"

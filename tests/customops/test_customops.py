@@ -11,7 +11,13 @@ from torch import Tensor
 
 from argand.customops import by_name
 from argand.customops.definition import custom_op, get_op, pointwise
-from argand.customops.errors import ContractViolation, GradientError, NoImplementation, RegistrationError, SchemaError
+from argand.customops.errors import (
+    ContractViolation,
+    GradientError,
+    NoImplementation,
+    RegistrationError,
+    SchemaError,
+)
 from argand.report.opcheck import opcheck
 
 _numbers = itertools.count()
@@ -150,7 +156,9 @@ def test_output_differentiability(fresh):
             both.impl_backward(output_differentiability=wrong)
 
     both.impl_save_for_backward(lambda inputs, output: None)
-    both.impl_backward(lambda ctx, saved, first, second: {"x": first * 2}, output_differentiability=[True, False])
+    both.impl_backward(
+        lambda ctx, saved, first, second: {"x": first * 2}, output_differentiability=[True, False]
+    )
     first, second = both(torch.randn(2, requires_grad=True))
     assert first.requires_grad and not second.requires_grad
 

@@ -15,7 +15,11 @@ from argand.customops.errors import RegistrationError
 from argand.support import events
 
 SIGNATURE = ctypes.CFUNCTYPE(
-    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64), ctypes.c_int64, ctypes.c_int64
+    None,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_int64),
+    ctypes.c_int64,
+    ctypes.c_int64,
 )
 # out[i] = scale * x[i] + y[i]; sizes: x's two, y's two, the bits of scale, the result's two.
 AXPY = """
@@ -90,7 +94,9 @@ def test_eager_calls_the_machine_code(axpy):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_code_calls_it_without_python(axpy, dynamic):
     axpy.ran.clear()
-    compiled = argand.compile(lambda a, b: axpy(a.sin(), b, 3.0) * 2, fullgraph=True, dynamic=dynamic)
+    compiled = argand.compile(
+        lambda a, b: axpy(a.sin(), b, 3.0) * 2, fullgraph=True, dynamic=dynamic
+    )
     for size in (6, 300, 0, 1):
         x, y = torch.randn(size, 40), torch.randn(size, 40)
         assert torch.allclose(compiled(x, y), (3 * x.sin() + y) * 2, atol=1e-5)
@@ -108,7 +114,11 @@ def test_no_python_frame_runs(axpy):
     with torch.no_grad():
         compiled(x, y)
         names = []
-        sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_filename) if event == "call" else None)
+        sys.setprofile(
+            lambda frame, event, _: (
+                names.append(frame.f_code.co_filename) if event == "call" else None
+            )
+        )
         try:
             compiled(x, y)
         finally:
@@ -175,7 +185,9 @@ def test_in_place_by_ctypes():
     bump.destroy()
 
 
-@pytest.mark.parametrize("kind", ["numba" if importlib.util.find_spec("numba") else "object with an address"])
+@pytest.mark.parametrize(
+    "kind", ["numba" if importlib.util.find_spec("numba") else "object with an address"]
+)
 def test_numba_keeps_its_address_in_an_attribute(kind):
     if kind == "numba":
         import numba
@@ -194,7 +206,9 @@ def test_numba_keeps_its_address_in_an_attribute(kind):
         class double:
             @SIGNATURE
             def kept(buffers, sizes, begin, end):
-                source, target = (ctypes.cast(buffers[k], ctypes.POINTER(ctypes.c_float)) for k in (0, 1))
+                source, target = (
+                    ctypes.cast(buffers[k], ctypes.POINTER(ctypes.c_float)) for k in (0, 1)
+                )
                 for index in range(begin, end):
                     target[index] = 2 * source[index]
 
@@ -240,7 +254,9 @@ def test_plans_outlive_the_operator():
         for index in range(begin, end):
             memory[index] = 1.0
 
-    op = argand.custom_op("argand_pointers::one", lambda x: torch.ones_like(x), schema="(Tensor x) -> Tensor")
+    op = argand.custom_op(
+        "argand_pointers::one", lambda x: torch.ones_like(x), schema="(Tensor x) -> Tensor"
+    )
     op.impl_c(one, dtypes=torch.float32)
     compiled = argand.compile(lambda t: op(t) + 1, fullgraph=True)
     assert torch.equal(compiled(torch.zeros(3)), torch.full((3,), 2.0))
@@ -249,7 +265,10 @@ def test_plans_outlive_the_operator():
 def test_graphs_with_a_version_are_kept_on_disk(tmp_path):
     def made(version, length):
         op = argand.custom_op(
-            "argand_pointers::ones", lambda x: torch.ones(length), schema="(Tensor x) -> Tensor", version=version
+            "argand_pointers::ones",
+            lambda x: torch.ones(length),
+            schema="(Tensor x) -> Tensor",
+            version=version,
         )
 
         @SIGNATURE
@@ -270,6 +289,8 @@ def test_graphs_with_a_version_are_kept_on_disk(tmp_path):
             assert torch.equal(run(torch.zeros(3)), torch.full((length,), 2.0))
         op.destroy()
         counts = [event for event in heard.events if isinstance(event, events.Count)]
-        return sum(event.counter == "cache.miss" and event.detail.startswith("graph:") for event in counts)
+        return sum(
+            event.counter == "cache.miss" and event.detail.startswith("graph:") for event in counts
+        )
 
     assert [compiled_anew("1", 4), compiled_anew("1", 4), compiled_anew("2", 5)] == [1, 0, 1]

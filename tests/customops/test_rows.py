@@ -42,7 +42,9 @@ def name(request):
 
 
 def test_public_names():
-    assert argand.custom_op is custom_op and callable(argand.get_ctx) and argand.CustomOp is CustomOp
+    assert (
+        argand.custom_op is custom_op and callable(argand.get_ctx) and argand.CustomOp is CustomOp
+    )
 
 
 def test_definition_keeps_the_names_and_warns_of_nothing(name):
@@ -99,7 +101,9 @@ def test_an_argument_may_be_called_self(name):
 def test_op_name_in_the_schema():
     def f(x: Tensor) -> Tensor: ...
 
-    assert infer_schema(f, op_name="f") == torch.library.infer_schema(f, mutates_args=(), op_name="f")
+    assert infer_schema(f, op_name="f") == torch.library.infer_schema(
+        f, mutates_args=(), op_name="f"
+    )
 
 
 # --- 2c ----------------------------------------------------------------------------------------------
@@ -107,7 +111,9 @@ def test_op_name_in_the_schema():
 
 def test_kernels_of_torch_library_are_not_replaced():
     for there in ("with_cpu", "composite"):
-        with pytest.raises(RegistrationError, match="already has an implementation for cpu, not made here"):
+        with pytest.raises(
+            RegistrationError, match="already has an implementation for cpu, not made here"
+        ):
             argand.impl(f"argand_rows_theirs::{there}", "cpu", lambda x: x)
     for there in ("with_meta", "composite"):
         with pytest.raises(RegistrationError, match="already has a Meta implementation"):
@@ -166,7 +172,9 @@ def test_context_of_torch_library_is_understood():
     def nonzero(x: Tensor) -> Tensor:
         return x.nonzero()
 
-    nonzero.register_fake(lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size(), x.ndim, dtype=torch.int64))
+    nonzero.register_fake(
+        lambda x: x.new_empty(torch.library.get_ctx().new_dynamic_size(), x.ndim, dtype=torch.int64)
+    )
     x = torch.tensor([0.0, 1.0, 2.0])
     assert torch.equal(argand.compile(lambda t: nonzero(t * 2) + 1)(x), x.nonzero() + 1)
     with pytest.raises(argand.CaptureError, match="B008"):
@@ -176,7 +184,10 @@ def test_context_of_torch_library_is_understood():
 def test_a_missing_fake_is_found_out(name):
     @custom_op(name)
     def halves(x: Tensor, n: int = 2) -> List[Tensor]:
-        return [x[: len(x) // n].clone(), torch.from_numpy(x.numpy()[len(x) // n :].astype("float64"))]
+        return [
+            x[: len(x) // n].clone(),
+            torch.from_numpy(x.numpy()[len(x) // n :].astype("float64")),
+        ]
 
     def f(t):
         first, second = halves(t * 2)
@@ -197,7 +208,9 @@ def test_what_was_found_out_is_checked_at_every_call(name):
 
     compiled = argand.compile(lambda t: above(t).sum(), backend="eager", fullgraph=True)
     assert compiled(torch.ones(3)).item() == 3
-    with pytest.raises(argand.UserError, match=r"other data of the same shapes(.|\n)*register a fake"):
+    with pytest.raises(
+        argand.UserError, match=r"other data of the same shapes(.|\n)*register a fake"
+    ):
         compiled(torch.tensor([1.0, 2.0, 2.0**31]))
 
 
@@ -208,7 +221,9 @@ def divmod(x):  # a builtin's name for a function that is seen
     LOG.append(x)
 
 
-@pytest.mark.parametrize("kind", ["print", "global", "closure", "attribute", "file", "ctypes", "mutates", "shadow"])
+@pytest.mark.parametrize(
+    "kind", ["print", "global", "closure", "attribute", "file", "ctypes", "mutates", "shadow"]
+)
 def test_kernels_that_can_be_seen_are_not_run_to_find_out(name, kind):
     here = []
     library = ctypes.CDLL(None)
@@ -244,8 +259,12 @@ def test_kernels_that_can_be_seen_are_not_run_to_find_out(name, kind):
     def mutates(x):
         return x.add_(1).clone()
 
-    function = {"print": printing, "global": with_global, "file": file, "ctypes": in_c}.get(kind) or locals()[kind]
-    text, written = ("(Tensor(a!) x) -> Tensor", ("x",)) if kind == "mutates" else ("(Tensor x) -> Tensor", ())
+    function = {"print": printing, "global": with_global, "file": file, "ctypes": in_c}.get(
+        kind
+    ) or locals()[kind]
+    text, written = (
+        ("(Tensor(a!) x) -> Tensor", ("x",)) if kind == "mutates" else ("(Tensor x) -> Tensor", ())
+    )
     op = custom_op(name, function, schema=text, mutates_args=written)
     with pytest.raises(NoImplementation, match="no fake implementation.*not run to find out"):
         argand.compile(lambda t: op(t), fullgraph=True)(torch.ones(2))
@@ -258,7 +277,9 @@ def test_kernels_that_can_be_seen_are_not_run_to_find_out(name, kind):
 def test_only_the_second_half_of_the_pair(name):
     op = custom_op(name, lambda x: x * 2, schema="(Tensor x) -> Tensor")
     op.impl_backward(lambda ctx, saved, grad: {"x": grad})
-    with pytest.raises(RegistrationError, match=r"impl_backward \(at .*test_rows.*no impl_save_for_backward"):
+    with pytest.raises(
+        RegistrationError, match=r"impl_backward \(at .*test_rows.*no impl_save_for_backward"
+    ):
         op(torch.ones(1, requires_grad=True))
 
 
@@ -285,7 +306,11 @@ def test_numbers_are_not_differentiable_outputs(name):
 
 def test_operators_that_are_differentiated_already(name):
     formula = pointwise(name, lambda x: x * 2, schema="(Tensor x) -> Tensor")
-    for op in (formula, get_op("argand_rows_theirs::composite"), get_op("argand_rows_theirs::with_autograd")):
+    for op in (
+        formula,
+        get_op("argand_rows_theirs::composite"),
+        get_op("argand_rows_theirs::with_autograd"),
+    ):
         with pytest.raises(RegistrationError, match="differentiated already"):
             op.register_autograd(lambda ctx, grad: grad)
 
@@ -331,7 +356,12 @@ def test_a_module_defines_everything_at_its_top_level(tmp_path):
 
 
 def test_tags_reach_torch(name):
-    op = custom_op(name, lambda x: x * 2, schema="(Tensor x) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+    op = custom_op(
+        name,
+        lambda x: x * 2,
+        schema="(Tensor x) -> Tensor",
+        tags=(torch.Tag.needs_fixed_stride_order,),
+    )
     assert torch.Tag.needs_fixed_stride_order in op.overload.tags
 
 

@@ -97,7 +97,8 @@ def test_errors_say_what_and_where(function, words):
 
 
 @pytest.mark.parametrize(
-    ("mutates", "words"), [("x", "is the string"), (("y",), "not a parameter"), (("a",), "not a tensor")]
+    ("mutates", "words"),
+    [("x", "is the string"), (("y",), "not a parameter"), (("a",), "not a tensor")],
 )
 def test_mutates_args_errors(mutates, words):
     with pytest.raises(SchemaError, match=words):

@@ -62,11 +62,22 @@ def test_crop_in_one_graph_and_its_training():
 
 @pytest.mark.parametrize("box", [[0, 0, 10, 10], [5, 1, 9, 17]])
 def test_opcheck_of_crop(box):
-    checks = ["schema: mutation", "schema: aliasing", "fake against real", "autograd registration", "threads"]
-    argand.opcheck(crop, (torch.rand(3, 20, 20, requires_grad=True), box), checks=checks, raise_exception=True)
+    checks = [
+        "schema: mutation",
+        "schema: aliasing",
+        "fake against real",
+        "autograd registration",
+        "threads",
+    ]
+    argand.opcheck(
+        crop, (torch.rand(3, 20, 20, requires_grad=True), box), checks=checks, raise_exception=True
+    )
     gradients = ["gradients by finite differences"]
     argand.opcheck(
-        crop, (torch.rand(1, 4, 4, requires_grad=True), [0, 0, 2, 3]), checks=gradients, raise_exception=True
+        crop,
+        (torch.rand(1, 4, 4, requires_grad=True), [0, 0, 2, 3]),
+        checks=gradients,
+        raise_exception=True,
     )
 
 
@@ -95,7 +106,9 @@ def numpy_mul(x: Tensor, *, val: float) -> Tensor:
 numpy_mul.register_fake(lambda x, *, val: torch.empty_like(x))
 numpy_mul.register_autograd(
     lambda ctx, grad: grad * ctx.val,
-    setup_context=lambda ctx, inputs, keyword_only_inputs, output: setattr(ctx, "val", keyword_only_inputs["val"]),
+    setup_context=lambda ctx, inputs, keyword_only_inputs, output: setattr(
+        ctx, "val", keyword_only_inputs["val"]
+    ),
 )
 
 

@@ -6,6 +6,7 @@ from torch.ops import aten
 
 from argand.runtime import launch
 from argand.runtime.devices.plan import DevicePlan, NoDevicePlan
+from argand.runtime.plan_rows import plan_rows
 from tests.devices.standin import Notes, device
 
 
@@ -14,7 +15,7 @@ def doubled(buffers, sizes, points):
 
 
 def plan(inputs, buffers, steps, returns, launchers=None, **rest):
-    rows = launch.plan_rows(inputs, tuple(buffers), tuple(steps), returns, **rest)
+    rows = plan_rows(inputs, tuple(buffers), tuple(steps), returns, **rest)
     notes = Notes()
     return DevicePlan(rows, launchers or {"doubled": doubled}, device(notes)), notes
 
@@ -42,7 +43,11 @@ def test_intermediate_values_lie_in_the_arena():
 
 def test_calls_of_torch_get_views_and_numbers():
     numbers = (launch.Number("size", 0, 0), launch.Number("mul", launch.Sym(0), 2))
-    buffers = [launch.View(0, (launch.Sym(0),), (2,), 1), launch.Made(), launch.Integer(launch.Sym(1))]
+    buffers = [
+        launch.View(0, (launch.Sym(0),), (2,), 1),
+        launch.Made(),
+        launch.Integer(launch.Sym(1)),
+    ]
     steps = [launch.Call(aten.add.Tensor, (launch.Ref(1), 5), {}, (2,))]
     run, _ = plan(1, buffers, steps, (2, 3), numbers=numbers)
     x = torch.arange(6.0).view(3, 2)

@@ -60,7 +60,9 @@ def test_right_programs_are_right_and_happen_once():
     assert compiled.seen == plain.seen == [1, 2, 3]
     torch.testing.assert_close(dict(compiled.state_dict()), dict(plain.state_dict()))
     torch.testing.assert_close(compiled.linear.weight.grad, plain.linear.weight.grad)
-    assert seen.total("verify.calls") == seen.total("verify.frames") == 3 and not seen.total("verify.skipped")
+    assert seen.total("verify.calls") == seen.total("verify.frames") == 3 and not seen.total(
+        "verify.skipped"
+    )
 
 
 def test_a_tensor_with_a_history_may_be_written():
@@ -83,14 +85,18 @@ def test_a_wrong_result_is_found_with_its_line_and_element(monkeypatch: pytest.M
         return context.op("exp", context.op("add", x, 1e-3))
 
     _wrong("aten.exp.default", wrong, monkeypatch)
-    with pytest.raises(ResultsDiffer, match=r"result 0.*values differ at \[0\].*3 of 3 elements, exactly") as caught:
+    with pytest.raises(
+        ResultsDiffer, match=r"result 0.*values differ at \[0\].*3 of 3 elements, exactly"
+    ) as caught:
         _verified(lambda x: torch.exp(x) + 1, torch.zeros(3))
     assert caught.value.where is not None and caught.value.where.file == __file__
 
 
 def test_rounding_is_no_error():
     x = torch.randn(512, 1000)
-    _, seen = _verified(lambda x: (x.softmax(-1) @ x.t()).logsumexp(0).std() + x.half().float().cumsum(0).sum(), x)
+    _, seen = _verified(
+        lambda x: (x.softmax(-1) @ x.t()).logsumexp(0).std() + x.half().float().cumsum(0).sum(), x
+    )
     assert seen.total("verify.calls") == 1
 
 
@@ -105,7 +111,9 @@ def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_dropped_write_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(effects, "_write_shadow", lambda rebuilder, shadow: None)
-    with pytest.raises(ResultsDiffer, match="a captured frame is wrong: argument 1.*: side effects"):
+    with pytest.raises(
+        ResultsDiffer, match="a captured frame is wrong: argument 1.*: side effects"
+    ):
         _verified(lambda x, log: log.append(1) or x + 1, torch.ones(2), [])
 
 
@@ -128,11 +136,17 @@ def test_a_report_tells_once_per_call_and_goes_on(monkeypatch: pytest.MonkeyPatc
         warnings.simplefilter("always")
         found = argand.compile(lambda x: torch.exp(x), options={"verify": "report"})(torch.ones(2))
     assert found.tolist() == [-1, -1] and seen.total("verify.differs") == 1
-    assert "values differ" in str(caught[-1].message) and "values differ" in seen.texts("differences")[0]
+    assert (
+        "values differ" in str(caught[-1].message)
+        and "values differ" in seen.texts("differences")[0]
+    )
 
 
 def test_the_words_of_the_option():
-    assert make_options(None, {"verify": True}).verify == "forms" and make_options(None, {"verify": False}).verify == ""
+    assert (
+        make_options(None, {"verify": True}).verify == "forms"
+        and make_options(None, {"verify": False}).verify == ""
+    )
     options = make_options(None, {"verify": "results"})
     assert (options.cache, options.measure, options.fallback_random) == (False, False, True)
     with pytest.raises(OptionError, match="cannot be 'result'"):

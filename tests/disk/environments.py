@@ -75,7 +75,9 @@ def call(place, *arguments):
     """The last line that Python of an environment prints."""
     environment = {"XDG_CACHE_HOME": str(place / "cache"), "PATH": os.environ.get("PATH", "")}
     command = [str(place / "bin" / "python"), *arguments]
-    done = subprocess.run(command, cwd=place / "project", env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=place / "project", env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return done.stdout.splitlines()[-1]
@@ -100,7 +102,10 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         first, second = show(Path(directory))
     for name, counts in (("first", first), ("second", second)):
-        print(f"{name:<7}", ", ".join(f"{key} {value}" for key, value in counts.items() if key != "places"))
+        print(
+            f"{name:<7}",
+            ", ".join(f"{key} {value}" for key, value in counts.items() if key != "places"),
+        )
     if second["cache.miss"] or second["compiles"] or not second["restores"]:
         sys.exit("the second environment compiled again")
 

@@ -49,11 +49,16 @@ def run(directory, dynamic=False):
     answers = []
     with events.collect() as heard, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for function in (program, argand.compile(program, dynamic=dynamic, options={"cache_dir": str(directory)})):
+        for function in (
+            program,
+            argand.compile(program, dynamic=dynamic, options={"cache_dir": str(directory)}),
+        ):
             generator = torch.Generator().manual_seed(0)
             answers.append([])
             for size in (4, 7) if dynamic else (4,):
-                x, w = (torch.randn(n, 4, generator=generator, requires_grad=True) for n in (size, 4))
+                x, w = (
+                    torch.randn(n, 4, generator=generator, requires_grad=True) for n in (size, 4)
+                )
                 result = function(x, w)
                 result.sum().backward()
                 answers[-1] += (result, x.grad, w.grad)
@@ -74,7 +79,9 @@ def each_file(change, places):
         for path in entries(directory):
             data = path.read_bytes()
             for place in places(len(data)):
-                yield lambda path=path, data=data, place=place: path.write_bytes(change(data, place))
+                yield lambda path=path, data=data, place=place: path.write_bytes(
+                    change(data, place)
+                )
 
     return cases
 
@@ -104,7 +111,9 @@ def wrong_owner(directory):
 def clock_change(directory):
     """Everything was used in the far future, or long ago."""
     for moment in (4e9, 0):
-        yield lambda moment=moment: [os.utime(path, (moment, moment)) for path in entries(directory)]
+        yield lambda moment=moment: [
+            os.utime(path, (moment, moment)) for path in entries(directory)
+        ]
 
 
 @contextlib.contextmanager
@@ -163,7 +172,12 @@ def survive(name, filled, run, cases=None, around=contextlib.nullcontext):
             case()
             with around():
                 answer = run(place)
-            count, right, hits, said = count + 1, right + answer[0], hits + answer[1], said + answer[2]
+            count, right, hits, said = (
+                count + 1,
+                right + answer[0],
+                hits + answer[1],
+                said + answer[2],
+            )
             right -= not run(place)[0]
     return name, count, right, hits, said
 
@@ -174,7 +188,12 @@ def share(name, fault, processes):
     with tempfile.TemporaryDirectory() as scratch:
         for _ in fault(Path(scratch) / "cache", processes):
             answer = run(Path(scratch) / "cache")
-            count, right, hits, said = count + 1, right + answer[0], hits + answer[1], said + answer[2]
+            count, right, hits, said = (
+                count + 1,
+                right + answer[0],
+                hits + answer[1],
+                said + answer[2],
+            )
     return name, count, right, hits, said
 
 
@@ -193,7 +212,9 @@ def table(step=64, processes=5, dynamic=False):
         yield survive("disk full", filled, train, around=full_disk)
         yield survive("clock change", filled, train, clock_change)
         yield survive("foreign ISA", filled, train, around=foreign_machine)
-        yield survive("older and newer format", filled, train, each_file(of_format, lambda _: (0, 2, 99)))
+        yield survive(
+            "older and newer format", filled, train, each_file(of_format, lambda _: (0, 2, 99))
+        )
         if processes:
             yield share("kill -9 while writing", kill_writers, processes)
             yield share("two writers", two_writers, processes)

@@ -49,7 +49,9 @@ def mutate(data, generator):
                 start = generator.randrange(len(changed) + 1)
                 changed[place:place] = changed[start : start + 32]
             case _:
-                changed[place : place + 1] = generator.choice((b"[", b"]", b"9" * 9, b"-", b'"', b"null", b"1e999"))
+                changed[place : place + 1] = generator.choice(
+                    (b"[", b"]", b"9" * 9, b"-", b'"', b"null", b"1e999")
+                )
     return bytes(changed)
 
 
@@ -87,7 +89,10 @@ def fill(directory):
         compiled(torch.ones(2, 3), {"by": 2.0}, [])
     fact = Writer().write(("<", Expr.of(Symbol("s0")), Expr.of(9)))
     index = {"about": about("autograd", {}), "facts": json.dumps([fact]).encode(), "key": b"0" * 40}
-    return [(encode(index), None), *((path.read_bytes(), views.get(path.name)) for path in entries(directory))]
+    return [
+        (encode(index), None),
+        *((path.read_bytes(), views.get(path.name)) for path in entries(directory)),
+    ]
 
 
 def read_all(sections, view):
@@ -155,9 +160,13 @@ def main():
     options = parser.parse_args()
     ran = []
     fuzz(200, options.seed + 1)  # what is imported late is imported now
-    sys.addaudithook(lambda name, args: ran.append((name, args)) if name in WATCHED and RECORDING else None)
+    sys.addaudithook(
+        lambda name, args: ran.append((name, args)) if name in WATCHED and RECORDING else None
+    )
     refused, damaged, read = fuzz(options.count, options.seed)
-    print(f"{options.count} files: {refused} refused by their checksum, {damaged} with hostile data refused,")
+    print(
+        f"{options.count} files: {refused} refused by their checksum, {damaged} with hostile data refused,"
+    )
     print(f"{read} read as data; processes started or code compiled meanwhile: {len(ran)}")
 
 

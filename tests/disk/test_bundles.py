@@ -176,9 +176,16 @@ def test_open_sizes_are_shown(tmp_path, capsys):
         code, out = run(capsys, "why", script, *place)
         assert code == 0 and expected in f" {out}", out
     out = run(capsys, "ls", *place)[1]
-    lines = [line for line in out.splitlines() if "s1 in 2..; s0 > 21" in line or "x.shape[0] > 21" in line]
+    lines = [
+        line
+        for line in out.splitlines()
+        if "s1 in 2..; s0 > 21" in line or "x.shape[0] > 21" in line
+    ]
     assert sorted(line.split()[1] for line in lines) == ["autograd", "capture"], out
-    assert '["s0", "s1"]' in run(capsys, "info", next(line for line in lines if "autograd" in line)[:9], *place)[1]
+    assert (
+        '["s0", "s1"]'
+        in run(capsys, "info", next(line for line in lines if "autograd" in line)[:9], *place)[1]
+    )
 
 
 def test_two_environments_at_different_paths(tmp_path):

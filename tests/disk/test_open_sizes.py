@@ -69,7 +69,9 @@ def mlp(x, w):
 
 
 def sliced(x, y):
-    return torch.cat([x[:20], y]).sum(-1) / x.shape[0], torch.nn.functional.pad(x, (0, 0, 1, 2)).cos()
+    return torch.cat([x[:20], y]).sum(-1) / x.shape[0], torch.nn.functional.pad(
+        x, (0, 0, 1, 2)
+    ).cos()
 
 
 def backward(result):
@@ -89,7 +91,8 @@ def test_a_later_process_hits_at_any_size(program, make, keywords, tmp_path):
     calls(program, make, (5, 6, 9), tmp_path, backward, **keywords)
     warm = calls(program, make, (7, 12, 19), tmp_path, backward, **keywords)
     assert all_hit(warm), counts(warm, "cache.miss")
-    cold = calls(program, make, (7, 30), tmp_path, backward, **keywords)  # one more compile where 30 is another case
+    # one more compile where 30 is another case
+    cold = calls(program, make, (7, 30), tmp_path, backward, **keywords)
     assert len([kind for kind in counts(cold, "cache.miss") if kind == "autograd"]) <= 1
 
 
@@ -98,7 +101,14 @@ def test_facts_of_the_trace_choose_the_program(tmp_path):
     program = sliced
     for _ in range(2):
         for sizes in ((5, 7), (30, 40), (20, 21, 3)):
-            calls(program, lambda n: (leaf(n, 3), leaf(n + 1, 3)), sizes, tmp_path, backward, dynamic=True)
+            calls(
+                program,
+                lambda n: (leaf(n, 3), leaf(n + 1, 3)),
+                sizes,
+                tmp_path,
+                backward,
+                dynamic=True,
+            )
 
 
 def test_rare_roads_of_a_restored_program(tmp_path):
@@ -130,10 +140,19 @@ def test_tables_and_expressions_come_back():
     table.constants.add(226)
     state = json.loads(json.dumps(Writer().write(table.state())))
     again = SizeTable.restored(*Reader().read(state))
-    assert again.samples == table.samples and again.reals == table.reals and again.relied == table.relied
+    assert (
+        again.samples == table.samples
+        and again.reals == table.reals
+        and again.relied == table.relied
+    )
     for number in (101, 113, 226, 213, 202, 101 * 113, 5, 0, -101, 25):
         assert str(again.express(number)) == str(table.express(number))
-    for expr in (a.expr * 3 - b.expr % 7, (a.expr // b.expr).larger(2), Expr.of(0), b.expr.smaller(a.expr)):
+    for expr in (
+        a.expr * 3 - b.expr % 7,
+        (a.expr // b.expr).larger(2),
+        Expr.of(0),
+        b.expr.smaller(a.expr),
+    ):
         data = json.loads(json.dumps(Writer().write(SizeInt(0, expr))))
         if expr.constant is None:
             read = Reader(sizes=again).read(data)
@@ -148,15 +167,21 @@ def test_what_only_the_trace_finds_out_is_kept(tmp_path, monkeypatch):
 
     def comparing(program, inputs, compilers, *rest, **keywords):
         if compilers.sizes is not None:
-            compilers.sizes.table.decide("<", compilers.sizes.table.size(next(iter(compilers.sizes.places))), 20)
+            compilers.sizes.table.decide(
+                "<", compilers.sizes.table.size(next(iter(compilers.sizes.places))), 20
+            )
         return trace(program, inputs, compilers, *rest, **keywords)
 
     def run(*sizes):
-        return calls(mlp, lambda n: (leaf(n, 4), torch.ones(4, 4)), sizes, tmp_path, backward, dynamic=True)
+        return calls(
+            mlp, lambda n: (leaf(n, 4), torch.ones(4, 4)), sizes, tmp_path, backward, dynamic=True
+        )
 
     monkeypatch.setattr(aot, "_try_trace", comparing)
     run(30, 25)
-    assert any("facts" in DiskStore(tmp_path).peek(entry.key) for entry in DiskStore(tmp_path).entries())
+    assert any(
+        "facts" in DiskStore(tmp_path).peek(entry.key) for entry in DiskStore(tmp_path).entries()
+    )
     forget("capture", tmp_path)
     warm = run(40, 41)
     assert counts(warm, "cache.miss") == ["capture"] and "autograd.trace" not in warm.seconds()
@@ -189,7 +214,9 @@ def test_what_was_open_is_open_in_the_next_case(tmp_path):
         return x.sin() * n if x.shape[0] > 40 else x.cos() + n
 
     def run(*rows):
-        return calls(branching, lambda row: (torch.randn(row[0], 3), row[1]), rows, tmp_path).total("compiles")
+        return calls(branching, lambda row: (torch.randn(row[0], 3), row[1]), rows, tmp_path).total(
+            "compiles"
+        )
 
     assert run((5, 2), (6, 3)) == 2
     assert run((7, 9), (50, 11), (60, 12)) == 1

@@ -19,7 +19,9 @@ class Model(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.inner = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
+        self.inner = torch.nn.Sequential(
+            torch.nn.Linear(4, 6), torch.nn.GELU(), torch.nn.Linear(6, 4)
+        )
         self.tied = self.inner[0].weight
         self.register_buffer("calls", torch.zeros(()))
 
@@ -28,7 +30,11 @@ class Model(torch.nn.Module):
         self.calls += 1
         x, y = pair
         z = self.inner(x) * scale + y @ self.tied.t()[:, :4]
-        return {"z": z.masked_fill(mask, 0.0), "rest": [x, (z.sum(-1), "text")], "calls": self.calls * 1}
+        return {
+            "z": z.masked_fill(mask, 0.0),
+            "rest": [x, (z.sum(-1), "text")],
+            "calls": self.calls * 1,
+        }
 
 
 def example():
@@ -191,7 +197,9 @@ def test_marked_sizes_stay_open(tmp_path, beside, monkeypatch):
             with pytest.raises(UserError, match=match):
                 loaded(*encoder_inputs(batch, length))
         ids, scale = encoder_inputs(4, 6)
-        with pytest.raises(UserError, match=r"argument [01] must be a tensor of torch\.\w+ \[s\d, s\d"):
+        with pytest.raises(
+            UserError, match=r"argument [01] must be a tensor of torch\.\w+ \[s\d, s\d"
+        ):
             loaded(ids, scale[:3])
         with pytest.raises(UserError, match="argument 1 must be a tensor"):
             loaded(ids, scale[..., 0])
@@ -201,7 +209,11 @@ def test_facts_of_sizes_are_checked(tmp_path):
     """What the program relied on is an error where it does not hold, not a wrong result."""
 
     def branching(x, y):
-        return x.sum(0) + y[: x.shape[0]].sum(0) if x.shape[0] > 30 else x.mean(0) * y.view(-1, 4, 3).sum((0, 1))
+        return (
+            x.sum(0) + y[: x.shape[0]].sum(0)
+            if x.shape[0] > 30
+            else x.mean(0) * y.view(-1, 4, 3).sum((0, 1))
+        )
 
     def example(n, m):
         x, y = torch.randn(n, 3), torch.randn(m, 3)

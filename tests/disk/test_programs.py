@@ -214,7 +214,9 @@ def test_custom_operators_need_a_version(tmp_path):
     plain = argand.custom_op("cache_test::plain", mutates_args=())(scaled)
     plain.register_fake(lambda x, by: torch.empty_like(x))
     hits, reasons = hits_and_reasons(plain)
-    assert "autograd" not in hits and any("cache_test::plain, which has no version" in r for r in reasons)
+    assert "autograd" not in hits and any(
+        "cache_test::plain, which has no version" in r for r in reasons
+    )
     versioned = argand.custom_op("cache_test::versioned", mutates_args=(), version="1")(scaled)
     versioned.register_fake(lambda x, by: torch.empty_like(x))
     hits, reasons = hits_and_reasons(versioned)

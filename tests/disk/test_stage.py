@@ -54,7 +54,11 @@ def run(tmp_path):
     def run_once(stage, **changes):
         with events.collect() as seen:
             value, key = run_stage(stage, Options(**{"cache_dir": options.cache_dir, **changes}))
-        bypasses = [e.detail for e in seen.events if isinstance(e, events.Count) and e.counter == "cache.bypass"]
+        bypasses = [
+            e.detail
+            for e in seen.events
+            if isinstance(e, events.Count) and e.counter == "cache.bypass"
+        ]
         return value, key, stage.calls, bypasses
 
     return run_once
@@ -70,11 +74,21 @@ def test_without_the_cache_there_is_only_the_work(run):
 
 
 def test_a_stage_without_a_key_is_counted(run):
-    assert run(Upper("a", Unstorable("no name"))) == ("A", Bypass("no name"), ["key", "build"], ["graph: no name"])
+    assert run(Upper("a", Unstorable("no name"))) == (
+        "A",
+        Bypass("no name"),
+        ["key", "build"],
+        ["graph: no name"],
+    )
 
 
 def test_a_stage_that_knows_it_has_no_key_is_not(run):
-    assert run(Upper("a", Bypass("the user's"))) == ("A", Bypass("the user's"), ["key", "build"], [])
+    assert run(Upper("a", Bypass("the user's"))) == (
+        "A",
+        Bypass("the user's"),
+        ["key", "build"],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +97,12 @@ def test_a_stage_that_knows_it_has_no_key_is_not(run):
 )
 def test_a_result_without_a_data_form_is_no_entry(run, text, reason, counted):
     for _ in range(2):
-        assert run(Upper(text)) == (text.upper(), Bypass(reason), ["key", "build", "encode"], counted)
+        assert run(Upper(text)) == (
+            text.upper(),
+            Bypass(reason),
+            ["key", "build", "encode"],
+            counted,
+        )
 
 
 def test_what_does_not_fit_is_built_again(run):

@@ -23,8 +23,13 @@ SECTIONS = {"graph": b"text of a graph", "code": bytes(range(256)) * 3, "empty":
 KEY = "ab" * 16
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no defect
-@given(st.dictionaries(st.text("abcxyz_", min_size=1, max_size=24), st.binary(max_size=200), max_size=8))
+# a busy machine is no defect
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        st.text("abcxyz_", min_size=1, max_size=24), st.binary(max_size=200), max_size=8
+    )
+)
 def test_round_trip(sections):
     assert decode(encode(sections)) == sections
     assert decode(encode(sections, b"secret"), b"secret") == sections
@@ -158,7 +163,9 @@ def test_full_disk(tmp_path, monkeypatch):
     assert store.get(KEY) is None
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EINTR])
+@pytest.mark.parametrize(
+    "number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.EINTR]
+)
 def test_an_error_that_passes_leaves_the_entry(tmp_path, monkeypatch, number):
     store = DiskStore(tmp_path)
     store.put(KEY, SECTIONS)
@@ -172,7 +179,8 @@ def test_an_error_that_passes_leaves_the_entry(tmp_path, monkeypatch, number):
     monkeypatch.setattr(os, "open", fails)
     with pytest.warns(CacheWarning, match="cannot read"):
         assert store.get(KEY) is None
-    assert not store.put(KEY, {"less": b"than there is"})  # what we could not read is not ours to replace
+    # what we could not read is not ours to replace
+    assert not store.put(KEY, {"less": b"than there is"})
     monkeypatch.undo()
     assert store.get(KEY) == SECTIONS
     assert store.put(KEY, {"new": b""}) and store.get(KEY) == {"new": b""}
@@ -228,7 +236,9 @@ def test_killed_writer_leaves_no_half_entry(tmp_path):
         "print('ready', flush=True)\n"
         "while True: store.put('ab' * 16, {'data': b'x' * 5_000_000})\n"
     )
-    writer = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     writer.stdout.readline()
     store = DiskStore(tmp_path)
     for _ in range(20):
@@ -257,7 +267,10 @@ def test_least_recently_used_goes_first(tmp_path):
 def test_leftovers_go_after_an_hour(tmp_path):
     store = DiskStore(tmp_path)
     store.put(KEY, SECTIONS)
-    leftovers = [path_of(tmp_path).with_name(".writing-x"), path_of(tmp_path).with_suffix(".damaged")]
+    leftovers = [
+        path_of(tmp_path).with_name(".writing-x"),
+        path_of(tmp_path).with_suffix(".damaged"),
+    ]
     for path in leftovers:
         path.write_bytes(b"")
     store.collect_garbage()

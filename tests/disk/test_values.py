@@ -16,7 +16,9 @@ from argand.runtime.launch import Fresh, Sym
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
 nested = st.recursive(
-    plain, lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner), max_leaves=8
+    plain,
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
 )
 
 

@@ -33,7 +33,10 @@ def test_the_reference_is_up_to_date():
 
     for name, render in reference.PAGES.items():
         written, now = (reference.FOLDER / name).read_text(), render()
-        if sys.version_info[:2] == (3, 11):  # signatures and help texts look a little different elsewhere
+        # signatures and help texts look a little different elsewhere
+        if sys.version_info[:2] == (3, 11):
             assert written == now, f"docs/reference/{name}: run python -m tools.reference --write"
         else:
-            assert re.findall("^##+ .*$", written, re.MULTILINE) == re.findall("^##+ .*$", now, re.MULTILINE)
+            assert re.findall("^##+ .*$", written, re.MULTILINE) == re.findall(
+                "^##+ .*$", now, re.MULTILINE
+            )

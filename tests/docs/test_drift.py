@@ -27,7 +27,11 @@ def differing(document, walk):
     """The stages whose text is another one in the document."""
     written, made = sections(document), sections(walk)
     assert list(written) == list(made) == [name for name, _ in follow.STAGES]
-    return [name for name in made if name != OF_THE_MACHINE and written[name].strip() != made[name].strip()]
+    return [
+        name
+        for name in made
+        if name != OF_THE_MACHINE and written[name].strip() != made[name].strip()
+    ]
 
 
 def test_the_walk_in_the_architecture_is_what_the_compiler_does():

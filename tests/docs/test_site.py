@@ -11,7 +11,9 @@ def write(folder, **pages):
 
 def test_a_whole_site_has_no_problems(tmp_path):
     (tmp_path / "style.css").write_text("")
-    good = '<link href="style.css"><a href="other.html#there">x</a><a href="https://example.org">y</a>'
+    good = (
+        '<link href="style.css"><a href="other.html#there">x</a><a href="https://example.org">y</a>'
+    )
     assert write(tmp_path, index=good, other='<h1 id="there">z</h1><a href="#there">t</a>') == []
 
 

@@ -79,7 +79,10 @@ def decimal_context():
             cut()
         return x + float(part) + float(third / 7)
 
-    return run, lambda: (decimal.getcontext().prec, [str(k) for k, v in decimal.getcontext().flags.items() if v])
+    return run, lambda: (
+        decimal.getcontext().prec,
+        [str(k) for k, v in decimal.getcontext().flags.items() if v],
+    )
 
 
 @case

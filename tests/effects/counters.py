@@ -122,7 +122,11 @@ def containers_of_c():
 @case
 def containers():
     many: Any = collections.defaultdict(list)
-    order, counts, line = collections.OrderedDict(a=1, b=2), collections.Counter("ab"), collections.deque([1, 2, 3], 4)
+    order, counts, line = (
+        collections.OrderedDict(a=1, b=2),
+        collections.Counter("ab"),
+        collections.deque([1, 2, 3], 4),
+    )
 
     def run(x, cut):
         many["a"].append(1)

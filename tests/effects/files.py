@@ -42,7 +42,9 @@ def file_made_inside():
             cut()
         return x + 1
 
-    return run, lambda: {name: len(open(os.path.join(folder, name)).read()) for name in os.listdir(folder)}
+    return run, lambda: {
+        name: len(open(os.path.join(folder, name)).read()) for name in os.listdir(folder)
+    }
 
 
 @case
@@ -150,7 +152,9 @@ def logger():
     records: list[str] = []
     log = logging.getLogger("strangers")
     log.handlers = [logging.Handler()]
-    log.handlers[0].emit = lambda record: records.append((record.getMessage(), record.funcName, record.lineno > 10))
+    log.handlers[0].emit = lambda record: records.append(
+        (record.getMessage(), record.funcName, record.lineno > 10)
+    )
     log.setLevel(logging.INFO)
     log.propagate = False
 

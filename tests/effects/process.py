@@ -25,7 +25,10 @@ def signals():
         signal.signal(signal.SIGUSR2, handler)
         return x + 1
 
-    return run, lambda: (signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2).__name__)
+    return run, lambda: (
+        signal.getsignal(signal.SIGUSR1),
+        signal.getsignal(signal.SIGUSR2).__name__,
+    )
 
 
 @case

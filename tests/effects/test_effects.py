@@ -18,7 +18,8 @@ from tests.effects import contexts, counters, files, process, random_states, thr
 from tests.effects.world import CASES
 
 _CALLS = 3
-_TABLES = (threads, files, counters, random_states, process, contexts, torch_states)  # they fill CASES
+# they fill CASES
+_TABLES = (threads, files, counters, random_states, process, contexts, torch_states)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,7 +72,9 @@ def test_a_trace_that_succeeds(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_trace_with_a_break(name: str) -> None:
-    assert _history(CASES[name], argand.graph_break, backend="eager") == _history(CASES[name], _nothing)
+    assert _history(CASES[name], argand.graph_break, backend="eager") == _history(
+        CASES[name], _nothing
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

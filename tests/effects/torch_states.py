@@ -32,7 +32,9 @@ def default_dtype():
 
 @case
 def autocast():
-    return inside(lambda: torch.autocast("cpu", torch.bfloat16), lambda: torch.is_autocast_enabled("cpu"))
+    return inside(
+        lambda: torch.autocast("cpu", torch.bfloat16), lambda: torch.is_autocast_enabled("cpu")
+    )
 
 
 @case
@@ -62,7 +64,9 @@ def anomaly():
 
 @case
 def mkldnn_flags():
-    return inside(lambda: torch.backends.mkldnn.flags(enabled=False), lambda: torch.backends.mkldnn.enabled)
+    return inside(
+        lambda: torch.backends.mkldnn.flags(enabled=False), lambda: torch.backends.mkldnn.enabled
+    )
 
 
 @case

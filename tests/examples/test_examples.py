@@ -25,7 +25,9 @@ def test_program(name, tmp_path):
 
 def test_notebook(tmp_path):
     notebook = nbformat.read(FOLDER / "tour.ipynb", as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     printed = "".join(out.get("text", "") for out in cells[-1].outputs)
     assert printed.count("in between") == 2

@@ -45,7 +45,9 @@ def by_kernel_on_data(x, bad):
     return (x + 1)[index]
 
 
-RAISERS = {f.__name__: f for f in (by_user, by_callee, by_python, by_shape, by_kernel, by_kernel_on_data)}
+RAISERS = {
+    f.__name__: f for f in (by_user, by_callee, by_python, by_shape, by_kernel, by_kernel_on_data)
+}
 
 
 class Manager:
@@ -224,6 +226,16 @@ def not_met(x, bad, cut, log, run):
 
 SHAPES = {
     f.__name__: f
-    for f in (caught, not_matched, finally_, all_parts, raised_again, raised_from, managed, hidden, nested)
+    for f in (
+        caught,
+        not_matched,
+        finally_,
+        all_parts,
+        raised_again,
+        raised_from,
+        managed,
+        hidden,
+        nested,
+    )
     + (generator_manager, generator, in_a_loop, written, not_met)
 }

@@ -23,7 +23,9 @@ def _told(error: BaseException | None) -> Any:
     """What a user sees of an exception and of those it came from."""
     if error is None:
         return None
-    entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == programs.__file__]
+    entries = [
+        e for e in traceback.extract_tb(error.__traceback__) if e.filename == programs.__file__
+    ]
     # what goes on after a break is a function of its own; its name says of what
     places = [(entry.name, entry.lineno) for entry in entries]
     return type(error), str(error), places, _told(error.__cause__), _told(error.__context__)

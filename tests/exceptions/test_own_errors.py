@@ -51,7 +51,10 @@ def test_fullgraph_raises_what_eager_raises():
 def test_a_chain_of_resumptions_is_no_recompile():
     lines = "\n".join(f"    x = x.sin() + {i}\n    argand.graph_break()" for i in range(12))
     space = {"argand": argand, "torch": torch}
-    exec(f"def helper(x):\n{lines}\n    return x\ndef outer(x):\n    return helper(x * 2).cos()", space)
+    exec(
+        f"def helper(x):\n{lines}\n    return x\ndef outer(x):\n    return helper(x * 2).cos()",
+        space,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         function = argand.compile(space["outer"], backend="eager")

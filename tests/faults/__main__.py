@@ -20,18 +20,36 @@ def bisected(name: str, folder: Path) -> dict[str, Any]:
     fault = FAULTS[name]
     script = folder / "program.py"
     script.write_text(fault.program)
-    paths = [str(ROOT / "tests" / "faults" / "planted"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    paths = [
+        str(ROOT / "tests" / "faults" / "planted"),
+        str(ROOT),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     environment = os.environ | {VARIABLE: name, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    words = ["bisect", "--json", "-o", str(folder / "minimal.py"), *["--slow"] * fault.slow, str(script)]
+    words = [
+        "bisect",
+        "--json",
+        "-o",
+        str(folder / "minimal.py"),
+        *["--slow"] * fault.slow,
+        str(script),
+    ]
     begin = time.perf_counter()
     ended = subprocess.run(
-        [sys.executable, "-m", "argand", *words], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "argand", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if not ended.stdout.startswith("{"):
         raise RuntimeError(f"{name}: {ended.stdout[-500:]}{ended.stderr[-3000:]}")
     found: dict[str, Any] = json.loads(ended.stdout)
     minimal = folder / "minimal.py"
-    found |= {"wall": time.perf_counter() - begin, "text_of_script": minimal.read_text() if minimal.exists() else ""}
+    found |= {
+        "wall": time.perf_counter() - begin,
+        "text_of_script": minimal.read_text() if minimal.exists() else "",
+    }
     return found
 
 
@@ -57,9 +75,15 @@ def main() -> int:
             found = bisected(name, Path(folder))
         good = is_found(name, found) and found["fails_alone"]
         wrong += not good
-        kind, culprit = (found["symptom"] or {}).get("kind", "none"), found["culprit"] or {"stage": "-", "says": "-"}
+        kind, culprit = (
+            (found["symptom"] or {}).get("kind", "none"),
+            found["culprit"] or {"stage": "-", "says": "-"},
+        )
         row = f"{name:<22} {kind:<8} {culprit['stage']:<9} {culprit['says'][:58]:<58} {found['fails_alone']!s:<6}"
-        print(f"{row} {found['nodes']:>3} {found['lines']:>5} {found['trials']:>4} {found['seconds']:>6.1f}s", end="")
+        print(
+            f"{row} {found['nodes']:>3} {found['lines']:>5} {found['trials']:>4} {found['seconds']:>6.1f}s",
+            end="",
+        )
         print("" if good else "   NOT AS PLANTED", flush=True)
         if options.scripts:
             print(found["text_of_script"])

@@ -90,16 +90,22 @@ def bad_guard() -> None:
     from argand.runtime.guards import GuardKind  # noqa: PLC0415
 
     make = guard_programs.compile_guards
-    cache.compile_guards = lambda rows, *rest: make([r for r in rows if r.kind is not GuardKind.EQUALS], *rest)
+    cache.compile_guards = lambda rows, *rest: make(
+        [r for r in rows if r.kind is not GuardKind.EQUALS], *rest
+    )
     from argand.support.options import Options  # noqa: PLC0415
 
-    Options.__init__.__kwdefaults__["dynamic"] = False  # else the number is open at its second value
+    # else the number is open at its second value
+    Options.__init__.__kwdefaults__["dynamic"] = False
 
 
 @fault(
     "capture",
     "graph",
-    _function("a = x.exp() + 1\nb = torch.atan2(a, x)\nreturn b.sum(-1), a", "x|program(torch.randn(4, 8))"),
+    _function(
+        "a = x.exp() + 1\nb = torch.atan2(a, x)\nreturn b.sum(-1), a",
+        "x|program(torch.randn(4, 8))",
+    ),
 )
 def swapped_arguments() -> None:
     from argand.capture.record.recorder import Recorder  # noqa: PLC0415
@@ -134,7 +140,9 @@ def dropped_write() -> None:
 def wrong_decomposition() -> None:
     from argand.ops.decompositions import decompositions  # noqa: PLC0415
 
-    decompositions()[torch.ops.aten.mish.default] = lambda x: x * torch.tanh(torch.nn.functional.relu(x))
+    decompositions()[torch.ops.aten.mish.default] = lambda x: (
+        x * torch.tanh(torch.nn.functional.relu(x))
+    )
 
 
 @fault(
@@ -152,10 +160,18 @@ def swapped_saved() -> None:
 
     def swapped(*args: Any, **kwargs: Any) -> Any:
         forward, backward = cut(*args, **kwargs)
-        given = [n for n in backward.graph.nodes if n.op == "placeholder" and "tangent" not in n.name]
+        given = [
+            n for n in backward.graph.nodes if n.op == "placeholder" and "tangent" not in n.name
+        ]
         kinds = [tuple(getattr(n.meta["val"], "shape", ())) for n in given]
         pair = next(
-            ((a, b) for j, b in enumerate(given) for i, a in enumerate(given[:j]) if kinds[i] == kinds[j] != ()), None
+            (
+                (a, b)
+                for j, b in enumerate(given)
+                for i, a in enumerate(given[:j])
+                if kinds[i] == kinds[j] != ()
+            ),
+            None,
         )
         if pair is not None:
             _swap(*pair)
@@ -175,13 +191,19 @@ def _swap(one: Any, other: Any) -> None:
 # -- passes -------------------------------------------------------------------------------------------------------
 
 
-@fault("pass", "twice", _function("y = -(-(x.sin()))\nreturn (y * 3).softmax(-1)", "x|program(torch.randn(8, 32))"))
+@fault(
+    "pass",
+    "twice",
+    _function("y = -(-(x.sin()))\nreturn (y * 3).softmax(-1)", "x|program(torch.randn(8, 32))"),
+)
 def wrong_rule() -> None:
     from argand.native.passes import simplify  # noqa: PLC0415
 
     for op, rows in simplify._BY_OP.items():
         simplify._BY_OP[op] = tuple(
-            r._replace(apply=lambda build, node: node.inputs[0] if node.inputs[0].op == "neg" else None)
+            r._replace(
+                apply=lambda build, node: node.inputs[0] if node.inputs[0].op == "neg" else None
+            )
             if r.name == "twice"
             else r
             for r in rows
@@ -203,7 +225,9 @@ def wrong_fold() -> None:
 
 
 @fault(
-    "pass", "split_reductions", _function("y = x.exp()\nreturn y.sum(), y.mean()", "x|program(torch.randn(512, 1024))")
+    "pass",
+    "split_reductions",
+    _function("y = x.exp()\nreturn y.sum(), y.mean()", "x|program(torch.randn(512, 1024))"),
 )
 def wrong_split() -> None:
     from argand.native.passes import split  # noqa: PLC0415
@@ -212,7 +236,11 @@ def wrong_split() -> None:
     split._cut = lambda build, node, *rest: build.pointwise("neg", cut(build, node, *rest))
 
 
-@fault("pass", "split_reductions", _function("y = x.sigmoid()\nreturn y.sum() + y", "x|program(torch.randn(64, 64))"))
+@fault(
+    "pass",
+    "split_reductions",
+    _function("y = x.sigmoid()\nreturn y.sum() + y", "x|program(torch.randn(64, 64))"),
+)
 def raising_pass() -> None:
     from argand.native.passes import table  # noqa: PLC0415
 
@@ -238,7 +266,9 @@ def wrong_lifetime() -> None:
     place = _Planner._place
 
     def shorter(self: Any) -> int:
-        self.last = {number: max(self.first.get(number, 0), step - 1) for number, step in self.last.items()}
+        self.last = {
+            number: max(self.first.get(number, 0), step - 1) for number, step in self.last.items()
+        }
         return place(self)
 
     _Planner._place = shorter
@@ -260,7 +290,8 @@ def wrong_epilogue() -> None:
 
     def wrong(nest: Any, reader: Any, statements: Any, *rest: Any) -> Any:
         changed = (
-            dataclasses.replace(s, op="cos") if isinstance(s, Compute) and s.op == "sin" else s for s in statements
+            dataclasses.replace(s, op="cos") if isinstance(s, Compute) and s.op == "sin" else s
+            for s in statements
         )
         return renamed(nest, reader, tuple(changed), *rest)
 
@@ -270,7 +301,11 @@ def wrong_epilogue() -> None:
 # -- fusion and kernels -------------------------------------------------------------------------------------------
 
 
-@fault("fusion", "sub", _function("y = x.exp()\nreturn (y - x * 2).tanh() + 1", "x|program(torch.randn(8, 32))"))
+@fault(
+    "fusion",
+    "sub",
+    _function("y = x.exp()\nreturn (y - x * 2).tanh() + 1", "x|program(torch.randn(8, 32))"),
+)
 def wrong_fusion() -> None:
     from argand.native.ir.loops import Compute  # noqa: PLC0415
     from argand.native.schedule import nest  # noqa: PLC0415
@@ -299,7 +334,9 @@ def wrong_lowering() -> None:
 
 
 @fault(
-    "kernel", "aten.sigmoid.default", _function("return (x.sigmoid() * x).cumsum(0)", "x|program(torch.randn(16, 16))")
+    "kernel",
+    "aten.sigmoid.default",
+    _function("return (x.sigmoid() * x).cumsum(0)", "x|program(torch.randn(16, 16))"),
 )
 def raising_lowering() -> None:
     from argand.native.lower.table import TABLE  # noqa: PLC0415
@@ -353,7 +390,8 @@ def crash_in_compiler() -> None:
 
 
 SLOW_PROGRAM = _function(
-    "y = torch.tanh(x * 2)\nreturn (y + 1).sum(-1), y * 3", "x|for _ in range(3):\n    program(torch.randn(256, 1024))"
+    "y = torch.tanh(x * 2)\nreturn (y + 1).sum(-1), y * 3",
+    "x|for _ in range(3):\n    program(torch.randn(256, 1024))",
 )
 
 
@@ -363,7 +401,8 @@ def slow_kernel() -> None:
 
         def slow(text: Any, op: str, arguments: Any, operand: Any, result: Any, lanes: int) -> Any:
             value = compute(text, op, arguments, operand, result, lanes)
-            for _ in range(40 if op == "tanh" else 0):  # the same value once more, which no optimiser may leave out
+            # the same value once more, which no optimiser may leave out
+            for _ in range(40 if op == "tanh" else 0):
                 nothing = compute(text, "sub", [value, value], operand, result, lanes)
                 again = compute(text, "add", [arguments[0], nothing], operand, result, lanes)
                 value = compute(text, op, [again], operand, result, lanes)
@@ -391,7 +430,8 @@ def wrong_stride() -> None:
     "kernel",
     "",
     _function(
-        "y = torch.cat([x, x.sin(), x], 0)\nreturn y * 2", "x|for rows in (6, 7, 9, 5):\n    program(torch.randn(rows))"
+        "y = torch.cat([x, x.sin(), x], 0)\nreturn y * 2",
+        "x|for rows in (6, 7, 9, 5):\n    program(torch.randn(rows))",
     ),
 )
 def wrong_size_formula() -> None:
@@ -402,7 +442,8 @@ def wrong_size_formula() -> None:
 
     def wrong(self: Any, size: Any) -> Any:
         terms = () if type(size) is int else size.expr.terms
-        if len(terms) == 1 and terms[0][1] > 1 and len(terms[0][0]) == 1:  # 3 * s: the factor is forgotten
+        # 3 * s: the factor is forgotten
+        if len(terms) == 1 and terms[0][1] > 1 and len(terms[0][0]) == 1:
             return of(self, Expr.of(terms[0][0][0]))
         return of(self, size)
 

@@ -10,11 +10,28 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
-from argand.bisect.case import GraphCase, read_case, resized, restricted, results_of, sizes_of, write_case
+from argand.bisect.case import (
+    GraphCase,
+    read_case,
+    resized,
+    restricted,
+    results_of,
+    sizes_of,
+    write_case,
+)
 from argand.bisect.shrink import shrunk
 from argand.bisect.smallest import first_smaller, smallest
 from argand.bisect.source import refusal, shrunk_source
-from argand.bisect.suspects import AUTOGRAD, CAPTURE, FUSION, KERNEL, NATIVE, PASS, find_part, find_stage
+from argand.bisect.suspects import (
+    AUTOGRAD,
+    CAPTURE,
+    FUSION,
+    KERNEL,
+    NATIVE,
+    PASS,
+    find_part,
+    find_stage,
+)
 from argand.bisect.symptom import Symptom, symptom_of
 from argand.bisect.text import function_text, literal, script_text, simpler_forms
 from argand.report.trials import CRASHES, DIFFERS, RAISES, Trial
@@ -40,7 +57,9 @@ def test_failures_are_the_same_by_what_differs_not_by_numbers():
     first, second = (symptom_of(Trial(RAISES, f"ValueError: size {n} is wrong")) for n in (3, 4))
     assert first == second != symptom_of(Trial(RAISES, "TypeError: size is wrong"))
     assert symptom_of(Trial()) is None
-    assert symptom_of(Trial(CRASHES, "signal 11 (SIGSEGV)")) != symptom_of(Trial(CRASHES, "signal 6 (SIGABRT)"))
+    assert symptom_of(Trial(CRASHES, "signal 11 (SIGSEGV)")) != symptom_of(
+        Trial(CRASHES, "signal 6 (SIGABRT)")
+    )
 
 
 def _case() -> GraphCase:
@@ -80,7 +99,9 @@ def test_shrinking_keeps_what_fails():
         return bool(used) and all(x.numel() >= 4 for x in case.calls[0])
 
     small = shrunk(_case(), fails)
-    assert _called(small) == ["mul"] and max(x.numel() for x in small.calls[0]) <= 6 and not small.grad
+    assert (
+        _called(small) == ["mul"] and max(x.numel() for x in small.calls[0]) <= 6 and not small.grad
+    )
 
 
 def test_a_case_is_kept_in_a_folder_with_its_constants_as_inputs(tmp_path: Path):
@@ -128,7 +149,9 @@ def test_the_text_of_a_case_is_a_program(tmp_path: Path):
 )
 def test_every_input_has_a_text(value, tmp_path: Path):
     made = eval(literal(value), {"torch": torch})
-    torch.testing.assert_close(made, value, equal_nan=True) if isinstance(value, torch.Tensor) else None
+    torch.testing.assert_close(made, value, equal_nan=True) if isinstance(
+        value, torch.Tensor
+    ) else None
     assert getattr(made, "stride", tuple)() == getattr(value, "stride", tuple)()
     for form in simpler_forms(value):
         like = eval(form, {"torch": torch})
@@ -165,27 +188,37 @@ def test_a_script_loses_statements_blocks_and_numbers():
         return "log.append(" in text and "program(torch.randn(" in text and "def program" in text
 
     short = shrunk_source(SOURCE, fails)
-    assert "unused" not in short and "with" not in short and "if" not in short and "500" not in short
+    assert (
+        "unused" not in short and "with" not in short and "if" not in short and "500" not in short
+    )
     assert short.count("\n") == 3
 
 
 def test_a_script_that_could_do_harm_is_left_whole():
     assert refusal(SOURCE) == ""
-    assert refusal("import shutil") == "it imports shutil" and refusal("torch.save(x, 'f')") == "it uses save"
+    assert (
+        refusal("import shutil") == "it imports shutil"
+        and refusal("torch.save(x, 'f')") == "it uses save"
+    )
 
 
 def _cured_by(*names: str):
     """A test that fails unless one of these is off."""
     return lambda options: (
         not any(
-            name in options.get("off", "").split() or (name in options and options[name] is False) for name in names
+            name in options.get("off", "").split() or (name in options and options[name] is False)
+            for name in names
         )
     )
 
 
 @pytest.mark.parametrize(
     ("cures", "stage"),
-    [(("capture", "autograd", "native"), NATIVE), (("capture", "autograd"), AUTOGRAD), (("capture",), CAPTURE)],
+    [
+        (("capture", "autograd", "native"), NATIVE),
+        (("capture", "autograd"), AUTOGRAD),
+        (("capture",), CAPTURE),
+    ],
 )
 def test_the_stage_is_the_last_that_cures(cures, stage):
     assert find_stage(_cured_by(*cures)) == stage
@@ -204,7 +237,11 @@ def test_the_part_is_named():
 def test_kernels_are_narrowed_to_nodes():
     lowered = ["exp aten.exp.default", "mul aten.mul.Tensor", "sub aten.sub.Tensor"]
     found = find_part(NATIVE, _cured_by("node.exp", "lowering.aten.exp.default"), (), lowered)
-    assert (found.stage, found.part, found.nodes) == (KERNEL, "lowering.aten.exp.default", (lowered[0],))
+    assert (found.stage, found.part, found.nodes) == (
+        KERNEL,
+        "lowering.aten.exp.default",
+        (lowered[0],),
+    )
     both = find_part(NATIVE, _cured_by("node.exp", "node.sub", "fusion"), (), lowered)
     assert (both.stage, both.nodes) == (FUSION, (lowered[0], lowered[2]))
 

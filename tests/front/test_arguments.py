@@ -25,12 +25,16 @@ def test_a_name_is_what_events_call_the_region():
     with events.collect() as seen:
         argand.compile(program, name="encoder")(torch.ones(2))
         argand.compile(program)(torch.ones(2))
-    named = [e.detail for e in seen.events if isinstance(e, events.StageStart) and e.stage == "compile"]
+    named = [
+        e.detail for e in seen.events if isinstance(e, events.StageStart) and e.stage == "compile"
+    ]
     assert [detail.partition(": ")[0] == "encoder" for detail in named] == [True, False]
 
 
 def test_recompile_limit_is_an_argument_too():
-    program = argand.compile(lambda x, n: x + n, recompile_limit=2, dynamic=False, isolate_recompiles=True)
+    program = argand.compile(
+        lambda x, n: x + n, recompile_limit=2, dynamic=False, isolate_recompiles=True
+    )
     with pytest.warns(argand.ArgandWarning, match=r"compiled 2 times"):
         for width in (1, 2, 3):
             assert program(torch.ones(width), 1).tolist() == [2.0] * width

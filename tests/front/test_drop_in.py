@@ -85,6 +85,16 @@ def test_stances_and_marks(installed):
         torch.compiler.set_stance("no such stance")
 
 
+def test_the_default_backend_is_told(installed):
+    assert torch.compiler.get_default_backend() == "argand"
+    try:
+        torch.compiler.set_default_backend("eager")
+        assert torch.compiler.get_default_backend() == "eager"
+    finally:
+        torch.compiler.set_default_backend("inductor")
+    assert torch.compiler.get_default_backend() == "argand"
+
+
 def test_other_backends_keep_their_meaning(installed):
     graphs = []
 
@@ -103,7 +113,9 @@ def test_options_of_inductor_are_left_out_with_one_warning(installed):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            program = torch.compile(lambda x: x + 1, options={"triton.cudagraphs": True, "opt_level": 1})
+            program = torch.compile(
+                lambda x: x + 1, options={"triton.cudagraphs": True, "opt_level": 1}
+            )
     mine = [w for w in caught if "triton.cudagraphs" in str(w.message)]
     assert len(mine) == 1 and "opt_level" not in str(mine[0].message)
     assert program(torch.ones(2)).tolist() == [2, 2]
@@ -111,13 +123,21 @@ def test_options_of_inductor_are_left_out_with_one_warning(installed):
 
 def test_uninstall_gives_everything_back():
     names = ("compile", "disable", "set_stance", "reset", "allow_in_graph", "list_backends")
-    before = [torch.compile, torch.nn.Module.compile, *(getattr(torch.compiler, name) for name in names)]
+    before = [
+        torch.compile,
+        torch.nn.Module.compile,
+        *(getattr(torch.compiler, name) for name in names),
+    ]
     listed = argand.install()
     argand.install()
     assert "torch.compile" in listed
     argand.uninstall()
     argand.uninstall()
-    assert before == [torch.compile, torch.nn.Module.compile, *(getattr(torch.compiler, name) for name in names)]
+    assert before == [
+        torch.compile,
+        torch.nn.Module.compile,
+        *(getattr(torch.compiler, name) for name in names),
+    ]
 
 
 SCRIPT = """
@@ -140,12 +160,35 @@ def test_programs_run_untouched_from_the_command_line(by, tmp_path):
     (tmp_path / "program_of_a_user.py").write_text(textwrap.dedent(SCRIPT))
     how = ["program_of_a_user.py"] if by == "file" else ["-m", "program_of_a_user"]
     done = subprocess.run(
-        [sys.executable, "-m", "argand", *how, "--a", "b"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "argand", *how, "--a", "b"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout.split("\n")[0] == "__main__ ['--a', 'b'] 8.0 1 False", done.stderr
     assert done.returncode == 7
 
 
 def test_a_missing_program_is_a_short_error(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "argand", "nothing.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "argand", "nothing.py"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 2 and done.stderr == "argand: there is no file 'nothing.py'\n"
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["imported_before", "imported_after"])
+def test_accelerate_takes_the_name_of_our_backend(before):
+    pytest.importorskip("accelerate")
+    lines = ["from accelerate.utils import TorchDynamoPlugin", "argand.install()"]
+    program = "\n".join(
+        [
+            "import argand",
+            *(lines if before else reversed(lines)),
+            "print(TorchDynamoPlugin(backend='argand').to_kwargs()['backend'])",
+            "try:\n    TorchDynamoPlugin(backend='nobody')\nexcept ValueError:\n    print('refused')",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["argand", "refused"]

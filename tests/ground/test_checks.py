@@ -1,5 +1,6 @@
 """The checks of ``make test`` themselves: planted faults must be found."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import check_imports, check_sizes, check_versions, house, replay
+from tools import check_imports, check_sizes, check_versions, house, parts, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,10 @@ def test_a_forbidden_use_is_found(tmp_path, line):
 
 
 def test_the_rooms_that_may(tmp_path):
-    for place, line in (("backends/bridges", "import torch._dynamo"), ("native", "import llvmlite")):
+    for place, line in (
+        ("backends/bridges", "import torch._dynamo"),
+        ("native", "import llvmlite"),
+    ):
         path = tmp_path / place / "allowed.py"
         path.parent.mkdir(parents=True)
         path.write_text(line)
@@ -80,12 +84,16 @@ def test_no_version_and_no_opcode_is_named_outside_of_its_room():
 
 def test_an_upward_import_breaks_the_layers(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
 
     def run():
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
 
     assert run().returncode == 0
     (tmp_path / "src/argand/support/planted.py").write_text("import argand.ops\n")
@@ -93,7 +101,9 @@ def test_an_upward_import_breaks_the_layers(tmp_path):
     assert done.returncode == 1
     assert "argand.support is not allowed to import argand.ops" in done.stdout
     (tmp_path / "src/argand/support/planted.py").unlink()
-    (tmp_path / "src/argand/capture/outside/planted.py").write_text("import argand.capture.write.rebuild\n")
+    (tmp_path / "src/argand/capture/outside/planted.py").write_text(
+        "import argand.capture.write.rebuild\n"
+    )
     assert "argand.capture.outside is not allowed to import argand.capture.write" in run().stdout
     (tmp_path / "src/argand/capture/outside/planted.py").unlink()
     (tmp_path / "src/argand/drawer.py").write_text('"""A room nobody declared."""\n')
@@ -110,7 +120,9 @@ def test_sizes_count_statements_not_lines(tmp_path):
     """Neither comments nor line breaks make a file larger: nobody gains by removing them."""
     short, long = tmp_path / "short.py", tmp_path / "long.py"
     short.write_text("def f(a, b): return [a, b]\n")
-    long.write_text("# why\ndef f(\n    a,\n    b,\n):\n\n    return [\n        a,\n        b,\n    ]\n")
+    long.write_text(
+        "# why\ndef f(\n    a,\n    b,\n):\n\n    return [\n        a,\n        b,\n    ]\n"
+    )
     assert check_sizes.statements(short) == check_sizes.statements(long) == 2
     code = tmp_path / "x.c"
     code.write_text("// a;\nint f(void) { /* ; */ return 1; }\n")
@@ -120,9 +132,9 @@ def test_sizes_count_statements_not_lines(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("x = 1\n" * 501, "room/x.py: 501 lines of at most 500"),
-        ("def f():\n" + "    x = 1\n" * 60, "x.py:f: 61 lines of at most 60"),
-        ("x = 1\n" * 500, ""),
+        ("x = 1\n" * (check_sizes.MAX_FILE + 1), "room/x.py: "),
+        ("def f():\n" + "    x = 1\n" * check_sizes.MAX_FUNCTION, "x.py:f: "),
+        ("x = 1\n" * check_sizes.MAX_FILE, ""),
     ],
 )
 def test_sizes_refuse_long_files_and_functions(tmp_path, capsys, text, fault):
@@ -147,12 +159,43 @@ def test_replay_tells_a_change_of_one_stage(tmp_path, capsys):
     )
 
 
+@functools.cache
+def _own_modules():
+    return house.modules_of(ROOT)
+
+
 def test_one_name_one_meaning(tmp_path):
-    assert house.doubled_classes(house.modules_of(ROOT)) == {}
-    for room, text in (("ops", "class Shape: ..."), ("sizes", "Shape = tuple[int, ...]"), ("native", "SHAPE: int = 1")):
+    assert house.doubled_classes(_own_modules()) == {}
+    for room, text in (
+        ("ops", "class Shape: ..."),
+        ("sizes", "Shape = tuple[int, ...]"),
+        ("native", "SHAPE: int = 1"),
+    ):
         path = tmp_path / "src" / "argand" / room / "planted.py"
         path.parent.mkdir(parents=True)
         path.write_text(text)
     assert house.doubled_classes(house.modules_of(tmp_path)) == {
         "Shape": ["argand.ops.planted", "argand.sizes.planted"]
     }
+
+
+def test_no_handler_takes_more_of_the_tracer_than_it_uses(tmp_path):
+    assert parts.excesses(_own_modules()) == []
+    capture = tmp_path / "src" / "argand" / "capture"
+    for name in ("outside/state.py", "objects/parts.py", "objects/tracer.py", "objects/methods.py"):
+        (capture / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "src" / "argand" / "capture" / name, capture / name)
+    planted = capture / "planted.py"
+    planted.write_text(
+        "from argand.capture.objects import methods\n"
+        "def looks(tracer: Tracer): return methods.lookup(tracer, int, 'real')\n"
+        "def records(tracer: Tracer): return looks(tracer), tracer.recorder\n"
+        "def calls(tracer: Tracer): return looks(tracer), tracer.call(len, (), {})\n"
+        "def unknown(tracer: Tracer, rule): return rule(tracer)\n"
+    )
+    found = parts.excesses(house.modules_of(tmp_path))
+    assert [(e.name.rpartition(".")[2], e.uses) for e in found] == [
+        ("looks", "Outside"),
+        ("records", "GraphState"),
+        ("calls", "Caller"),
+    ]

@@ -33,6 +33,17 @@ def test_a_slowed_engine_is_reported_slower_by_its_factor():
     assert max(selftest.deviations(found).values()) <= selftest.TOLERANCE, found
 
 
+def test_onnxruntime_is_an_engine_of_inference():
+    answers = steady("tiny", "infer", ["eager", "onnxruntime"], 1, 0.001)
+    assert answers["onnxruntime"]["status"] == "ok", answers
+    assert (
+        steady("tiny", "train", ["eager", "onnxruntime"], 1, 0.001)["onnxruntime"]["status"]
+        == "missing"
+    )
+    with pytest.raises(engines.NotAvailable, match="backend"):
+        engines.find("onnxruntime")(lambda x: x, backend="eager")
+
+
 def test_a_wrong_engine_is_reported_wrong(monkeypatch):
     def crooked(target, **_):
         return lambda *args: target(*args) * 1.01
@@ -115,7 +126,8 @@ def test_ratios_pair_the_rounds():
 
 def test_geomean_is_not_clipped_and_the_worst_is_shown():
     rows = [
-        {"engine": "e", "case": name, "status": "ok", "ratio": ratio} for name, ratio in (("good", 4.0), ("bad", 0.01))
+        {"engine": "e", "case": name, "status": "ok", "ratio": ratio}
+        for name, ratio in (("good", 4.0), ("bad", 0.01))
     ]
     rows.append({"engine": "e", "case": "broken", "status": "error"})
     found = summary.digest(rows, "e")
@@ -123,7 +135,9 @@ def test_geomean_is_not_clipped_and_the_worst_is_shown():
     assert (found.worst_case, found.worst, found.cases, found.failures) == ("bad", 0.01, 2, 1)
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(12.34, "12.3 s"), (0.0021, "2.1 ms"), (3.2e-6, "3.2 us")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(12.34, "12.3 s"), (0.0021, "2.1 ms"), (3.2e-6, "3.2 us")]
+)
 def test_times_have_units(seconds, text):
     assert summary.time_text(seconds) == text
 

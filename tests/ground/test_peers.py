@@ -44,7 +44,12 @@ def test_ceiling_says_shares_and_peaks(capsys: Any) -> None:
 def test_the_picture_names_every_model() -> None:
     """One point for each, under one line."""
     text = roof.draw([ROW, {**ROW, "model": "two", "flops": 10**7}])
-    assert text.count("<circle") == 2 and ">one<" in text and ">two<" in text and text.count("<polyline") == 1
+    assert (
+        text.count("<circle") == 2
+        and ">one<" in text
+        and ">two<" in text
+        and text.count("<polyline") == 1
+    )
 
 
 def test_one_thread_on_a_shared_machine() -> None:

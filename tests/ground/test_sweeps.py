@@ -160,7 +160,9 @@ def test_ops_sees_wrong_results_gradients_and_errors(monkeypatch):
     row = ops.examine(AddOne(), settings)
     assert row["status"] == "wrong" and row["counts"]["differs"] > 1
     assert row["failures"][0]["cause"].startswith("result: differs by")
-    monkeypatch.setattr(ops, "_compiler", lambda _: lambda call: lambda x: call(x.detach()) + 2 * x - 2)
+    monkeypatch.setattr(
+        ops, "_compiler", lambda _: lambda call: lambda x: call(x.detach()) + 2 * x - 2
+    )
     row = ops.examine(AddOne(), settings)
     assert row["failures"][0]["cause"].startswith("gradient: differs by"), row
     assert "1 of" in ops.summarize([row, {"status": "ok"}], "none")
@@ -169,7 +171,10 @@ def test_ops_sees_wrong_results_gradients_and_errors(monkeypatch):
 def test_ops_compares_only_the_shapes_of_random_operators():
     sample = ops.Sample("", [torch.ones(3)], ops._pytree.tree_flatten(((1,), {}))[1])
     op = SimpleNamespace(name="dice", op=torch.rand_like)
-    assert ops.check(op, sample, 0, lambda call: lambda x: torch.zeros(3), Counter()) == ("equal", "")
+    assert ops.check(op, sample, 0, lambda call: lambda x: torch.zeros(3), Counter()) == (
+        "equal",
+        "",
+    )
     state, cause = ops.check(op, sample, 0, lambda call: lambda x: torch.zeros(4), Counter())
     assert state == "differs" and "[3] expected" in cause
 
@@ -183,4 +188,6 @@ def test_the_speed_of_the_language_is_one_command():
     lines = speed.commands("", rival=True, rounds=3)
     assert [line[2] for line in lines] == list(speed.PARTS)
     assert all(importlib.util.find_spec(line[2]) is not None for line in lines)
-    assert [line[3:] for line in speed.commands("per_sample", rival=True, rounds=3)] == [["--rounds", "3"]]
+    assert [line[3:] for line in speed.commands("per_sample", rival=True, rounds=3)] == [
+        ["--rounds", "3"]
+    ]

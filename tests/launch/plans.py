@@ -1,6 +1,6 @@
 """Plans made by hand."""
 
-from argand.runtime.launch import plan_rows
+from argand.runtime.plan_rows import plan_rows
 from argand.runtime.plans import link
 
 

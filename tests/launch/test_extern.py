@@ -13,7 +13,9 @@ aten = torch.ops.aten
 def run(target, tensors, *scalars, out=None, out_strides=None, **kwargs):
     """One operator on tensors, through a plan; (result, step)."""
     expected = target(*tensors, *scalars, **kwargs) if out is None else out
-    operands = [extern.Operand(i, tuple(t.shape), t.stride(), t.dtype) for i, t in enumerate(tensors)]
+    operands = [
+        extern.Operand(i, tuple(t.shape), t.stride(), t.dtype) for i, t in enumerate(tensors)
+    ]
     strides = out_strides or expected.stride()
     result = extern.Operand(len(tensors), tuple(expected.shape), strides, expected.dtype)
     args = (*operands, *scalars)
@@ -139,7 +141,10 @@ def test_bmm_of_attention_heads_needs_no_copy():
         *extern.make_extern(aten.bmm.default, (scores, values), {}, (out,)),
     )
     assert all(isinstance(step, Product) for step in steps)
-    buffers = (Fresh((12, 5, 5), (25, 5, 1), torch.float32), Fresh((3, 5, 24), (120, 24, 1), torch.float32))
+    buffers = (
+        Fresh((12, 5, 5), (25, 5, 1), torch.float32),
+        Fresh((3, 5, 24), (120, 24, 1), torch.float32),
+    )
     (actual,) = Plan(2, buffers, steps, (3,))([x, y])
     q, k = (t.view(3, 5, 4, 6).transpose(1, 2) for t in (x, y))
     expected = (q @ k.transpose(2, 3) @ k).transpose(1, 2).reshape(3, 5, 24)

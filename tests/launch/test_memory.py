@@ -35,7 +35,9 @@ def test_freed_memory_of_the_process_goes_back():
     The threshold is fixed: glibc raises it by itself when mappings are freed, and then a small block pins large ones.
     """
     fixed = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}
-    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, check=True, env=fixed)
+    done = subprocess.run(
+        [sys.executable, "-c", KEPT], capture_output=True, text=True, check=True, env=fixed
+    )
     assert int(done.stdout) < 250
 
 
@@ -65,7 +67,10 @@ def test_large_arenas_are_mappings_that_go():
     _native.release_arenas()
     held = _native.arena_statistics()["bytes_held"]
     for size in (5 << 20, 64, 9 << 20, 4 << 20):
-        Plan(1, (Slot(0, (1,), (1,), F32),), (increment(0, 1, 1),), (), arena_bytes=size)([torch.ones(1)])
-    assert _native.arena_statistics()["bytes_held"] - held == 10 << 20  # whole huge pages, one block
+        Plan(1, (Slot(0, (1,), (1,), F32),), (increment(0, 1, 1),), (), arena_bytes=size)(
+            [torch.ones(1)]
+        )
+    # whole huge pages, one block
+    assert _native.arena_statistics()["bytes_held"] - held == 10 << 20
     _native.release_arenas()
     assert _native.arena_statistics()["bytes_held"] == 0

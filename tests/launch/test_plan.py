@@ -10,7 +10,18 @@ import pytest
 import torch
 
 from argand.runtime import _native, launch
-from argand.runtime.launch import Call, Constant, Free, Fresh, KernelStep, Made, PythonValue, Ref, Slot, View
+from argand.runtime.launch import (
+    Call,
+    Constant,
+    Free,
+    Fresh,
+    KernelStep,
+    Made,
+    PythonValue,
+    Ref,
+    Slot,
+    View,
+)
 from tests.launch import kernels
 from tests.launch.plans import Plan
 
@@ -40,7 +51,12 @@ def test_fresh_output_with_strides():
 
 
 def test_arena_between_kernels_and_a_constant():
-    buffers = (Fresh((4,), (1,), F32), Slot(0, (4,), (1,), F32), Slot(64, (4,), (1,), F32), Constant(torch.arange(4.0)))
+    buffers = (
+        Fresh((4,), (1,), F32),
+        Slot(0, (4,), (1,), F32),
+        Slot(64, (4,), (1,), F32),
+        Constant(torch.arange(4.0)),
+    )
     steps = (increment(3, 1, 4), increment(1, 2, 4), increment(2, 0, 4))
     (out,) = Plan(0, buffers, steps, (0,), arena_bytes=128)([])
     torch.testing.assert_close(out, torch.arange(4.0) + 3)
@@ -54,7 +70,12 @@ def test_kernel_reads_its_sizes():
 
 def test_views_and_values_and_inputs_are_returned():
     x = torch.arange(12.0).view(3, 4)[1:]
-    buffers = (View(0, (2, 2), (4, 1), 1), Fresh((8,), (1,), F32), View(2, (2, 4), (4, 1)), PythonValue("v"))
+    buffers = (
+        View(0, (2, 2), (4, 1), 1),
+        Fresh((8,), (1,), F32),
+        View(2, (2, 4), (4, 1)),
+        PythonValue("v"),
+    )
     plan = Plan(1, buffers, (increment(0, 2, 8),), (0, 1, 2, 3, 4, 0))
     same, view, fresh, fresh_view, value, again = plan([x])
     assert same is x and again is x and value == "v"
@@ -66,7 +87,12 @@ def test_views_and_values_and_inputs_are_returned():
 
 def test_call_on_arena_memory_and_on_results():
     buffers = (Slot(0, (2, 2), (2, 1), F32), Made((2, 2), (2, 1), F32), Fresh((4,), (1,), F32))
-    steps = (increment(0, 1, 4), Call(torch.mm, (Ref(1), Ref(1)), {}, (2,)), increment(2, 3, 4), Free((2,)))
+    steps = (
+        increment(0, 1, 4),
+        Call(torch.mm, (Ref(1), Ref(1)), {}, (2,)),
+        increment(2, 3, 4),
+        Free((2,)),
+    )
     x = torch.eye(2)
     (out,) = Plan(1, buffers, steps, (3,), arena_bytes=64)([x])
     torch.testing.assert_close(out, ((x + 1) @ (x + 1) + 1).flatten())
@@ -123,7 +149,9 @@ def test_malformed_plans_are_refused():
     with pytest.raises(RuntimeError, match="before it exists"):
         Plan(0, (Made(),), (), (0,))([])
     with pytest.raises(RuntimeError, match="another shape"):
-        Plan(1, (Made((3,), (1,), F32),), (Call(torch.abs, (Ref(0),), {}, (1,)),), (1,))([torch.ones(2)])
+        Plan(1, (Made((3,), (1,), F32),), (Call(torch.abs, (Ref(0),), {}, (1,)),), (1,))(
+            [torch.ones(2)]
+        )
     with pytest.raises(RuntimeError, match="another shape or type"):
         Plan(1, (Made((2,), (1,), F32),), (Call(torch.abs, (Ref(0),), {}, (1,)),), (1,))(
             [torch.ones(2, dtype=torch.int32)]
@@ -143,7 +171,9 @@ def test_split_over_threads_changes_nothing():
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
             for grain in (1, 1000, 1 << 30):
-                plan = Plan(1, (Fresh((x.numel(),), (1,), F32),), (increment(0, 1, x.numel(), grain),), (1,))
+                plan = Plan(
+                    1, (Fresh((x.numel(),), (1,), F32),), (increment(0, 1, x.numel(), grain),), (1,)
+                )
                 assert torch.equal(plan([x])[0], x + 1)
     finally:
         torch.set_num_threads(before)

@@ -22,7 +22,10 @@ def test_regions_kernels_and_products_are_seen():
     compiled(x).sum().backward()
     compiled(x).sum().backward()
     names = names_of(lambda: compiled(x).sum().backward())
-    assert any(name.startswith("argand: Sequential.forward (") and "container.py:" in name for name in names)
+    assert any(
+        name.startswith("argand: Sequential.forward (") and "container.py:" in name
+        for name in names
+    )
     for product in ("addmm", "mm"):
         assert any(name.startswith(f"argand::{product} (linear.py:") for name in names)
     assert any(name.startswith("argand::kernel") and "erf" in name for name in names)

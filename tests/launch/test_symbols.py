@@ -3,7 +3,19 @@
 import pytest
 import torch
 
-from argand.runtime.launch import Call, Fresh, Integer, KernelStep, Made, Number, Product, Ref, Slot, Sym, View
+from argand.runtime.launch import (
+    Call,
+    Fresh,
+    Integer,
+    KernelStep,
+    Made,
+    Number,
+    Product,
+    Ref,
+    Slot,
+    Sym,
+    View,
+)
 from tests.launch import kernels
 from tests.launch.plans import Plan
 
@@ -37,7 +49,20 @@ def test_products_of_symbolic_shapes():
     inner = Sym(1)
     numbers = (Number("size", 0, 0), Number("size", 0, 1), Number("size", 1, 1))
     columns = Sym(2)
-    step = Product(0, 1, 3, ROWS, columns, inner, inner, columns, columns, bias=2, beta=1.0, bias_strides=(0, 1))
+    step = Product(
+        0,
+        1,
+        3,
+        ROWS,
+        columns,
+        inner,
+        inner,
+        columns,
+        columns,
+        bias=2,
+        beta=1.0,
+        bias_strides=(0, 1),
+    )
     plan = Plan(3, (Fresh((ROWS, columns), (columns, 1), F32),), (step,), (3,), numbers=numbers)
     for m, k, n in ((2, 3, 4), (1, 1, 1), (7, 5, 3), (3, 0, 4), (0, 2, 2)):
         a, b, bias = torch.randn(m, k), torch.randn(k, n), torch.randn(n)

@@ -16,7 +16,20 @@ from argand.support.options import Options
 from tests.native.fuzz_typed import TypedProgram, strides
 from tests.native.tracing import aten_graph
 
-UNARY = ("exp_", "tanh", "sigmoid", "neg", "abs", "relu", "gelu", "square", "floor", "cos", "log1p_", "sqrt_")
+UNARY = (
+    "exp_",
+    "tanh",
+    "sigmoid",
+    "neg",
+    "abs",
+    "relu",
+    "gelu",
+    "square",
+    "floor",
+    "cos",
+    "log1p_",
+    "sqrt_",
+)
 BINARY = ("add", "sub", "mul", "div_", "maximum", "minimum", "where", "lt")
 
 
@@ -27,7 +40,17 @@ class Program:
         self.seed = seed
         rng = random.Random(seed)
         sizes = rng.choice(
-            [(2, 3, 4), (5, 8), (3, 33), (16, 17), (4, 6, 8), (2, 2, 3, 5), (64,), (7, 1, 9), (2, 40, 12)]
+            [
+                (2, 3, 4),
+                (5, 8),
+                (3, 33),
+                (16, 17),
+                (4, 6, 8),
+                (2, 2, 3, 5),
+                (64,),
+                (7, 1, 9),
+                (2, 40, 12),
+            ]
         )
         self.shapes = [sizes]
         for _ in range(rng.randint(1, 3)):
@@ -64,7 +87,19 @@ class Program:
     def step(self, rng, values):
         x = rng.choice(values[-4:])
         kind = rng.choice(
-            ["unary", "unary", "binary", "binary", "reduce", "view", "view", "norm", "cat", "index", "product"]
+            [
+                "unary",
+                "unary",
+                "binary",
+                "binary",
+                "reduce",
+                "view",
+                "view",
+                "norm",
+                "cat",
+                "index",
+                "product",
+            ]
         )
         return getattr(self, kind)(rng, x, values)
 
@@ -119,7 +154,19 @@ class Program:
         return getattr(torch, name)(x, dim)
 
     def view(self, rng, x, values):
-        name = rng.choice(["permute", "reshape", "slice", "expand", "flip", "select", "unsqueeze", "flat", "split"])
+        name = rng.choice(
+            [
+                "permute",
+                "reshape",
+                "slice",
+                "expand",
+                "flip",
+                "select",
+                "unsqueeze",
+                "flat",
+                "split",
+            ]
+        )
         if name == "permute" and x.dim() > 1:
             dims = list(range(x.dim()))
             rng.shuffle(dims)

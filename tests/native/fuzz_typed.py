@@ -14,7 +14,17 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 HALF = (torch.bfloat16, torch.float16)
 ROUNDED = (torch.float32, *HALF)
-SIZES = ((2, 3, 4), (5, 8), (3, 33), (4, 6, 8), (2, 3, 6, 5), (64,), (7, 1, 9), (2, 40, 12), (1, 2, 8, 8))
+SIZES = (
+    (2, 3, 4),
+    (5, 8),
+    (3, 33),
+    (4, 6, 8),
+    (2, 3, 6, 5),
+    (64,),
+    (7, 1, 9),
+    (2, 40, 12),
+    (1, 2, 8, 8),
+)
 
 SMOOTH = {
     "exp": lambda x: torch.exp(-x.abs()),
@@ -149,7 +159,8 @@ class TypedProgram:
             name, place = rng.choice(KINDS), rng.randrange(max(0, len(values) - 4), len(values))
             step, keep = random.Random(rng.random()), rng.random() < 0.4
             kind = None
-            if not self.kinds or self.kinds[len(kinds)] is not None:  # later runs do what the first did
+            # later runs do what the first did
+            if not self.kinds or self.kinds[len(kinds)] is not None:
                 value = self.tried(name, step, values, types, place)
                 if value is not None and 0 < value.numel() <= 8000:
                     kind = self.kinds[len(kinds)] if self.kinds else self.kind_of(value)
@@ -185,7 +196,9 @@ class TypedProgram:
 
     def compare(self, got, eager, exact):
         """None, or what differs."""
-        for number, (g, e, w, kind) in enumerate(zip(got, eager, exact, self.result_kinds, strict=True)):
+        for number, (g, e, w, kind) in enumerate(
+            zip(got, eager, exact, self.result_kinds, strict=True)
+        ):
             if g.dtype != e.dtype or g.shape != e.shape:
                 return f"result {number} is {g.dtype} {g.shape} instead of {e.dtype} {e.shape}"
             if strides(g) != strides(e):
@@ -246,7 +259,9 @@ class TypedProgram:
         if name == "bits":
             if kind.is_floating_point or other.is_floating_point:
                 return None
-            return self.typed(rng.choice([torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor])(x, y), kind)
+            return self.typed(
+                rng.choice([torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor])(x, y), kind
+            )
         if name == "mask":
             return self.typed(x.masked_fill(self.mask(rng, x, kind), 0), kind)
         if name in ("logaddexp", "atan2", "lerp", "addcmul", "addcdiv", "hypot", "clamp", "alpha"):
@@ -322,7 +337,9 @@ class TypedProgram:
         if name in ("var", "std"):
             if x[(0,) * x.dim()].numel() == 0 or all(x.shape[d] == 1 for d in dims):
                 return None
-            return self.typed(getattr(x, name)(dims, correction=rng.choice([0, 1]), keepdim=keep), kind)
+            return self.typed(
+                getattr(x, name)(dims, correction=rng.choice([0, 1]), keepdim=keep), kind
+            )
         if name == "norm":
             return self.typed(torch.linalg.vector_norm(x, 2, dims, keep), kind)
         if name == "norm1":
@@ -361,7 +378,15 @@ class TypedProgram:
             return None
         dim = rng.randrange(x.dim())
         name = rng.choice(
-            ["softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm", "cross_entropy"]
+            [
+                "softmax",
+                "log_softmax",
+                "layer_norm",
+                "rms_norm",
+                "group_norm",
+                "batch_norm",
+                "cross_entropy",
+            ]
         )
         if name == "layer_norm":
             return self.typed(F.layer_norm(x, x.shape[dim:], eps=0.01), kind)
@@ -421,25 +446,37 @@ class TypedProgram:
             return x.unfold(dim, 2, 1) if size > 1 else None
         if name == "diagonal":
             return (
-                x.diagonal(rng.choice([-1, 0, 1]), 0, -1) if x.dim() > 1 and min(x.shape[0], x.shape[-1]) > 1 else None
+                x.diagonal(rng.choice([-1, 0, 1]), 0, -1)
+                if x.dim() > 1 and min(x.shape[0], x.shape[-1]) > 1
+                else None
             )
         if name == "roll":
             return x.roll(rng.choice([1, -2]), dim)
         if name == "repeat":
-            return x.repeat(2, *[1] * (x.dim() - 1)) if rng.random() < 0.5 else x.repeat_interleave(2, dim)
+            return (
+                x.repeat(2, *[1] * (x.dim() - 1))
+                if rng.random() < 0.5
+                else x.repeat_interleave(2, dim)
+            )
         if name in ("tril", "triu"):
             return getattr(torch, name)(x, rng.choice([-1, 0, 1])) if x.dim() > 1 else None
         if name == "movedim":
             return x.movedim(dim, 0)
         if name == "pixel":
-            return F.pixel_unshuffle(x, 2) if x.dim() == 4 and x.shape[2] % 2 == x.shape[3] % 2 == 0 else None
+            return (
+                F.pixel_unshuffle(x, 2)
+                if x.dim() == 4 and x.shape[2] % 2 == x.shape[3] % 2 == 0
+                else None
+            )
         return x.narrow(dim, 0, max(1, size // 2))
 
     def join(self, rng, x, values, types, kind):
         if x.dim() == 0:
             return None
         dim = rng.randrange(x.dim())
-        name = rng.choice(["cat", "cat", "stack", "pad", "crop", "reflect", "slice_scatter", "select_scatter"])
+        name = rng.choice(
+            ["cat", "cat", "stack", "pad", "crop", "reflect", "slice_scatter", "select_scatter"]
+        )
         place = rng.randrange(len(values))
         y, other = values[place], types[place]
         if y.shape != x.shape:
@@ -472,7 +509,19 @@ class TypedProgram:
         dim = rng.randrange(x.dim())
         size = x.shape[dim]
         rows = (torch.arange(5) * 3 + rng.randrange(5)) % size
-        name = rng.choice(["rows", "select", "gather", "two", "negative", "embedding", "sorted", "one_hot", "computed"])
+        name = rng.choice(
+            [
+                "rows",
+                "select",
+                "gather",
+                "two",
+                "negative",
+                "embedding",
+                "sorted",
+                "one_hot",
+                "computed",
+            ]
+        )
         if name == "rows":
             return self.typed(x[(slice(None),) * dim + (rows,)], kind)
         if name == "gather":
@@ -492,7 +541,11 @@ class TypedProgram:
             zeros = torch.zeros((*x.shape, 4), dtype=torch.int64)
             return self.typed(zeros.scatter(-1, rows, 1), torch.int64)
         if name == "computed" and not kind.is_floating_point:
-            return self.typed(torch.take(values[0], x.to(torch.int64).remainder(values[0].numel())), types[0], kind)
+            return self.typed(
+                torch.take(values[0], x.to(torch.int64).remainder(values[0].numel())),
+                types[0],
+                kind,
+            )
         return self.typed(torch.index_select(x, dim, rows), kind)
 
     def write(self, rng, x, values, types, kind):
@@ -500,11 +553,22 @@ class TypedProgram:
             return None
         dim = rng.randrange(x.dim())
         size = x.shape[dim]
-        once = torch.arange(x.numel()).reshape(x.shape).remainder(size) if dim == x.dim() - 1 else None
+        once = (
+            torch.arange(x.numel()).reshape(x.shape).remainder(size) if dim == x.dim() - 1 else None
+        )
         again = (torch.arange(x.numel()).reshape(x.shape) * 7) % size
         rows = (torch.arange(5) * 3) % size
         name = rng.choice(
-            ["scatter", "scatter_value", "scatter_add", "put", "put_add", "index_add", "index_fill", "reduce"]
+            [
+                "scatter",
+                "scatter_value",
+                "scatter_add",
+                "put",
+                "put_add",
+                "index_add",
+                "index_fill",
+                "reduce",
+            ]
         )
         if name == "scatter" and once is not None:
             return self.typed(torch.scatter(x, dim, once.flip(dim), x), kind)
@@ -516,7 +580,9 @@ class TypedProgram:
             return self.typed(x.index_put((torch.arange(x.shape[0]),), x.flip(0)), kind)
         if name == "put_add" and kind != torch.bool:
             given = x[(0,) * x.dim()]
-            return self.typed(x.index_put(((torch.arange(6) * 5) % x.shape[0],), given, accumulate=True), kind)
+            return self.typed(
+                x.index_put(((torch.arange(6) * 5) % x.shape[0],), given, accumulate=True), kind
+            )
         if name == "index_add" and kind != torch.bool:
             return self.typed(torch.index_add(x, dim, rows, x.index_select(dim, rows)), kind)
         return self.typed(x.index_fill(dim, rows, 1), kind)
@@ -534,14 +600,26 @@ class TypedProgram:
     def product(self, rng, x, values, types, kind):
         if x.dim() != 2 or x.numel() > 2000 or not kind.is_floating_point:
             return None
-        return self.typed((torch.mm(x, x.t()) if rng.random() < 0.5 else torch.mm(x.t(), x)) * 0.125, kind)
+        return self.typed(
+            (torch.mm(x, x.t()) if rng.random() < 0.5 else torch.mm(x.t(), x)) * 0.125, kind
+        )
 
     def image(self, rng, x, values, types, kind):
         if not kind.is_floating_point or x.dim() < 3 or min(x.shape[-2:]) < 2 or x.dim() > 4:
             return None
         x = x if x.dim() == 4 else x.unsqueeze(0)
         name = rng.choice(
-            ["avg", "avg_pad", "max", "adaptive", "adaptive_odd", "nearest", "nearest_odd", "bilinear", "corners"]
+            [
+                "avg",
+                "avg_pad",
+                "max",
+                "adaptive",
+                "adaptive_odd",
+                "nearest",
+                "nearest_odd",
+                "bilinear",
+                "corners",
+            ]
         )
         if name == "avg":
             return self.typed(F.avg_pool2d(x, 2), kind)
@@ -556,4 +634,6 @@ class TypedProgram:
         if name in ("nearest", "nearest_odd"):
             return self.typed(F.interpolate(x, scale_factor=2 if name == "nearest" else 1.5), kind)
         corners = name == "corners"
-        return self.typed(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=corners), kind)
+        return self.typed(
+            F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=corners), kind
+        )

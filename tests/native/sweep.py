@@ -104,7 +104,9 @@ def main():
                     print(f"--- {op.name} {op.variant_test_name}: {reason.strip()}", flush=True)
                     break
     externs = collections.Counter(
-        e.detail for e in collector.events if isinstance(e, events.Count) and e.counter == "native.extern"
+        e.detail
+        for e in collector.events
+        if isinstance(e, events.Count) and e.counter == "native.extern"
     )
     lowered = collector.total("native.lowered")
     print(f"lowered: {lowered} of {lowered + externs.total()} aten calls")

@@ -38,13 +38,17 @@ def wrong(monkeypatch):
             work = []
             for nest in nests.work:
                 if isinstance(nest, LoopNest):
-                    kernel = dataclasses.replace(nest.kernel, body=moved(nest.kernel.body, kind, by))
+                    kernel = dataclasses.replace(
+                        nest.kernel, body=moved(nest.kernel.body, kind, by)
+                    )
                     nest = dataclasses.replace(nest, kernel=kernel)
                 work.append(nest)
             return dataclasses.replace(nests, work=tuple(work))
 
         rows = [
-            row._replace(run=lambda value, setting: build(value)) if row.name == "build_nests" else row
+            row._replace(run=lambda value, setting: build(value))
+            if row.name == "build_nests"
+            else row
             for row in table.PASSES
         ]
         monkeypatch.setattr(table, "PASSES", tuple(rows))
@@ -53,7 +57,9 @@ def wrong(monkeypatch):
 
 
 @pytest.mark.parametrize("length", [5, 64, 1000])
-@pytest.mark.parametrize("kind, by", [(ir.Load, 1), (ir.Store, 1), (ir.Load, -1), (ir.Store, -2), (ir.Store, 10**12)])
+@pytest.mark.parametrize(
+    "kind, by", [(ir.Load, 1), (ir.Store, 1), (ir.Load, -1), (ir.Store, -2), (ir.Store, 10**12)]
+)
 def test_an_access_outside_of_its_buffer_is_named(wrong, kind, by, length):
     wrong(kind, by)
     x = torch.randn(length)
@@ -72,7 +78,11 @@ def test_rows_on_the_stack_are_checked(wrong):
 
 def test_right_kernels_say_nothing():
     x, w, i = torch.randn(8, 33), torch.randn(10, 6), torch.tensor([1, 2, 9])
-    check(lambda x: (x.softmax(-1), x.t().contiguous() + 1, x.sum(0), x[2:5, ::3] * 2, x.argmax(1)), x, options=CHECKED)
+    check(
+        lambda x: (x.softmax(-1), x.t().contiguous() + 1, x.sum(0), x[2:5, ::3] * 2, x.argmax(1)),
+        x,
+        options=CHECKED,
+    )
     check(lambda w, i: w[i] * 2, w, i, options=CHECKED)
     check(lambda x: torch.cat([x, x.half().float()], 1).flip(0), x, options=CHECKED)
     compiled = argand.compile(

@@ -25,7 +25,9 @@ class Net(nn.Module):
 
 
 def compiled(model):
-    return argand.compile(model, options={"strict": True, "cache": False, "measure": False, "verify": True})
+    return argand.compile(
+        model, options={"strict": True, "cache": False, "measure": False, "verify": True}
+    )
 
 
 def same(actual, expected):
@@ -77,7 +79,9 @@ class Block(nn.Module):
         self.first = nn.Conv2d(8, 16, 1, bias=not norm)
         self.second = nn.Conv2d(16, 16, 3, padding=1, groups=16)
         self.third = nn.Conv2d(16, 8, 1, bias=False)
-        self.norms = nn.ModuleList(nn.BatchNorm2d(n) if norm else nn.Identity() for n in (16, 16, 8))
+        self.norms = nn.ModuleList(
+            nn.BatchNorm2d(n) if norm else nn.Identity() for n in (16, 16, 8)
+        )
         self.activation, self.residual = activation, residual
         for norm in self.norms:
             if isinstance(norm, nn.BatchNorm2d):
@@ -116,7 +120,9 @@ def test_norm_and_residual_are_part_of_the_call(activation, norm, residual):
     with torch.no_grad(), events.collect() as seen:
         for _ in range(3):  # plain, packed, packed before
             same(run(x), model(x))
-    assert seen.total("native.convolution") == 7 and seen.total("native.epilogue") == (6 if norm else 0)
+    assert seen.total("native.convolution") == 7 and seen.total("native.epilogue") == (
+        6 if norm else 0
+    )
 
 
 VECTORS = ("weight", "bias", "running_mean", "running_var")
@@ -132,7 +138,11 @@ def test_a_changed_norm_is_never_missed(name, how):
         same(run(x), model(x))
         same(run(x), model(x))
         for _ in range(2):
-            {"in place": lambda w: w.mul_(1.5), "data": lambda w: w.data.add_(0.5), "numpy": double_first}[how](vector)
+            {
+                "in place": lambda w: w.mul_(1.5),
+                "data": lambda w: w.data.add_(0.5),
+                "numpy": double_first,
+            }[how](vector)
             same(run(x), model(x))
             same(run(x), model(x))
 
@@ -176,7 +186,12 @@ def test_values_that_are_read_elsewhere_stay():
     def program(x):
         y = block.first(x)
         normed = block.norms[0](y)
-        return y, block.second(normed), block.second(block.norms[1](block.first(x) + y)), normed.mean()
+        return (
+            y,
+            block.second(normed),
+            block.second(block.norms[1](block.first(x) + y)),
+            normed.mean(),
+        )
 
     run = compiled(program)
     with torch.no_grad(), events.collect() as seen:
@@ -234,5 +249,7 @@ def test_weights_are_packed_for_the_sizes_at_hand():
     images = {n: torch.randn(2, 3, n, n).to(memory_format=torch.channels_last) for n in (8, 9, 10)}
     for n in (8, 9, 10, 9, 8, 8, 9, 8, 10, 10, 8, 10):  # what comes twice in a row is packed for
         expected = torch.conv2d(images[n], weight, padding=1)
-        torch.testing.assert_close(convolution(images[n], weight, None), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            convolution(images[n], weight, None), expected, rtol=1e-4, atol=1e-5
+        )
     assert packed == [(2, 3, 8, 8), (2, 3, 10, 10)]

@@ -101,7 +101,9 @@ def test_ends_of_rows():
     lengths = (2, 3, 4, 7, 15, 16, 19, 37, 60, 64, 69, 128, 250)
     check_open(rows, "a,b", sizes=[(5, n) for n in lengths], rtol=1e-5, atol=1e-5)
     for n in (7, 37, 60, 120):
-        torch.testing.assert_close(argand.compile(rows)(x := torch.randn(5, n)), rows(x), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            argand.compile(rows)(x := torch.randn(5, n)), rows(x), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_rows_split_over_threads():
@@ -123,7 +125,12 @@ def test_same_text_at_other_samples():
 
     def program(x, y):
         z = torch.softmax(x @ y.t(), -1)
-        return z.mean(), torch.cat([z, z], 1).flatten(), x[1:] * x.shape[0], (z.t() @ x).contiguous()
+        return (
+            z.mean(),
+            torch.cat([z, z], 1).flatten(),
+            x[1:] * x.shape[0],
+            (z.t() @ x).contiguous(),
+        )
 
     texts = []
     for avoid in ((), (101, 113, 137)):

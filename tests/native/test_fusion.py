@@ -67,3 +67,15 @@ def test_decisions_name_what_is_shared():
     with events.collect() as heard:
         kernels(lambda x: (x.sum(-1), x.amax(-1)), R(40, 130))
     assert "fuse sum beside amax: both read input of (40, 130)" in "\n".join(heard.texts("fusion"))
+
+
+def test_sums_of_columns_beside_a_result_read_rows_after_rows():
+    """A gradient and the bias's gradient: down a column, each row would be a page of its own."""
+
+    def program(gradient, saved):
+        found = gradient * saved.exp()
+        return found, found.sum(0)
+
+    inputs = torch.rand(512, 1024), torch.rand(512, 1024)
+    first, *_ = kernels(program, *inputs)
+    assert "scratch f32*1024" in first.splitlines()[0]

@@ -54,7 +54,9 @@ def test_views():
     check(lambda x: (x.permute(2, 0, 1).contiguous() + 1, x.reshape(24, 8).t() * 2), x)
     check(lambda x: (x.reshape(4, 48).exp().reshape(2, 2, 48), x[1:, ::2, -3:] + x[0, 0, 0]), x)
     check(lambda x: (x.flip(0, 2) + x, x.unfold(2, 3, 2) * 2, x.diagonal(0, 1, 2) + 1), x)
-    check(lambda x: (x.reshape(8, 24).sin().reshape(6, 32), x.transpose(0, 2).reshape(16, 12) + 1), x)
+    check(
+        lambda x: (x.reshape(8, 24).sin().reshape(6, 32), x.transpose(0, 2).reshape(16, 12) + 1), x
+    )
     check(lambda x: (x.exp().reshape(6, 32) * 2, x.transpose(0, 2).exp().reshape(16, 12) + 1), x)
 
 
@@ -62,7 +64,11 @@ def test_concatenation_and_padding():
     x, y = R(3, 5), R(2, 5)
     check(lambda x, y: torch.cat([x * 2, y, x], 0) + 1, x, y)
     check(lambda x, y: (torch.stack([x, x + 1], 1), torch.cat([x, x.exp()], 1)), x, y)
-    check(lambda x, y: (F.pad(x, (1, 2, 0, 3), value=2.0), F.pad(x.exp(), (1, -2)), x.roll(2, 1)), x, y)
+    check(
+        lambda x, y: (F.pad(x, (1, 2, 0, 3), value=2.0), F.pad(x.exp(), (1, -2)), x.roll(2, 1)),
+        x,
+        y,
+    )
     check(lambda x, y: (torch.tril(x), torch.triu(x, 1), x.repeat(2, 3)), x, y)
 
 
@@ -73,7 +79,15 @@ def test_indexing():
 
 
 def test_factories():
-    check(lambda x: (torch.arange(7) + x.sum().long(), torch.zeros(3), torch.full((2, 2), 7), torch.eye(3)), R(3))
+    check(
+        lambda x: (
+            torch.arange(7) + x.sum().long(),
+            torch.zeros(3),
+            torch.full((2, 2), 7),
+            torch.eye(3),
+        ),
+        R(3),
+    )
     check(lambda x: (torch.ones_like(x), torch.arange(0, 1, 0.1), torch.linspace(0, 1, 7)), R(3))
 
 
@@ -102,13 +116,29 @@ def test_float_types(dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool]
+)
 def test_integer_types(dtype):
     x = torch.randint(0, 2 if dtype == torch.bool else 100, (5, 37)).to(dtype)
     y = torch.randint(0, 2 if dtype == torch.bool else 100, (37,)).to(dtype)
     check(lambda x, y: (x * y, x + y, x > y, x.sum(1), x.float() / 3, x & y, ~x, x == y), x, y)
     if dtype != torch.bool:
-        check(lambda x, y: (x // 7, x % 7, x - y, x.amax(0), x.clamp(3, 50), -x, x.abs(), x << 1, x >> 1), x, y)
+        check(
+            lambda x, y: (
+                x // 7,
+                x % 7,
+                x - y,
+                x.amax(0),
+                x.clamp(3, 50),
+                -x,
+                x.abs(),
+                x << 1,
+                x >> 1,
+            ),
+            x,
+            y,
+        )
 
 
 def test_empty_tensors():
@@ -117,12 +147,20 @@ def test_empty_tensors():
 
 def test_nan_and_infinity():
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0] * 5)
-    check(lambda x: (x.relu(), x.clamp(-1, 1), x.amax(), x.argmax(), torch.maximum(x, -x), x.sign()), x)
+    check(
+        lambda x: (x.relu(), x.clamp(-1, 1), x.amax(), x.argmax(), torch.maximum(x, -x), x.sign()),
+        x,
+    )
 
 
 def test_attention_by_hand():
     q = R(2, 3, 9, 16)
-    check(lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 4.0, -1) @ v, q, R(2, 3, 9, 16), R(2, 3, 9, 16))
+    check(
+        lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 4.0, -1) @ v,
+        q,
+        R(2, 3, 9, 16),
+        R(2, 3, 9, 16),
+    )
 
 
 def test_grad_of_mlp():
@@ -140,7 +178,13 @@ def test_random_ops():
 
     def program(x):
         dropped = torch.ops.aten.native_dropout(x, 0.25, True)
-        return (*dropped, torch.rand_like(x), torch.randn_like(x), torch.bernoulli(x * 0 + 0.5), torch.rand(7))
+        return (
+            *dropped,
+            torch.rand_like(x),
+            torch.randn_like(x),
+            torch.bernoulli(x * 0 + 0.5),
+            torch.rand(7),
+        )
 
     x = torch.ones(1000, 37)
     compiled = compile_graph(aten_graph(program, x), [x])
@@ -246,7 +290,9 @@ def test_threads_do_not_share_the_mark_of_a_bad_index():
             except IndexError:
                 wrong.extend(["a good call raised"] * (not raises))
 
-    threads = [threading.Thread(target=call, args=(bad if k % 2 else good, k % 2)) for k in range(4)]
+    threads = [
+        threading.Thread(target=call, args=(bad if k % 2 else good, k % 2)) for k in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -262,7 +308,9 @@ def test_a_tensor_without_memory_is_refused_before_a_kernel_reads_it():
             compiled([torch._efficientzerotensor(8)])
         torch.testing.assert_close(compiled([x])[0], program(x))
     nothing = R(0, 3)
-    assert compile_graph(aten_graph(lambda x: x.exp() + 1, nothing), [nothing])([nothing])[0].shape == (0, 3)
+    assert compile_graph(aten_graph(lambda x: x.exp() + 1, nothing), [nothing])([nothing])[
+        0
+    ].shape == (0, 3)
 
 
 def test_transposes_in_strips():
@@ -285,7 +333,10 @@ def test_sums_of_many_rows(columns, dtype):
 
 
 def test_a_view_of_complex_numbers_may_be_broadcast():
-    for x in (torch.randn(3, 1, dtype=torch.complex128), torch.randn(3, 2, dtype=torch.complex128)[:, ::2]):
+    for x in (
+        torch.randn(3, 1, dtype=torch.complex128),
+        torch.randn(3, 2, dtype=torch.complex128)[:, ::2],
+    ):
         check(lambda x: (x.expand(2, 3, 4).clone(), x.expand(3, 4), x.expand(3, 4).t() * 2), x)
 
 
@@ -294,7 +345,9 @@ def test_a_failure_of_ours_names_the_stage_and_shows_the_graph(monkeypatch):
         raise KeyError("lost")
 
     monkeypatch.setattr("argand.native.passes.table.make_plan", fail)
-    with pytest.raises(argand.InternalError, match="stage 'native.plan': KeyError: 'lost'") as caught:
+    with pytest.raises(
+        argand.InternalError, match="stage 'native.plan': KeyError: 'lost'"
+    ) as caught:
         check(lambda x: x.exp() + 1, R(4), options=Options(cache=False))
     assert "aten.exp" in str(caught.value) and "aten.exp" in caught.value.dump
     assert isinstance(caught.value.__cause__, KeyError)

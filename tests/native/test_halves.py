@@ -39,13 +39,18 @@ def operands(dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_jumps_see_the_rounded_value(name, dtype):
-    eager, found = (make(PROGRAMS[name])(*operands(dtype)) for make in (lambda f: f, argand.compile))
+    eager, found = (
+        make(PROGRAMS[name])(*operands(dtype)) for make in (lambda f: f, argand.compile)
+    )
     assert int(((eager != found) & ~(eager.isnan() & found.isnan())).sum()) == 0
 
 
 def test_float16_overflows_in_between():
     x = torch.tensor([300.0, -300.0, 2.0], dtype=torch.float16)
-    for function in (lambda x: x * x / 1000, lambda x: F.soft_margin_loss(x / 10, -x.sign(), reduction="none")):
+    for function in (
+        lambda x: x * x / 1000,
+        lambda x: F.soft_margin_loss(x / 10, -x.sign(), reduction="none"),
+    ):
         assert torch.equal(argand.compile(function)(x), function(x))
     gradients = []
     for function in (torch.reciprocal, argand.compile(torch.reciprocal)):

@@ -24,17 +24,33 @@ def test_max_pooling_gives_values_and_places(geometry, layout):
 
 def test_average_pooling_and_its_gradient():
     x, grad = torch.randn(2, 3, 8, 6), torch.randn(2, 3, 4, 3)
-    check(lambda x: (F.avg_pool2d(x + 1, 2), F.avg_pool2d(x, 3, 1, 1), F.adaptive_avg_pool2d(x, (4, 3))), x)
-    check(lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [], [0, 0], False, True, None), grad, x)
+    check(
+        lambda x: (
+            F.avg_pool2d(x + 1, 2),
+            F.avg_pool2d(x, 3, 1, 1),
+            F.adaptive_avg_pool2d(x, (4, 3)),
+        ),
+        x,
+    )
+    check(
+        lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [], [0, 0], False, True, None), grad, x
+    )
 
 
 def test_resampling_and_its_gradient():
     x, grad = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 8, 15)
-    check(lambda x: torch.cat([F.interpolate(x, size=(8, 15)), F.interpolate(x * 2, size=(8, 15))], 1), x)
+    check(
+        lambda x: torch.cat(
+            [F.interpolate(x, size=(8, 15)), F.interpolate(x * 2, size=(8, 15))], 1
+        ),
+        x,
+    )
     check(lambda x: F.interpolate(x, scale_factor=2), x.bfloat16())
     check(lambda g: aten.upsample_nearest2d_backward(g, [8, 15], [2, 3, 4, 5]), grad)
     for corners in (False, True):
-        check(lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=corners), x)
+        check(
+            lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=corners), x
+        )
 
 
 def test_small_kernels_are_ours_and_odd_ones_torchs():
@@ -45,6 +61,15 @@ def test_small_kernels_are_ours_and_odd_ones_torchs():
             compile_graph(aten_graph(function, x), [x])
         return collector.total("native.extern")
 
-    assert externs(lambda x: (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2), F.interpolate(x, scale_factor=2))) == 0
+    assert (
+        externs(
+            lambda x: (
+                F.max_pool2d(x, 3, 2, 1),
+                F.avg_pool2d(x, 2),
+                F.interpolate(x, scale_factor=2),
+            )
+        )
+        == 0
+    )
     assert externs(lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True),)) == 1
     assert externs(lambda x: (F.interpolate(x, size=(13, 13)),)) == 1

@@ -19,8 +19,13 @@ VERIFIED = Setting(Options(verify="forms"), host_target())
 
 def test_passes_follow_their_reasons():
     assert check_order(PASSES) == ""
-    assert check_order((PASSES[1], PASSES[0])).startswith("pass 'simplify' must follow 'fold_constants': ")
-    assert check_order(PASSES[:5] + PASSES[6:]) == "pass 'fuse' takes demand, pass 'round_halves' gives tensor"
+    assert check_order((PASSES[1], PASSES[0])).startswith(
+        "pass 'simplify' must follow 'fold_constants': "
+    )
+    assert (
+        check_order(PASSES[:5] + PASSES[6:])
+        == "pass 'fuse' takes demand, pass 'round_halves' gives tensor"
+    )
     assert check_order((PASSES[0], PASSES[0])) == "two passes are called 'fold_constants'"
     assert [row.name for row in PASSES if not row.after] == ["fold_constants"]
 
@@ -50,7 +55,13 @@ def program(x, w, i):
 
 def test_text_round_trip():
     with events.collect() as heard:
-        run(program, torch.randn(8, 5), torch.randn(5, 3), torch.tensor([1, 3, 9]), options=Options(verify="forms"))
+        run(
+            program,
+            torch.randn(8, 5),
+            torch.randn(5, 3),
+            torch.tensor([1, 3, 9]),
+            options=Options(verify="forms"),
+        )
     graphs = heard.texts("ir")
     assert len(graphs) == 6
     for text in graphs:

@@ -14,7 +14,9 @@ OPTIONS = {"strict": True, "cache": False, "measure": False}
 
 def network():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(16, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3)).eval()
+    return nn.Sequential(
+        nn.Conv2d(16, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 64, 3)
+    ).eval()
 
 
 def close(actual, expected):
@@ -53,7 +55,9 @@ CHANGES = {
     "new data": lambda m: setattr(m[3].weight, "data", torch.randn(64, 64, 3, 3)),
     "another parameter": lambda m: setattr(m[3], "weight", nn.Parameter(torch.randn(64, 64, 3, 3))),
     "load_state_dict": lambda m: m.load_state_dict({k: v * 1.5 for k, v in m.state_dict().items()}),
-    "assigned state": lambda m: m.load_state_dict({k: v * 1.5 for k, v in m.state_dict().items()}, assign=True),
+    "assigned state": lambda m: m.load_state_dict(
+        {k: v * 1.5 for k, v in m.state_dict().items()}, assign=True
+    ),
     "optimizer": optimize,
     "system call": read_into,
     "first element": lambda m: m[3].weight.data.view(-1).__setitem__(0, 3.0),
@@ -88,10 +92,14 @@ def read_vector(model):
 VECTOR_CHANGES = {
     "in place": lambda m: m[1].weight.mul_(1.5),
     "first number": lambda m: m[1].weight.data.__setitem__(0, float(m[1].weight[0]) + 3),
-    "last number": lambda m: m[1].running_mean.data.__setitem__(-1, float(m[1].running_mean[-1]) - 3),
+    "last number": lambda m: m[1].running_mean.data.__setitem__(
+        -1, float(m[1].running_mean[-1]) - 3
+    ),
     "numpy": lambda m: m[1].bias.detach().numpy().__iadd__(1),
     "dlpack": lambda m: torch.from_dlpack(m[1].running_var).mul_(2),
-    "bytes": lambda m: raw(m[1].running_var).__setitem__(slice(8, 12), torch.rand(1).numpy().tobytes()),
+    "bytes": lambda m: raw(m[1].running_var).__setitem__(
+        slice(8, 12), torch.rand(1).numpy().tobytes()
+    ),
     "system call": read_vector,
     "another": lambda m: setattr(m[1], "weight", nn.Parameter(torch.randn(64))),
 }
@@ -171,7 +179,9 @@ def test_a_fork_watches_its_own_memory():
             torch.set_num_threads(1)
             raw(model[3].weight)[4096:8192] = bytes(4096)
             changed = run(x)
-            good = torch.allclose(changed, model(x), 1e-4, 1e-4) and not torch.equal(changed, expected)
+            good = torch.allclose(changed, model(x), 1e-4, 1e-4) and not torch.equal(
+                changed, expected
+            )
             os._exit(0 if good else 1)
         assert os.waitpid(child, 0)[1] == 0
         torch.testing.assert_close(run(x), expected)

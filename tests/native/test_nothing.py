@@ -8,7 +8,9 @@ import argand
 
 def check(function, *inputs):
     argand.reset()
-    result = argand.compile(function, fullgraph=True, options={"measure": False, "cache": False})(*inputs)
+    result = argand.compile(function, fullgraph=True, options={"measure": False, "cache": False})(
+        *inputs
+    )
     wanted = function(*inputs)
     torch.testing.assert_close(result, wanted, equal_nan=True)
 
@@ -19,7 +21,10 @@ def test_reductions_of_a_repeated_nothing_read_no_memory(reduce):
 
 
 def test_rows_of_a_repeated_nothing_read_no_memory():
-    check(lambda x: (x.cos().sum(0), x.cos().prod(0, keepdim=True)), torch.empty_strided((0, 3), (0, 1)))
+    check(
+        lambda x: (x.cos().sum(0), x.cos().prod(0, keepdim=True)),
+        torch.empty_strided((0, 3), (0, 1)),
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.float16])

@@ -17,7 +17,8 @@ def width(request, monkeypatch):
     here = host_target()
     if request.param == "avx2" and here.vector_bytes > 32:
         features = ",".join(
-            "-" + f[1:] if f[1:].startswith(("avx512", "evex512")) else f for f in here.features.split(",")
+            "-" + f[1:] if f[1:].startswith(("avx512", "evex512")) else f
+            for f in here.features.split(",")
         )
         narrow = here._replace(features=features, vector_bytes=32)
         monkeypatch.setattr("argand.native.build.host_target", lambda: narrow)
@@ -157,7 +158,11 @@ class Gated(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.expand, self.down, self.up = nn.Conv2d(8, 32, 1), nn.Conv2d(32, 8, 1), nn.Conv2d(8, 32, 1)
+        self.expand, self.down, self.up = (
+            nn.Conv2d(8, 32, 1),
+            nn.Conv2d(32, 8, 1),
+            nn.Conv2d(8, 32, 1),
+        )
         self.project = nn.Conv2d(32, 8, 1)
 
     def forward(self, x):
@@ -181,7 +186,9 @@ def test_results_that_are_read_more_than_once():
         def forward(self, x):
             y = self.first(x)
             z = self.second(torch.relu(y))
-            return torch.cat((y, torch.relu(z), y.transpose(2, 3).contiguous().transpose(2, 3) + z), dim=1)
+            return torch.cat(
+                (y, torch.relu(z), y.transpose(2, 3).contiguous().transpose(2, 3) + z), dim=1
+            )
 
     torch.manual_seed(0)
     check(Twice(), torch.randn(2, 4, 9, 9), count=2)
@@ -205,12 +212,62 @@ def test_weights_in_other_strides():
     run = argand.compile(program, options=OPTIONS)
     with torch.no_grad():
         for _ in range(8):  # another weight at each call
-            x, w = torch.randn(1, 4, 8, 8), torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last)
+            x, w = (
+                torch.randn(1, 4, 8, 8),
+                torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last),
+            )
             torch.testing.assert_close(run(x, w), program(x, w), rtol=1e-4, atol=1e-5)
 
 
 def test_convolutions_of_one_class_share_a_kernel():
-    layers = [nn.Sequential(nn.Conv2d(16 * k, 16 * k + 16, 3, padding=1), nn.ReLU()) for k in range(1, 6)]
+    layers = [
+        nn.Sequential(nn.Conv2d(16 * k, 16 * k + 16, 3, padding=1), nn.ReLU()) for k in range(1, 6)
+    ]
     seen = check(nn.Sequential(*layers), torch.randn(1, 16, 14, 14), count=5)
     names = set(seen.details("native.convolution")) if hasattr(seen, "details") else set()
     assert len(names) <= 3
+
+
+class Tokens(nn.Module):
+    """A convolution whose pixels become rows, with a residual and norms, as in encoders of speech and images."""
+
+    def __init__(self, steps=50, width=64):
+        super().__init__()
+        self.convolution = nn.Conv1d(16, width, 3, padding=1)
+        self.places = nn.Parameter(torch.randn(steps, width))
+        self.inner = nn.Linear(width, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+
+    def forward(self, x):
+        hidden = nn.functional.gelu(self.convolution(x)).permute(0, 2, 1) + self.places
+        hidden = hidden + self.inner(self.norms[0](hidden))
+        return self.norms[1](hidden)
+
+
+def test_what_is_computed_of_a_view_lies_as_the_convolution_does(width):
+    """Eager's residual has the strides of the turned image: each row of it would be a walk over all memory."""
+    seen = check(Tokens(), torch.randn(2, 16, 50), count=2)
+    norms = [text for text in seen.texts("schedule") if "sqrt" in text]
+    assert len(norms) == 2 and not any("50*d" in text for text in norms)
+
+
+def test_a_result_seen_through_a_view_has_eagers_strides(width):
+    class Turned(Tokens):
+        def forward(self, x):
+            hidden = torch.relu(self.convolution(x)).permute(0, 2, 1) + self.places
+            return hidden * 2
+
+    check(Turned(), torch.randn(2, 16, 50))
+
+
+def test_as_strided_counts_in_eagers_memory(width):
+    class Strided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(8, 16, 3, padding=1)
+
+        def forward(self, x):
+            hidden = torch.relu(self.convolution(x))
+            return hidden.as_strided((4, 5), (7, 2)) + 1
+
+    check(Strided(), torch.randn(2, 8, 6, 6))

@@ -20,10 +20,12 @@ def width(request, monkeypatch):
     here = host_target()
     if request.param == "avx2" and here.vector_bytes > 32:
         features = ",".join(
-            "-" + f[1:] if f[1:].startswith(("avx512", "evex512")) else f for f in here.features.split(",")
+            "-" + f[1:] if f[1:].startswith(("avx512", "evex512")) else f
+            for f in here.features.split(",")
         )
         monkeypatch.setattr(
-            "argand.native.build.host_target", lambda: here._replace(features=features, vector_bytes=32)
+            "argand.native.build.host_target",
+            lambda: here._replace(features=features, vector_bytes=32),
         )
 
 
@@ -35,7 +37,9 @@ def check(model, *inputs, count=1, **close):
         expected = model(*inputs)
         for _ in range(2):
             actual = run(*inputs)
-            torch.testing.assert_close(actual, expected, **{"rtol": 1e-4, "atol": 1e-5, "equal_nan": True, **close})
+            torch.testing.assert_close(
+                actual, expected, **{"rtol": 1e-4, "atol": 1e-5, "equal_nan": True, **close}
+            )
             assert actual.stride() == expected.stride()
     assert seen.total("native.convolution") == count
     return run
@@ -44,7 +48,15 @@ def check(model, *inputs, count=1, **close):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(
     "rows,inner,columns",
-    [(9, 96, 97), (33, 64, 130), (128, 384, 37), (197, 48, 48), (12, 1000, 10), (300, 257, 1), (7 * 6, 64, 64)],
+    [
+        (9, 96, 97),
+        (33, 64, 130),
+        (128, 384, 37),
+        (197, 48, 48),
+        (12, 1000, 10),
+        (300, 257, 1),
+        (7 * 6, 64, 64),
+    ],
 )
 def test_sizes(rows, inner, columns, bias, width):
     torch.manual_seed(0)
@@ -92,8 +104,15 @@ def test_what_stays_as_it_is():
     check(layer, torch.randn(8, 256), count=0)
     check(lambda x: x @ x.t(), torch.randn(64, 64), count=0)
     check(lambda x, y: x @ y, torch.randn(64, 64), torch.randn(64, 64), count=0)
-    check(lambda x: torch.addmm(layer.bias, x, layer.weight, beta=2.0), torch.randn(64, 256), count=0)
-    check(lambda x, y: torch.addmm(y, x, layer.weight), torch.randn(64, 256), torch.randn(256), count=0)
+    check(
+        lambda x: torch.addmm(layer.bias, x, layer.weight, beta=2.0), torch.randn(64, 256), count=0
+    )
+    check(
+        lambda x, y: torch.addmm(y, x, layer.weight),
+        torch.randn(64, 256),
+        torch.randn(256),
+        count=0,
+    )
     check(lambda x: layer(x.t()), torch.randn(256, 64), count=0)
     check(nn.Linear(64, 64).double(), torch.randn(40, 64, dtype=torch.float64), count=0)
 

@@ -9,7 +9,11 @@ import torch.nn.functional as F
 import argand
 from argand.native import build as native
 from argand.native.choice import Choices
+from argand.native.codegen.llvm.contraction import emit_contraction
 from argand.native.codegen.target import Target, host_target
+from argand.native.ir import loops as ir
+from argand.native.ir.affine import Affine
+from argand.native.ir.types import DType
 from argand.support import events
 from argand.support.options import Options
 from tests.native.tracing import aten_graph, check, run
@@ -18,12 +22,18 @@ OPTIONS = Options(cache=False, verify="forms")
 AVX2 = Target("haswell", "+avx,+avx2,+f16c,+fma,+sse4.2", 32)
 HALF = 5e-3  # two roundings of a half result
 
-needs_avx2 = pytest.mark.skipif("+fma" not in host_target().features.split(","), reason="products are torch's here")
+needs_avx2 = pytest.mark.skipif(
+    "+fma" not in host_target().features.split(","), reason="products are torch's here"
+)
 
 
 @pytest.fixture(params=["host", "avx2", "three threads"])
 def target(request, monkeypatch):
-    targets = {"host": host_target(), "avx2": AVX2, "three threads": host_target()._replace(threads=3)}
+    targets = {
+        "host": host_target(),
+        "avx2": AVX2,
+        "three threads": host_target()._replace(threads=3),
+    }
     monkeypatch.setattr(native, "host_target", lambda: targets[request.param])
 
 
@@ -31,7 +41,11 @@ def products(function, *inputs):
     """How many products of a program are ours, and how many of them have what follows inside."""
     with events.collect() as collector:
         native.build(aten_graph(function, *inputs), list(inputs), OPTIONS)
-    texts = [e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "schedule"]
+    texts = [
+        e.render()
+        for e in collector.events
+        if isinstance(e, events.Artifact) and e.name == "schedule"
+    ]
     return [text for text in texts if text.startswith("contraction")]
 
 
@@ -47,8 +61,24 @@ def near(function, *inputs, bound=None):
     assert error <= (bound or 2.0**-24 * max(inner, 4)) * max(scale, 1e-30), error
 
 
-SIZES = [(1, 2048, 33), (2, 100, 700), (3, 1000, 64), (5, 96, 512), (8, 257, 65), (9, 64, 128), (31, 65, 96)]
-SIZES += [(128, 384, 384), (197, 192, 192), (49, 512, 97), (250, 300, 40), (500, 16, 32), (16, 4096, 47), (33, 256, 10)]
+SIZES = [
+    (1, 2048, 33),
+    (2, 100, 700),
+    (3, 1000, 64),
+    (5, 96, 512),
+    (8, 257, 65),
+    (9, 64, 128),
+    (31, 65, 96),
+]
+SIZES += [
+    (128, 384, 384),
+    (197, 192, 192),
+    (49, 512, 97),
+    (250, 300, 40),
+    (500, 16, 32),
+    (16, 4096, 47),
+    (33, 256, 10),
+]
 
 
 @needs_avx2
@@ -85,11 +115,23 @@ def test_batches(target):
     left, right = torch.randn(6, 40, 64), torch.randn(6, 64, 48)
     near(torch.bmm, left, right)
     near(
-        torch.bmm, left.transpose(0, 1).contiguous().transpose(0, 1), right.transpose(1, 2).contiguous().transpose(1, 2)
+        torch.bmm,
+        left.transpose(0, 1).contiguous().transpose(0, 1),
+        right.transpose(1, 2).contiguous().transpose(1, 2),
     )
-    near(lambda x, y, b: torch.baddbmm(b, x, y, beta=0.5, alpha=2.0), left, right, torch.randn(6, 1, 48), bound=1e-6)
+    near(
+        lambda x, y, b: torch.baddbmm(b, x, y, beta=0.5, alpha=2.0),
+        left,
+        right,
+        torch.randn(6, 1, 48),
+        bound=1e-6,
+    )
     near(lambda x, y: x @ y, torch.randn(2, 3, 40, 64), torch.randn(2, 3, 64, 48))
-    near(lambda x, y: x @ y, torch.randn(2, 40, 3, 64).transpose(1, 2), torch.randn(2, 3, 48, 64).transpose(2, 3))
+    near(
+        lambda x, y: x @ y,
+        torch.randn(2, 40, 3, 64).transpose(1, 2),
+        torch.randn(2, 3, 48, 64).transpose(2, 3),
+    )
 
 
 @needs_avx2
@@ -97,9 +139,14 @@ def test_values_that_are_no_numbers(target):
     x, weight = torch.randn(40, 64), torch.randn(50, 64)
     x[3, 5], x[7, 0], weight[9, 6], weight[49, 63] = torch.nan, torch.inf, -torch.inf, torch.nan
     expected, (got,) = run(lambda x, w: x @ w.t(), x, weight, options=OPTIONS)
-    assert torch.equal(got.isnan(), expected[0].isnan()) and torch.equal(got.isinf(), expected[0].isinf())
+    assert torch.equal(got.isnan(), expected[0].isnan()) and torch.equal(
+        got.isinf(), expected[0].isinf()
+    )
     zeros = torch.zeros(40, 64)
-    assert torch.equal(run(lambda x, w: x @ w.t(), zeros, torch.randn(50, 64), options=OPTIONS)[1][0], zeros[:, :50])
+    assert torch.equal(
+        run(lambda x, w: x @ w.t(), zeros, torch.randn(50, 64), options=OPTIONS)[1][0],
+        zeros[:, :50],
+    )
 
 
 def test_nothing_to_sum():
@@ -109,16 +156,37 @@ def test_nothing_to_sum():
 
 
 def _epilogues():
-    x, weight, bias, other = torch.randn(72, 64), torch.randn(96, 64), torch.randn(96), torch.randn(72, 96)
+    x, weight, bias, other = (
+        torch.randn(72, 64),
+        torch.randn(96, 64),
+        torch.randn(96),
+        torch.randn(72, 96),
+    )
     many = torch.randn(1600, 64), torch.randn(1600)
     yield "gelu", lambda x, w, b: F.gelu(F.linear(x, w, b)), (x, weight, bias)
-    yield "scale", lambda x, w, b: torch.addmm(b, x, w.t(), beta=0.3, alpha=0.7).tanh(), (x, weight, bias)
+    yield (
+        "scale",
+        lambda x, w, b: torch.addmm(b, x, w.t(), beta=0.3, alpha=0.7).tanh(),
+        (x, weight, bias),
+    )
     yield "residual", lambda x, w, r: F.linear(x, w) + r, (x, weight, other)
     yield "by row", lambda x, w, r: F.linear(x, w) * r[:, :1], (x, weight, other)
-    yield "two results", lambda x, w, b: ((y := F.linear(x, w, b)).sigmoid(), y * 2), (x, weight, bias)
+    yield (
+        "two results",
+        lambda x, w, b: ((y := F.linear(x, w, b)).sigmoid(), y * 2),
+        (x, weight, bias),
+    )
     yield "twice", lambda x, w, b: (y := F.linear(x, w, b)) * y.sigmoid(), (x, weight, bias)
-    yield "blocks", lambda x, w, r: F.relu(F.linear(x, w).view(8, 9, 96) + r.view(8, 9, 96)), (x, weight, other)
-    yield "number", lambda x, w, b: F.linear(x, w, b).clamp(-1, 1).to(torch.float16), (x, weight, bias)
+    yield (
+        "blocks",
+        lambda x, w, r: F.relu(F.linear(x, w).view(8, 9, 96) + r.view(8, 9, 96)),
+        (x, weight, other),
+    )
+    yield (
+        "number",
+        lambda x, w, b: F.linear(x, w, b).clamp(-1, 1).to(torch.float16),
+        (x, weight, bias),
+    )
     yield "one row", lambda x, w, b: F.silu(F.linear(x[:1], w, b)), (x, *many)
 
 
@@ -203,7 +271,12 @@ def test_what_was_measured_counts_more_than_the_model(tmp_path):
     calls = []
     ways = {"a": lambda: calls.append("a"), "b": lambda: [calls.append("b") for _ in range(20000)]}
     assert Choices(None).best("test", "q", {"a": 2.0, "b": 1.0}) == "b"
-    assert Choices(Options(cache_dir=str(tmp_path))).best("test", "q", {"a": 2.0, "b": 1.0}, lambda: ways) == "b"
+    assert (
+        Choices(Options(cache_dir=str(tmp_path))).best(
+            "test", "q", {"a": 2.0, "b": 1.0}, lambda: ways
+        )
+        == "b"
+    )
     assert not calls
     assert Choices(options).best("test", "q", {"a": 2.0, "b": 1.0}, lambda: ways) == "a"
     assert calls
@@ -225,4 +298,44 @@ def test_a_panel_is_not_copied_for_a_row_or_two():
     weight = torch.randn(768, 1024)
     for rows, ours in ((1, 0), (3, 0), (4, 1), (12, 1)):
         assert len(products(torch.mm, torch.randn(rows, 768), weight)) == ours
-        assert len(products(lambda x, w: x @ w.t(), torch.randn(rows, 768), weight.t().contiguous())) == 1
+        assert (
+            len(products(lambda x, w: x @ w.t(), torch.randn(rows, 768), weight.t().contiguous()))
+            == 1
+        )
+
+
+@needs_avx2
+@pytest.mark.parametrize("sizes", [(101, 600, 160), (300, 513, 1000), (37, 40, 129)], ids=str)
+@pytest.mark.parametrize("across", [False, True])
+def test_rows_that_are_copied(target, sizes, across):
+    rows, inner, columns = sizes
+    x = torch.randn(inner, rows).t() if across else torch.randn(rows, inner)
+    weight, bias = torch.randn(columns, inner), torch.randn(columns)
+    near(torch.mm, x, weight.t())
+    near(torch.mm, x, weight.t().contiguous())
+    near(lambda x, w, b: torch.addmm(b, x, w.t()).relu(), x, weight, bias, bound=1e-4)
+
+
+def grouped(rows, columns, left):
+    """Whether a product copies the rows of its left operand too; ``left``: strides of those rows."""
+    store = ir.Store(DType.F32, 2, Affine(0, ((ir.ROW, columns), (ir.COLUMN, 1))), 0)
+    product = ir.Contraction(
+        buffers=(DType.F32,) * 3,
+        batch=(1, 1),
+        rows=rows,
+        columns=columns,
+        inner=64,
+        left=ir.Factor(0, DType.F32, (0, 0), *left),
+        right=ir.Factor(1, DType.F32, (0, 0), 1, columns),
+        result=0,
+        dtype=DType.F32,
+        body=(store,),
+    )
+    declarations: dict[str, None] = {}
+    emit_contraction("product", product, AVX2, declarations)
+    return any("@argand.group." in line for line in declarations)
+
+
+def test_rows_are_copied_for_many_panels_or_where_they_lie_across():
+    assert grouped(64, 256, (64, 1)) and grouped(64, 32, (1, 64))
+    assert not grouped(64, 32, (64, 1)) and not grouped(8, 256, (64, 1))

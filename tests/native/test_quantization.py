@@ -14,7 +14,9 @@ from argand.support.options import Options
 from tests.native.tracing import aten_graph, check
 
 OPTIONS = Options(cache=False, verify="forms")
-needs_fma = pytest.mark.skipif("+fma" not in host_target().features.split(","), reason="products are torch's here")
+needs_fma = pytest.mark.skipif(
+    "+fma" not in host_target().features.split(","), reason="products are torch's here"
+)
 
 
 class Model(nn.Module):
@@ -38,7 +40,9 @@ def test_the_model_stays_readable():
         *("down.weight", "down.weight_scale"),
     }
     assert model.up.weight.dtype is torch.int8
-    torch.testing.assert_close(model.up.weight * model.up.weight_scale[:, None], weight, rtol=0, atol=1e-3)
+    torch.testing.assert_close(
+        model.up.weight * model.up.weight_scale[:, None], weight, rtol=0, atol=1e-3
+    )
     assert 0 < model.up.weight_error < 0.02 and 0 < model.down.output_error < 0.02
     assert "output error" in repr(model)
     torch.testing.assert_close(model(x), wanted, rtol=0.05, atol=0.02)
@@ -63,15 +67,25 @@ def test_shared_layers_and_weights():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed, self.head, self.once = nn.Embedding(50, 16), nn.Linear(16, 50, bias=False), nn.Linear(16, 16)
+            self.embed, self.head, self.once = (
+                nn.Embedding(50, 16),
+                nn.Linear(16, 50, bias=False),
+                nn.Linear(16, 16),
+            )
             self.head.weight = self.embed.weight
             self.twice = self.once
 
     model = argand.quantize(Tied())
-    assert type(model.head) is nn.Linear and type(model.once) is QuantizedLinear and model.once is model.twice
+    assert (
+        type(model.head) is nn.Linear
+        and type(model.once) is QuantizedLinear
+        and model.once is model.twice
+    )
     zero = nn.Linear(8, 8)
     nn.init.zeros_(zero.weight)
-    assert torch.equal(argand.quantize(nn.Sequential(zero))(torch.randn(3, 8)), zero.bias.expand(3, 8))
+    assert torch.equal(
+        argand.quantize(nn.Sequential(zero))(torch.randn(3, 8)), zero.bias.expand(3, 8)
+    )
 
 
 @needs_fma
@@ -79,7 +93,10 @@ def test_shared_layers_and_weights():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_are_read_as_they_are(rows, dtype):
     torch.manual_seed(0)
-    x, weight = torch.randn(rows, 200).to(dtype), torch.randint(-127, 128, (400, 200), dtype=torch.int8)
+    x, weight = (
+        torch.randn(rows, 200).to(dtype),
+        torch.randint(-127, 128, (400, 200), dtype=torch.int8),
+    )
     scale = torch.rand(400).to(dtype) / 1000
 
     def linear(x, weight, scale):
@@ -87,7 +104,11 @@ def test_weights_are_read_as_they_are(rows, dtype):
 
     with events.collect() as collector:
         native.build(aten_graph(linear, x, weight, scale), [x, weight, scale], OPTIONS)
-    texts = [e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "schedule"]
+    texts = [
+        e.render()
+        for e in collector.events
+        if isinstance(e, events.Artifact) and e.name == "schedule"
+    ]
     if dtype is torch.float32 or rows <= 8:
         assert len(texts) == 1 and "i8" in texts[0].splitlines()[0]
     precision = 1e-4 if dtype is torch.float32 else 2e-2
@@ -97,10 +118,26 @@ def test_weights_are_read_as_they_are(rows, dtype):
 @needs_fma
 def test_a_converted_weight_that_others_read_is_kept():
     x, weight = torch.randn(40, 64), torch.randint(-127, 128, (96, 64), dtype=torch.int8)
-    check(lambda x, w: ((y := w.float()), x @ y.t()), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-3)
-    check(lambda x, w: x @ (y := w.float()).t() + y.sum(), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-2)
+    check(
+        lambda x, w: ((y := w.float()), x @ y.t()), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-3
+    )
+    check(
+        lambda x, w: x @ (y := w.float()).t() + y.sum(),
+        x,
+        weight,
+        options=OPTIONS,
+        rtol=1e-4,
+        atol=1e-2,
+    )
     check(lambda x, w: x @ (w.float() * 2).t(), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-2)
-    check(lambda x, w: x @ w.float().t().contiguous(), x, weight, options=OPTIONS, rtol=1e-4, atol=1e-2)
+    check(
+        lambda x, w: x @ w.float().t().contiguous(),
+        x,
+        weight,
+        options=OPTIONS,
+        rtol=1e-4,
+        atol=1e-2,
+    )
 
 
 WAYS = [
@@ -117,22 +154,37 @@ def test_compiled_like_eager(scheme, given, error):
     compiled = argand.compile(model, options={"cache": False, "measure": False})
     with torch.no_grad(), events.collect() as collector:
         compiled(torch.randn(4, 192))
-    assert sum(isinstance(e, events.Count) and e.counter == "capture.graphs" for e in collector.events) == 1
+    assert (
+        sum(isinstance(e, events.Count) and e.counter == "capture.graphs" for e in collector.events)
+        == 1
+    )
     with torch.no_grad():
-        for x in (torch.randn(1, 192), torch.randn(33, 192), torch.randn(2, 70, 192), torch.zeros(2, 192)):
+        for x in (
+            torch.randn(1, 192),
+            torch.randn(33, 192),
+            torch.randn(2, 70, 192),
+            torch.zeros(2, 192),
+        ):
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 @needs_fma
 @pytest.mark.parametrize(
-    "scheme,given", [("int8", {"group": 64}), ("int4", {}), ("int4", {"zeros": True}), ("dynamic_int8", {})]
+    "scheme,given",
+    [("int8", {"group": 64}), ("int4", {}), ("int4", {"zeros": True}), ("dynamic_int8", {})],
 )
 def test_no_scheme_writes_a_converted_weight(scheme, given):
     model = argand.quantize(nn.Sequential(nn.Linear(256, 512)).eval(), scheme, **given)
     with torch.no_grad(), events.collect() as collector:
         argand.compile(model, options={"cache": False})(torch.randn(1, 256))
-    texts = [e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "schedule"]
-    assert len(texts) == (2 if scheme == "dynamic_int8" else 1) and texts[-1].startswith("contraction")
+    texts = [
+        e.render()
+        for e in collector.events
+        if isinstance(e, events.Artifact) and e.name == "schedule"
+    ]
+    assert len(texts) == (2 if scheme == "dynamic_int8" else 1) and texts[-1].startswith(
+        "contraction"
+    )
 
 
 def test_rows_that_are_no_numbers():

@@ -26,7 +26,9 @@ def test_as_the_linear_layer_with_the_weight_turned(scheme):
     x = torch.randn(3, 5, 32)
     got, wanted = (argand.quantize(nn.Sequential(layer), scheme) for layer in pair())
     for name, tensor in wanted.state_dict().items():
-        assert torch.equal(got.state_dict()[name], tensor) and got.state_dict()[name].is_contiguous()
+        assert (
+            torch.equal(got.state_dict()[name], tensor) and got.state_dict()[name].is_contiguous()
+        )
     assert torch.equal(got(x), wanted(x))
     compiled = argand.compile(got, options={"cache": False})
     with torch.no_grad():
@@ -43,7 +45,10 @@ def test_all_of_a_model_but_the_tied_table():
         argand.quantize(model, "int8", inputs=(tokens,))
         found = errors(model)
         assert len(found) == 8 and not any(isinstance(m, Conv1D) for m in model.modules())
-        assert all(weight < 0.02 and output is not None and output < 0.02 for weight, output in found.values())
+        assert all(
+            weight < 0.02 and output is not None and output < 0.02
+            for weight, output in found.values()
+        )
         assert type(model.lm_head) is nn.Linear
         assert (model(tokens).logits - plain).norm() < 0.02 * plain.norm()
 

@@ -7,7 +7,15 @@ import argand
 
 F = torch.nn.functional
 HALF = (torch.float16, torch.bfloat16)
-TYPES = (torch.bool, torch.uint8, torch.int16, torch.int64, torch.float16, torch.bfloat16, torch.float32)
+TYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+)
 
 
 def outcome(function, *args):
@@ -18,11 +26,16 @@ def outcome(function, *args):
 
 
 def assert_same(function, *args):
-    expected, actual = outcome(function, *args), outcome(argand.compile(function, options={"cache": False}), *args)
+    expected, actual = (
+        outcome(function, *args),
+        outcome(argand.compile(function, options={"cache": False}), *args),
+    )
     if isinstance(expected, Exception) or isinstance(actual, Exception):
         assert (type(actual), str(actual)) == (type(expected), str(expected))
         return
-    for a, b in zip(actual, expected, strict=True) if isinstance(expected, tuple) else ((actual, expected),):
+    for a, b in (
+        zip(actual, expected, strict=True) if isinstance(expected, tuple) else ((actual, expected),)
+    ):
         torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
         assert a.stride() == b.stride()
 
@@ -31,9 +44,28 @@ def assert_same(function, *args):
 def test_numbers_are_elements_of_half_types(kind):
     def numbers(x):
         compared = (x == 0.1, x != 0.3, x < 0.3, x >= 0.1, x == 1e6, x > 1e6)
-        summed = (x + 0.1, x - 0.1, torch.rsub(x, 0.3, alpha=0.1), x * 0.1, x / 0.3, x // 0.3, x * 1e6)
-        others = (x.remainder(0.3), x.fmod(0.3), x**0.3, torch.where(x > 0.2, x, 0.1), torch.xlogy(x, 0.3))
-        shrunk = (F.hardshrink(x, 0.1), F.softshrink(x, 0.1), torch.logit(x.clamp(0, 1), 0.3), x.clamp(0.1, 0.3))
+        summed = (
+            x + 0.1,
+            x - 0.1,
+            torch.rsub(x, 0.3, alpha=0.1),
+            x * 0.1,
+            x / 0.3,
+            x // 0.3,
+            x * 1e6,
+        )
+        others = (
+            x.remainder(0.3),
+            x.fmod(0.3),
+            x**0.3,
+            torch.where(x > 0.2, x, 0.1),
+            torch.xlogy(x, 0.3),
+        )
+        shrunk = (
+            F.hardshrink(x, 0.1),
+            F.softshrink(x, 0.1),
+            torch.logit(x.clamp(0, 1), 0.3),
+            x.clamp(0.1, 0.3),
+        )
         return *compared, *summed, *others, *shrunk
 
     assert_same(numbers, torch.tensor([0.1, 0.3, 1e3, float("inf"), -0.0], dtype=kind))
@@ -72,7 +104,10 @@ def test_integers_take_the_whole_part_of_a_factor():
         (lambda x: F.gelu(x, approximate="tan"), torch.float32),
         (lambda x: torch.ops.aten._safe_softmax(x, 0, dtype=torch.int64), torch.float32),
         (lambda x: F.avg_pool2d(x[None, None, None], 1, divisor_override=0), torch.float32),
-        (lambda x: torch.gather(x, 0, x.long() * 0, out=torch.empty(3, dtype=torch.float64)), torch.float32),
+        (
+            lambda x: torch.gather(x, 0, x.long() * 0, out=torch.empty(3, dtype=torch.float64)),
+            torch.float32,
+        ),
         (lambda x: torch.amax(x, 0, out=torch.empty((), dtype=torch.float64)), torch.float32),
         (lambda x: x.lerp(x, 0.5), torch.int64),
         (lambda x: x.amax(), torch.complex64),
@@ -121,5 +156,7 @@ def test_a_write_to_elements_that_share_memory():
         return x + 1
 
     expected, actual = torch.zeros(1).expand(7), torch.zeros(1).expand(7)
-    torch.testing.assert_close(argand.compile(part, options={"cache": False})(actual), part(expected))
+    torch.testing.assert_close(
+        argand.compile(part, options={"cache": False})(actual), part(expected)
+    )
     torch.testing.assert_close(actual, expected)

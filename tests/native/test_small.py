@@ -15,7 +15,9 @@ from tests.native.tracing import aten_graph, run
 
 OPTIONS = Options(cache=False, verify="forms")
 AVX2 = Target("haswell", "+avx,+avx2,+f16c,+fma,+sse4.2", 32)
-needs_avx2 = pytest.mark.skipif("+fma" not in host_target().features.split(","), reason="products are torch's here")
+needs_avx2 = pytest.mark.skipif(
+    "+fma" not in host_target().features.split(","), reason="products are torch's here"
+)
 
 
 @pytest.fixture(params=["host", "avx2"])
@@ -48,7 +50,11 @@ def given(bits, outputs, groups, group, kind, dtype=torch.float32):
 def texts(function, *inputs):
     with events.collect() as collector:
         native.build(aten_graph(function, *inputs), list(inputs), OPTIONS)
-    return [e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "schedule"]
+    return [
+        e.render()
+        for e in collector.events
+        if isinstance(e, events.Artifact) and e.name == "schedule"
+    ]
 
 
 def near(function, x, q, zero, scale, bits, inside=True):
@@ -63,13 +69,16 @@ def near(function, x, q, zero, scale, bits, inside=True):
     assert got.shape == wanted.shape and got.dtype == x.dtype
     bound = (x.double().abs().max() * whole.abs().max() * x.shape[-1]).item()
     error = 2.0**-22 if x.dtype is torch.float32 else 2.0**-6
-    assert torch.isfinite(got).all() and (got.double() - wanted).abs().max().item() <= error * max(bound, 1e-30)
+    assert torch.isfinite(got).all() and (got.double() - wanted).abs().max().item() <= error * max(
+        bound, 1e-30
+    )
 
 
 @needs_avx2
 @pytest.mark.parametrize("rows", [1, 5, 20])
 @pytest.mark.parametrize(
-    "bits,group,groups", [(8, 32, 16), (8, 128, 3), (4, 32, 16), (4, 64, 5), (4, 128, 2), (4, 2048, 3)]
+    "bits,group,groups",
+    [(8, 32, 16), (8, 128, 3), (4, 32, 16), (4, 64, 5), (4, 128, 2), (4, 2048, 3)],
 )
 def test_groups_with_zeros(target, rows, bits, group, groups):
     outputs = 515 if group < 2048 else 48
@@ -90,7 +99,12 @@ def test_symmetric(target, rows, bits):
         return F.linear(x, ((whole.to(x.dtype) - middle) * s[..., None]).flatten(1))
 
     near(
-        product, torch.randn(rows, q.shape[1] * (96 if rows < 9 else 64)), q, torch.full((300, 4), middle), scale, bits
+        product,
+        torch.randn(rows, q.shape[1] * (96 if rows < 9 else 64)),
+        q,
+        torch.full((300, 4), middle),
+        scale,
+        bits,
     )
 
 
@@ -127,7 +141,15 @@ def test_groups_that_fit_no_vector_are_right():
         q, zero, scale = given(bits, 300, groups, group, torch.int8)
         for rows in (1, 20):
             x = torch.randn(rows, group * groups)
-            near(lambda x, q, z, s: F.linear(x, weights(q, z, s, bits, x.dtype)), x, q, zero, scale, bits, False)  # noqa: B023
+            near(
+                lambda x, q, z, s: F.linear(x, weights(q, z, s, bits, x.dtype)),
+                x,
+                q,
+                zero,
+                scale,
+                bits,
+                False,
+            )  # noqa: B023
 
 
 @needs_avx2
@@ -135,7 +157,9 @@ def test_per_channel_and_for_all(target):
     x, q = torch.randn(3, 256), torch.randint(-128, 128, (400, 256), dtype=torch.int8)
     for shape in ((400, 1), (1, 1), ()):
         zero, scale = torch.randint(-9, 9, shape, dtype=torch.int8), torch.rand(shape) / 64
-        function = lambda x, q, z, s: F.linear(x, (q.to(torch.int32) - z.to(torch.int32)).float() * s)  # noqa: E731
+        function = lambda x, q, z, s: F.linear(
+            x, (q.to(torch.int32) - z.to(torch.int32)).float() * s
+        )  # noqa: E731
         (text,) = texts(function, x, q, zero, scale)
         assert "q8 groups 256" in text
         eager, (got,) = run(function, x, q, zero, scale, options=OPTIONS)
@@ -152,10 +176,14 @@ def test_other_formulas_are_not_taken_for_it():
         lambda x, q, z, s: F.linear(x, q.float() * q.float()),
         lambda x, q, z, s: F.linear(x, (q.flip(0).float() - z) * s),
         lambda x, q, z, s: F.linear(x, (q.float() - z) * s.expand(400, 256).cumsum(1)),
-        lambda x, q, z, s: F.linear(x, torch.where(torch.arange(256) % 2 == 1, q >> 4, q & 15).float()),
+        lambda x, q, z, s: F.linear(
+            x, torch.where(torch.arange(256) % 2 == 1, q >> 4, q & 15).float()
+        ),
     ):
         eager, (got,) = run(function, x, q, zero, scale, options=OPTIONS)
-        torch.testing.assert_close(got, eager[0], rtol=1e-3, atol=1e-1 * eager[0].abs().max().item() * 1e-2)
+        torch.testing.assert_close(
+            got, eager[0], rtol=1e-3, atol=1e-1 * eager[0].abs().max().item() * 1e-2
+        )
 
 
 @needs_avx2
@@ -177,13 +205,16 @@ def test_what_is_overwritten_in_between_is_not_read_late():
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-3)
 
 
-NO_DOTS = host_target()._replace(features=host_target().features.replace("+avx512vnni", "-avx512vnni"))
+NO_DOTS = host_target()._replace(
+    features=host_target().features.replace("+avx512vnni", "-avx512vnni")
+)
 
 
 @needs_avx2
 @pytest.mark.parametrize("machine", [host_target(), AVX2, NO_DOTS], ids=["host", "avx2", "no dots"])
 @pytest.mark.parametrize(
-    "rows,inner,outputs", [(1, 64, 33), (2, 1000, 70), (5, 129, 40), (8, 17, 32), (1, 20000, 5), (12, 64, 64)]
+    "rows,inner,outputs",
+    [(1, 64, 33), (2, 1000, 70), (5, 129, 40), (8, 17, 32), (1, 20000, 5), (12, 64, 64)],
 )
 def test_integers(machine, rows, inner, outputs, monkeypatch):
     monkeypatch.setattr(native, "host_target", lambda: machine)

@@ -18,13 +18,38 @@ OPTIONS = Options(cache=False, verify="forms")
 
 def program(x, weight):
     scores = F.softmax(x.float() @ weight, -1)
-    return F.gelu(scores), scores.argmax(-1), (x * 2).bfloat16(), F.layer_norm(scores, scores.shape[-1:]), x.sum(0)
+    return (
+        F.gelu(scores),
+        scores.argmax(-1),
+        (x * 2).bfloat16(),
+        F.layer_norm(scores, scores.shape[-1:]),
+        x.sum(0),
+    )
 
 
 def maths(x):
     y = x.abs() + 0.5
-    several = (x.exp(), y.log(), x.tanh(), x.sigmoid(), x.sin(), x.cos(), torch.erf(x), F.silu(x), y.rsqrt(), y**1.7)
-    return (*several, torch.log1p(y), torch.expm1(x), torch.atan2(x, y), F.softplus(x), x.to(torch.int32), x.half())
+    several = (
+        x.exp(),
+        y.log(),
+        x.tanh(),
+        x.sigmoid(),
+        x.sin(),
+        x.cos(),
+        torch.erf(x),
+        F.silu(x),
+        y.rsqrt(),
+        y**1.7,
+    )
+    return (
+        *several,
+        torch.log1p(y),
+        torch.expm1(x),
+        torch.atan2(x, y),
+        F.softplus(x),
+        x.to(torch.int32),
+        x.half(),
+    )
 
 
 @pytest.fixture
@@ -50,11 +75,19 @@ def test_random_programs_on_the_portable_width(on, seed):
 def test_avx512_compiles(on):
     on(AVX512)
     x = torch.randn(7, 37)
-    for function, inputs in ((program, (x, torch.randn(37, 21))), (maths, (x,)), (maths, (x.double(),))):
+    for function, inputs in (
+        (program, (x, torch.randn(37, 21))),
+        (maths, (x,)),
+        (maths, (x.double(),)),
+    ):
         graph = aten_graph(function, *inputs)
         with events.collect() as collector:
             built = native.build(graph, list(inputs), OPTIONS)
-        text = next(e.render() for e in collector.events if isinstance(e, events.Artifact) and e.name == "output_code")
+        text = next(
+            e.render()
+            for e in collector.events
+            if isinstance(e, events.Artifact) and e.name == "output_code"
+        )
         wide = "<8 x double>" if inputs[0].dtype is torch.float64 else "<16 x float>"
         assert built.code.startswith(b"\x7fELF") and wide in text
 
@@ -62,6 +95,8 @@ def test_avx512_compiles(on):
 def test_half_conversions_without_f16c(on):
     on(PORTABLE)
     halves = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.float16)
-    floats = torch.cat([halves.float() * 1.0003, halves.float() * 0.9997, torch.logspace(-9, 6, 4000)])
+    floats = torch.cat(
+        [halves.float() * 1.0003, halves.float() * 0.9997, torch.logspace(-9, 6, 4000)]
+    )
     check(lambda h: h.float(), halves, options=OPTIONS, rtol=0, atol=0)
     check(lambda x: x.half(), floats, options=OPTIONS, rtol=0, atol=0)

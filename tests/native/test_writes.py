@@ -17,7 +17,9 @@ def check(function, *inputs, aside=0):
     argand.reset()
     ours, theirs = copy.deepcopy(inputs), copy.deepcopy(inputs)
     with events.collect() as heard, torch.no_grad():
-        compiled = argand.compile(function, fullgraph=True, options={"measure": False, "cache": False})
+        compiled = argand.compile(
+            function, fullgraph=True, options={"measure": False, "cache": False}
+        )
         for _ in range(2):
             result, wanted = compiled(*ours), function(*theirs)
             torch.testing.assert_close(result, wanted)
@@ -153,5 +155,8 @@ def test_lists_of_tensors(mode):
     with mode():
         ours, theirs = [R(3), R(4, 5)], [R(3).abs() + 1, R(4, 5).abs() + 1]
         again = copy.deepcopy((ours, theirs))
-        wanted, got = f(*again), argand.compile(f, options={"measure": False, "cache": False})(ours, theirs)
+        wanted, got = (
+            f(*again),
+            argand.compile(f, options={"measure": False, "cache": False})(ours, theirs),
+        )
         torch.testing.assert_close((got, ours, theirs), (wanted, *again))

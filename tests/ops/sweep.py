@@ -93,7 +93,9 @@ def same(guess: Any, actual: Any) -> bool:
     if isinstance(actual, fallback.TensorType):
         return isinstance(guess, fallback.TensorType) and tuple(guess) == tuple(actual)
     if isinstance(actual, tuple):
-        return isinstance(guess, tuple) and len(guess) == len(actual) and all(map(same, guess, actual))
+        return (
+            isinstance(guess, tuple) and len(guess) == len(actual) and all(map(same, guess, actual))
+        )
     return type(guess) is type(actual)
 
 
@@ -110,7 +112,9 @@ def run_sample(op: Any, sample: Any, mode: Compare, backward: bool) -> None:
             if t.requires_grad and t.is_leaf
         ]
         if outputs and leaves:
-            torch.autograd.grad(outputs, leaves, [torch.ones_like(out) for out in outputs], allow_unused=True)
+            torch.autograd.grad(
+                outputs, leaves, [torch.ones_like(out) for out in outputs], allow_unused=True
+            )
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -141,7 +145,9 @@ def relayout(sample: Any, how: str) -> Any:
     return sample.transform(lambda x: change(x) if isinstance(x, torch.Tensor) else x)
 
 
-def sweep(pattern: str, dtypes: list[str], limit: int, layouts: list[str], mode: Compare) -> collections.Counter[str]:
+def sweep(
+    pattern: str, dtypes: list[str], limit: int, layouts: list[str], mode: Compare
+) -> collections.Counter[str]:
     from torch.testing._internal.opinfo import core
 
     from benchmarks.op_database import op_db
@@ -184,11 +190,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     mode = Compare()
-    counts = sweep(options.ops, options.dtypes.split(","), options.limit, options.layouts.split(","), mode)
+    counts = sweep(
+        options.ops, options.dtypes.split(","), options.limit, options.layouts.split(","), mode
+    )
     for name, cases in sorted(mode.wrong.items()):
         print(f"WRONG {name}: {len(cases)} (right {mode.right[name]})")
         for (_, args, kwargs), guess, actual in cases[: options.show]:
-            print("   ", show(args), show(kwargs), "\n      rule", show(guess), " eager", show(actual))
+            print(
+                "   ", show(args), show(kwargs), "\n      rule", show(guess), " eager", show(actual)
+            )
     for name, refusals in sorted(mode.refused.items()):
         print(f"REFUSED {name}: {len(refusals)} (right {mode.right[name]})")
         for (_, args, kwargs), error in refusals[: options.show]:

@@ -116,9 +116,15 @@ def check(ours: Any, real: Any, layout: bool = True) -> None:
     elif isinstance(real, torch.Tensor):
         assert ours.shape == real.shape, (ours.shape, real.shape)
         assert ours.dtype == real.dtype, (ours.dtype, real.dtype)
-        assert not layout or strides(ours) == strides(real), (ours.shape, ours.stride(), real.stride())
+        assert not layout or strides(ours) == strides(real), (
+            ours.shape,
+            ours.stride(),
+            real.stride(),
+        )
         rtol, atol = TOLERANCE.get(real.dtype, (1e-5, 1e-5))
-        torch.testing.assert_close(ours, real, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
+        torch.testing.assert_close(
+            ours, real, rtol=rtol, atol=atol, equal_nan=True, check_stride=False
+        )
 
 
 def widened(value: Any) -> Any:
@@ -155,7 +161,9 @@ def report(mode: CompareValues, show: int) -> str:
         lines.append(f"{name}: {len(cases)} wrong, {mode.right[name]} right")
         for args, kwargs, error in cases[:show]:
             shapes = [(tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in args]
-            lines.append(f"    {shapes} {kwargs}\n        {type(error).__name__}: {str(error)[:300]}")
+            lines.append(
+                f"    {shapes} {kwargs}\n        {type(error).__name__}: {str(error)[:300]}"
+            )
     return "\n".join(lines)
 
 
@@ -177,7 +185,9 @@ def test_the_mapping_names_ops_that_exist() -> None:
 def test_decompositions_run_on_fakes() -> None:
     with FakeMode():
         x = torch.zeros(4, 8, dtype=torch.bfloat16)
-        result, mean, _ = decompositions()[torch.ops.aten.native_layer_norm.default](x, [8], None, None, 1e-5)
+        result, mean, _ = decompositions()[torch.ops.aten.native_layer_norm.default](
+            x, [8], None, None, 1e-5
+        )
         assert result.dtype == torch.bfloat16 and mean.shape == (4, 1)
 
 
@@ -209,7 +219,9 @@ def test_xlogy_computes_in_the_common_type(dtype, other):
     x, y = torch.tensor([0, 1, 2, 3]).to(dtype), torch.tensor([0, 1, 2, 5]).to(other)
     argand.reset()
     for left, right in ((x, y), (y, x)):
-        result = argand.compile(lambda a, b: torch.xlogy(a, b), options={"measure": False, "cache": False})(left, right)
+        result = argand.compile(
+            lambda a, b: torch.xlogy(a, b), options={"measure": False, "cache": False}
+        )(left, right)
         torch.testing.assert_close(result, torch.xlogy(left, right))
 
 

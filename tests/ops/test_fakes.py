@@ -241,7 +241,9 @@ print(sorted(m for m in set(sys.modules) - before if m.startswith(HEAVY)))
 
 
 def test_models_forward_and_backward_import_nothing_heavy() -> None:
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(MODELS)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MODELS)], capture_output=True, text=True, check=False
+    )
     assert run.stdout.strip() == "[]", run.stdout + run.stderr
 
 

@@ -40,7 +40,13 @@ def metadata(tensor: torch.Tensor) -> tuple[object, ...]:
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(operands(2))
 def test_binary_ops(pair: list[torch.Tensor]) -> None:
-    for func in (aten.mul.Tensor, aten.add.Tensor, aten.div.Tensor, aten.lt.Tensor, aten.atan2.default):
+    for func in (
+        aten.mul.Tensor,
+        aten.add.Tensor,
+        aten.div.Tensor,
+        aten.lt.Tensor,
+        aten.atan2.default,
+    ):
         assert metadata(infer(func, tuple(pair), {})) == metadata(func(*pair)), func
 
 
@@ -62,7 +68,9 @@ def test_unary_ops_and_copies(single: list[torch.Tensor], dtype: torch.dtype | N
     for func in (aten.exp.default, aten.sign.default, aten.clone.default, aten.zeros_like.default):
         assert metadata(infer(func, (x,), {})) == metadata(func(x)), func
     kwargs = {} if dtype is None else {"dtype": dtype}
-    assert metadata(infer(aten._to_copy.default, (x,), kwargs)) == metadata(aten._to_copy.default(x, **kwargs))
+    assert metadata(infer(aten._to_copy.default, (x,), kwargs)) == metadata(
+        aten._to_copy.default(x, **kwargs)
+    )
 
 
 def test_promotion_is_torchs() -> None:

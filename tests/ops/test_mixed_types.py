@@ -12,7 +12,9 @@ _LOSSES = {
     "mse": F.mse_loss,
     "soft_margin": lambda a, b, **k: F.soft_margin_loss(a, b.sign(), **k),
     "bce_with_logits": lambda a, b, **k: F.binary_cross_entropy_with_logits(a, b, **k),
-    "bce_with_weights": lambda a, b, **k: F.binary_cross_entropy_with_logits(a, b, pos_weight=b, **k),
+    "bce_with_weights": lambda a, b, **k: F.binary_cross_entropy_with_logits(
+        a, b, pos_weight=b, **k
+    ),
     "kl_div": F.kl_div,
     "poisson": F.poisson_nll_loss,
 }

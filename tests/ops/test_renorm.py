@@ -6,7 +6,9 @@ import torch
 import argand
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize(
+    "kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64]
+)
 @pytest.mark.parametrize(("p", "dim"), [(1, 0), (2, -1), (3.0, 1), (float("inf"), 0)])
 def test_renorm_is_eagers(kind, p, dim):
     x = torch.randn(2, 3, 4).to(kind)

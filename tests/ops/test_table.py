@@ -104,9 +104,17 @@ def test_products_that_go_to_blas_are_matrix_products_with_the_operands_that_the
 
 def test_a_write_comes_back_through_every_view_of_dense_memory_but_for_those_named_here():
     """The others are views of sparse and nested tensors, and of forward mode."""
-    views = {name for name in ATEN if op_of(name).is_view and recipe_of(op_of(name)).action is Action.VIEW}
+    views = {
+        name
+        for name in ATEN
+        if op_of(name).is_view and recipe_of(op_of(name)).action is Action.VIEW
+    }
     missing = {name.removeprefix("aten::") for name in views if op_of(name) not in UNDONE}
-    of_others = {name for name in missing if any(word in name for word in ("indices", "values", "nested", "sparse"))}
+    of_others = {
+        name
+        for name in missing
+        if any(word in name for word in ("indices", "values", "nested", "sparse"))
+    }
     assert missing - of_others == {
         *("split.Tensor", "split_with_sizes", "unbind.int"),  # taken apart into other views
         *("unfold", "slice_inverse", "lift_fresh"),  # a write through these runs in eager

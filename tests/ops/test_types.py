@@ -10,7 +10,11 @@ from .sweep import Compare, show, sweep
 
 @pytest.mark.parametrize(
     ("dtypes", "layouts", "limit"),
-    [(["f32"], ["same", "transposed"], 2), (["f32"], ["channels_last", "gaps"], 2), (["bf16", "i64"], ["same"], 2)],
+    [
+        (["f32"], ["same", "transposed"], 2),
+        (["f32"], ["channels_last", "gaps"], 2),
+        (["bf16", "i64"], ["same"], 2),
+    ],
 )
 def test_rules_agree_with_eager(dtypes: list[str], layouts: list[str], limit: int) -> None:
     warnings.simplefilter("ignore")

@@ -54,17 +54,26 @@ CASES = {
         (lambda x, t: F.cross_entropy(x, t, torch.ones(3)), TABLE_, torch.tensor([0, 1, 2, 3])),
         (lambda x, t: F.nll_loss(x[0], t), TABLE_, torch.tensor(7)),
     ],
-    "nll_loss2d_forward": [(lambda x, t: F.nll_loss(x, t), torch.ones(1, 3, 2, 2), torch.tensor([[[0, 1], [5, 0]]]))],
-    "multi_margin_loss": [(lambda x, t: F.multi_margin_loss(x, t), TABLE_, torch.tensor([0, 1, 2, 5]))],
+    "nll_loss2d_forward": [
+        (lambda x, t: F.nll_loss(x, t), torch.ones(1, 3, 2, 2), torch.tensor([[[0, 1], [5, 0]]]))
+    ],
+    "multi_margin_loss": [
+        (lambda x, t: F.multi_margin_loss(x, t), TABLE_, torch.tensor([0, 1, 2, 5]))
+    ],
     "bincount": [(lambda i: torch.bincount(i, minlength=4), torch.tensor([-1, 2]))],
-    "repeat_interleave.Tensor": [(lambda i: torch.repeat_interleave(i, output_size=3), torch.tensor([-1, 2]))],
+    "repeat_interleave.Tensor": [
+        (lambda i: torch.repeat_interleave(i, output_size=3), torch.tensor([-1, 2]))
+    ],
     "binary_cross_entropy": [
         (lambda x, t: F.binary_cross_entropy(x * 2, t), ONES, ONES),
         (lambda x, t: F.binary_cross_entropy(x, t * 2, reduction="sum"), ONES, ONES),
         (lambda x, t: F.binary_cross_entropy(x.half() * 2, t.half()), ONES, ONES),
         (lambda x, t: F.binary_cross_entropy(x * float("nan"), t), ONES, ONES),
     ],
-    "bernoulli": [(lambda x: torch.bernoulli(x * 2), ONES), (lambda x: torch.bernoulli(x.double() * -1), ONES)],
+    "bernoulli": [
+        (lambda x: torch.bernoulli(x * 2), ONES),
+        (lambda x: torch.bernoulli(x.double() * -1), ONES),
+    ],
     "bernoulli.Tensor": [(lambda x: torch.zeros(3).bernoulli_(x * 2), ONES)],
     "multinomial": [(lambda x: torch.multinomial(-x, 1), ONES)],
     "poisson": [(lambda x: torch.poisson(-x), ONES)],
@@ -107,7 +116,9 @@ def compiled(function):
 
 
 @pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
-@pytest.mark.parametrize(("op", "case"), [(op, case) for op, cases in CASES.items() for case in cases])
+@pytest.mark.parametrize(
+    ("op", "case"), [(op, case) for op, cases in CASES.items() for case in cases]
+)
 def test_compiled_code_raises_what_eager_raises(op, case):
     function, *args = case
     expected = raised(function, *args)
@@ -139,7 +150,13 @@ def test_nothing_is_written_before_an_error():
 def test_what_is_right_passes():
     def fine(x, i):
         torch._assert_async((x > 0).all(), "too small")
-        return F.binary_cross_entropy(x, x), x[i], F.one_hot(i, 3), torch.linalg.inv(torch.diag(x)), x.gather(0, i)
+        return (
+            F.binary_cross_entropy(x, x),
+            x[i],
+            F.one_hot(i, 3),
+            torch.linalg.inv(torch.diag(x)),
+            x.gather(0, i),
+        )
 
     x, index = torch.rand(3) * 0.5 + 0.25, torch.tensor([0, 2, 1])
     for actual, expected in zip(compiled(fine)(x, index), fine(x, index), strict=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gc
+import importlib
 import io
 import os
 import signal
@@ -62,6 +64,11 @@ def _checked(program: Program, options: dict[str, object]) -> str | None:
         return f"the checker failed: {type(error).__name__}: {error}"
 
 
+def _rare(seed: int) -> dict[str, object]:
+    """What only some programs do: files take a third of the time, and what is tried against eager may run there."""
+    return {"cache": seed % 8 == 0, "measure": seed % 8 == 4}
+
+
 def _sweep(seeds: list[int], options: dict[str, object]) -> list[tuple[int, str]]:
     """Failures among programs; one child for many of them, another when it dies."""
     failures: list[tuple[int, str]] = []
@@ -71,14 +78,17 @@ def _sweep(seeds: list[int], options: dict[str, object]) -> list[tuple[int, str]
             for seed in seeds:
                 tell.write(f"start {seed}\n")
                 tell.flush()
-                disk = {} if seed % 4 == 0 else {"cache": False}  # writing files takes a third of the time
-                found = _checked(generate(seed), {**disk, **options})
+                found = _checked(generate(seed), {**_rare(seed), **options})
                 tell.write(f"end {seed} {(found or '').replace(chr(10), ' ')}\n")
 
         ended, text = in_child(run, timeout=60 * len(seeds))
         rows = text.splitlines()
         done = [row for row in rows if row.startswith("end ")]
-        failures += ((int(row.split(" ", 2)[1]), row.split(" ", 2)[2]) for row in done if row.split(" ", 2)[2])
+        failures += (
+            (int(row.split(" ", 2)[1]), row.split(" ", 2)[2])
+            for row in done
+            if row.split(" ", 2)[2]
+        )
         seeds = seeds[len(done) :]
         if ended and seeds:
             failures.append((seeds[0], f"died: {signal.Signals(ended).name}"))
@@ -99,6 +109,9 @@ def main() -> int:
     options: dict[str, object] = {"verify": True} if given.verify else {}
     for backend in ("argand", "aot_eager", "eager"):  # what children would import, each for itself
         check(dataclasses.replace(_WARM, backend=backend), options)
+    # formulas of some derivatives do, in each child anew: five seconds, for each step of making a program small too
+    importlib.import_module("torch._dynamo")
+    gc.freeze()
     kinds: Counter[str] = Counter()
     start = time.monotonic()
     for first in range(given.first, given.first + given.count, _CHUNK):
@@ -111,8 +124,12 @@ def main() -> int:
                 small = shrink(generate(seed), failure, lambda program: guarded(program, options))
                 print(small.text(), flush=True)
                 if given.keep:
-                    (_FOUND / f"seed_{seed}.py").write_text(f'"""{failure[:100]}"""\n\n{small.text()}')
-    print(f"{given.count} programs, {sum(kinds.values())} failures, {time.monotonic() - start:.0f} s")
+                    (_FOUND / f"seed_{seed}.py").write_text(
+                        f'"""{failure[:100]}"""\n\n{small.text()}'
+                    )
+    print(
+        f"{given.count} programs, {sum(kinds.values())} failures, {time.monotonic() - start:.0f} s"
+    )
     for kind, count in kinds.most_common():
         print(f"{count:6} {kind}")
     return bool(kinds)

@@ -31,7 +31,9 @@ def check(program: Program | str, options: dict[str, Any] | None = None) -> str 
     space = load(text)
     function, make = space["program"], space["inputs"]
     backend = space["BACKEND"]
-    compiled = argand.compile(function, backend=backend, dynamic=space["DYNAMIC"] or None, options=options)
+    compiled = argand.compile(
+        function, backend=backend, dynamic=space["DYNAMIC"] or None, options=options
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call, seed in enumerate((0, 0, 1000)):
@@ -51,16 +53,23 @@ def _compare_call(
 ) -> str | None:
     eager, gradients = _run(function, make())
     ours, found = _run(compiled, make())
-    told, told_gradients = _told(eager, ours, None, least), _told(gradients, found, None, least, strides=False)
+    told, told_gradients = (
+        _told(eager, ours, None, least),
+        _told(gradients, found, None, least, strides=False),
+    )
     for near, near_gradients in _nearly(function, make, least) if told or told_gradients else ():
         told = [text for text in _told(eager, ours, near, least) if text in told]
         told_gradients = [
-            t for t in _told(gradients, found, near_gradients, least, strides=False) if t in told_gradients
+            t
+            for t in _told(gradients, found, near_gradients, least, strides=False)
+            if t in told_gradients
         ]
     return "; ".join([*told, *(f"gradients: {text}" for text in told_gradients)]) or None
 
 
-def _nearly(function: Callable[..., Any], make: Any, least: torch.dtype | None) -> Iterator[tuple[Answer, Answer]]:
+def _nearly(
+    function: Callable[..., Any], make: Any, least: torch.dtype | None
+) -> Iterator[tuple[Answer, Answer]]:
     """Eager's answers where chance decides otherwise: the last bits of inputs, the sign of a NaN."""
     for seed in _SHAKES:
         yield _run(function, [_shaken(x, least, seed) for x in make()])
@@ -86,11 +95,20 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
 
 
 def _told(
-    eager: Answer, ours: Answer, near: Answer | None, least: torch.dtype | None, *, strides: bool = True
+    eager: Answer,
+    ours: Answer,
+    near: Answer | None,
+    least: torch.dtype | None,
+    *,
+    strides: bool = True,
 ) -> list[str]:
     """What differs, without what is chance."""
     told = differences(eager, ours, strides=strides, exact=near, least=least)
-    return told if near is None else [text for text in told if not _is_chance(text, eager, near, least)]
+    return (
+        told
+        if near is None
+        else [text for text in told if not _is_chance(text, eager, near, least)]
+    )
 
 
 def _run(function: Callable[..., Any], inputs: list[torch.Tensor]) -> tuple[Answer, Answer]:
@@ -114,7 +132,10 @@ def _gradients(result: Any, leaves: list[torch.Tensor]) -> list[Any]:
 
 
 def _grads(results: list[torch.Tensor], leaves: list[torch.Tensor]) -> tuple[Any, ...]:
-    total = sum((t.abs() if t.is_complex() else t).double().mul(0.5 + k).sum() for k, t in enumerate(results))
+    total = sum(
+        (t.abs() if t.is_complex() else t).double().mul(0.5 + k).sum()
+        for k, t in enumerate(results)
+    )
     return torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
 
 
@@ -125,7 +146,9 @@ def _shaken(x: torch.Tensor, least: torch.dtype | None, seed: int) -> torch.Tens
     noise = max(_NOISE[x.dtype], _NOISE[least or x.dtype])
     with torch.no_grad():  # all of its memory: elements may share some
         memory = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
-        random = torch.rand(memory.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        random = torch.rand(
+            memory.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
         memory.copy_(memory.double() * (1 + noise * (random - 0.5)))
     return x
 

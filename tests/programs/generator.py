@@ -135,21 +135,32 @@ def generate(seed: int) -> Program:
     space.update(live)
     for _ in range(draw.randint(3, 14)):
         _extend(draw, program, space, live, wide=seed >= wider.FIRST)
-    names = [name for name, value in live.items() if not name.startswith("a") or draw.random() < 0.2]
+    names = [
+        name for name, value in live.items() if not name.startswith("a") or draw.random() < 0.2
+    ]
     program.results = draw.sample(names, min(len(names), draw.randint(1, 6))) or ["a0"]
     return program
 
 
 def _input(draw: random.Random) -> str:
     roll = draw.random()
-    dtype = draw.choice(FLOATS if roll < 0.7 else INTEGERS if roll < 0.88 else COMPLEX if roll < 0.97 else RARE)
+    dtype = draw.choice(
+        FLOATS if roll < 0.7 else INTEGERS if roll < 0.88 else COMPLEX if roll < 0.97 else RARE
+    )
     shape = draw.choice(SHAPES)
     kind = draw.choice(KINDS)
     grad = draw.random() < 0.45
     return f"tensor({shape}, {dtype!r}, {kind!r}, {draw.randrange(100)} + seed, {grad})"
 
 
-def _extend(draw: random.Random, program: Program, space: dict[str, Any], live: dict[str, Any], *, wide: bool) -> None:
+def _extend(
+    draw: random.Random,
+    program: Program,
+    space: dict[str, Any],
+    live: dict[str, Any],
+    *,
+    wide: bool,
+) -> None:
     """One more statement that eager takes; rarely one that it does not."""
     for _ in range(12):
         line = _statement(draw, list(live), f"v{len(program.lines)}", wide=wide)
@@ -170,14 +181,23 @@ def _extend(draw: random.Random, program: Program, space: dict[str, Any], live: 
         if isinstance(value, torch.Tensor) and value.is_neg() and value.dtype is torch.bool:
             program.lines.pop()  # nothing can be done with it in eager
             continue
-        if isinstance(value, torch.Tensor) and value.numel() <= 4096 and value.layout is torch.strided:
+        if (
+            isinstance(value, torch.Tensor)
+            and value.numel() <= 4096
+            and value.layout is torch.strided
+        ):
             live[target] = value
         return
 
 
 def _writes_what_it_reads(line: str, live: dict[str, Any]) -> bool:
     """Whether a write may read some of the memory that it writes, shifted: what it gives is up to the kernel."""
-    if "_(" not in line and "out=" not in line and "= " in line.split("(")[0] and "[" not in line.split("=")[0]:
+    if (
+        "_(" not in line
+        and "out=" not in line
+        and "= " in line.split("(")[0]
+        and "[" not in line.split("=")[0]
+    ):
         return False
     used = [live[name] for name in dict.fromkeys(re.findall(r"\b[av]\d+\b", line)) if name in live]
     places = [(t.untyped_storage()._cdata, t.storage_offset(), t.shape, t.stride()) for t in used]
@@ -194,7 +214,8 @@ def _statement(draw: random.Random, names: list[str], target: str, *, wide: bool
         "i": draw.choice((0, 0, -1, 1)),
         "d": draw.choice((*FLOATS, *INTEGERS, *COMPLEX)),
         "v": target,
-        "a": draw.choice([name for name in names if name.startswith("a")]),  # bits of what is computed are rounded
+        # bits of what is computed are rounded
+        "a": draw.choice([name for name in names if name.startswith("a")]),
     }
     if wide and draw.random() < 0.5:
         return draw.choice(draw.choice(wider.TABLES)).format(**words)

@@ -9,12 +9,24 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 COMPLEX = ("complex64", "complex128")
 RARE = ("uint16", "uint32", "uint64", "complex32", "float8_e4m3fn", "float8_e5m2")
 KINDS = (
-    *("plain", "plain", "plain", "slice", "steps", "transposed", "expanded", "overlapping", "negative"),
+    *(
+        "plain",
+        "plain",
+        "plain",
+        "slice",
+        "steps",
+        "transposed",
+        "expanded",
+        "overlapping",
+        "negative",
+    ),
     *("conjugate", "odd", "large", "last", "flat", "zeros", "offset"),
 )
 
 
-def tensor(shape: tuple[int, ...], dtype: str, kind: str = "plain", seed: int = 0, grad: bool = False) -> torch.Tensor:
+def tensor(
+    shape: tuple[int, ...], dtype: str, kind: str = "plain", seed: int = 0, grad: bool = False
+) -> torch.Tensor:
     """A tensor of a shape and type, laid out in some way."""
     made = _laid_out(shape, getattr(torch, dtype), kind, torch.Generator().manual_seed(seed))
     if grad and (made.is_floating_point() or made.is_complex()):
@@ -22,7 +34,9 @@ def tensor(shape: tuple[int, ...], dtype: str, kind: str = "plain", seed: int = 
     return made
 
 
-def _values(shape: tuple[int, ...], dtype: torch.dtype, random: torch.Generator, kind: str = "") -> torch.Tensor:
+def _values(
+    shape: tuple[int, ...], dtype: torch.dtype, random: torch.Generator, kind: str = ""
+) -> torch.Tensor:
     numbers = torch.randn(shape, generator=random, dtype=torch.float64)
     if kind == "odd" and numbers.numel():
         for k, value in enumerate((float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.0)):
@@ -32,7 +46,9 @@ def _values(shape: tuple[int, ...], dtype: torch.dtype, random: torch.Generator,
     if kind == "zeros":
         numbers = numbers * 0
     if dtype.is_complex:
-        return torch.complex(numbers, torch.randn(shape, generator=random, dtype=torch.float64)).to(dtype)
+        return torch.complex(numbers, torch.randn(shape, generator=random, dtype=torch.float64)).to(
+            dtype
+        )
     if dtype is torch.bool:
         return numbers > 0
     if not dtype.is_floating_point:
@@ -41,7 +57,9 @@ def _values(shape: tuple[int, ...], dtype: torch.dtype, random: torch.Generator,
     return numbers.to(dtype)
 
 
-def _laid_out(shape: tuple[int, ...], dtype: torch.dtype, kind: str, random: torch.Generator) -> torch.Tensor:
+def _laid_out(
+    shape: tuple[int, ...], dtype: torch.dtype, kind: str, random: torch.Generator
+) -> torch.Tensor:
     rank = len(shape)
     if kind == "slice" and rank:
         return _values((shape[0] + 3, *shape[1:]), dtype, random)[2 : 2 + shape[0]]

@@ -33,10 +33,17 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield dataclasses.replace(program, lines=program.lines[:k] + program.lines[k + 1 :])
     if len(program.results) > 1:
         for k in range(len(program.results)):
-            yield dataclasses.replace(program, results=program.results[:k] + program.results[k + 1 :])
+            yield dataclasses.replace(
+                program, results=program.results[:k] + program.results[k + 1 :]
+            )
     if program.dynamic:
         yield dataclasses.replace(program, dynamic=False)
     for k, text in enumerate(program.inputs):
-        for plainer in (re.sub(r"True\)$", "False)", text), re.sub(r"(, '\w+'), '\w+', \d+", r"\1, 'plain', 0", text)):
+        for plainer in (
+            re.sub(r"True\)$", "False)", text),
+            re.sub(r"(, '\w+'), '\w+', \d+", r"\1, 'plain', 0", text),
+        ):
             if plainer != text:
-                yield dataclasses.replace(program, inputs=[*program.inputs[:k], plainer, *program.inputs[k + 1 :]])
+                yield dataclasses.replace(
+                    program, inputs=[*program.inputs[:k], plainer, *program.inputs[k + 1 :]]
+                )

@@ -31,4 +31,6 @@ def test_failures_are_made_small():
     small = shrink(program, "result 3: it lacks a line", fails)
     assert len(small.lines) == 1
     assert len(small.results) == 1
-    assert kind_of("call 1: result 2: 3 values differ") == kind_of("call 0: result 0: 17 values differ")
+    assert kind_of("call 1: result 2: 3 values differ") == kind_of(
+        "call 0: result 0: 17 values differ"
+    )

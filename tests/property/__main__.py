@@ -59,7 +59,8 @@ def check(options: argparse.Namespace, seed: int) -> str | None:
     if options.shrink:
         unknown = uses_unknown_names(program)  # taking statements away must not bring them in
         fails = lambda smaller: (
-            unknown >= uses_unknown_names(smaller) and find_differences(smaller, options.backend) is not None
+            unknown >= uses_unknown_names(smaller)
+            and find_differences(smaller, options.backend) is not None
         )
         program = shrink(program, fails)
         difference = f"{program.text}{find_differences(program, options.backend)}"

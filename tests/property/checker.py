@@ -51,7 +51,8 @@ class Picture:
         if isinstance(value, set | frozenset):
             return ("set", sorted(map(repr, value)))
         if hasattr(value, "getvalue"):
-            text = value.getvalue()  # a printed tensor names its history, which is the backend's own
+            # a printed tensor names its history, which is the backend's own
+            text = value.getvalue()
             return ("buffer", text if self.exact else re.sub(r"grad_fn=<\w+>", "grad_fn", text))
         if hasattr(value, "__dict__"):
             return (type(value).__name__, self.of(vars(value)))

@@ -18,7 +18,13 @@ class Scope:
     own: set[str] = field(default_factory=set)  # names an assignment may rebind
 
     def inner(self, **changes: object) -> Scope:
-        copy = Scope({t: list(v) for t, v in self.names.items()}, self.loop, self.depth + 1, self.nested, set(self.own))
+        copy = Scope(
+            {t: list(v) for t, v in self.names.items()},
+            self.loop,
+            self.depth + 1,
+            self.nested,
+            set(self.own),
+        )
         for name, value in changes.items():
             setattr(copy, name, value)
         return copy
@@ -82,7 +88,9 @@ class Expressions:
                 return f"({e('int')} if {e('bool')} else {e('int')})"
             case 6:
                 self.made["method call"] += 1
-                return self.pick("box.bump()", f"box.bump(by={e('int')})", "box.double", "box.value")
+                return self.pick(
+                    "box.bump()", f"box.bump(by={e('int')})", "box.double", "box.value"
+                )
             case 7:
                 self.made["global write in helper"] += 1
                 return f"tally({e('int')})"
@@ -171,7 +179,9 @@ class Expressions:
                 return self.pick("'a'", "'b'", "'word'")
             case 1:
                 self.made["f-string"] += 1
-                return f"f'{{{self.variable(scope, 'int')}}}:{{{self.variable(scope, 'list')}!r:>4}}'"
+                return (
+                    f"f'{{{self.variable(scope, 'int')}}}:{{{self.variable(scope, 'list')}!r:>4}}'"
+                )
             case 2:
                 return f"({e('str')} + {e('str')})[:6]"
             case 3:
@@ -217,7 +227,9 @@ class Expressions:
                 )
             case 7:
                 self.made["nested comprehension"] += 1
-                return f"[a + b for a in {e('list')}[:2] for b in range({self.random.randrange(3)})]"
+                return (
+                    f"[a + b for a in {e('list')}[:2] for b in range({self.random.randrange(3)})]"
+                )
             case _:
                 return f"list(range({self.random.randrange(4)}))"
 
@@ -266,7 +278,9 @@ class Expressions:
                 )
             case 7 if self.breaks:
                 self.made["break in callee"] += 1
-                return self.pick(f"describe({e('tensor')})", f"choose({e('tensor')}, {e('tensor')})")
+                return self.pick(
+                    f"describe({e('tensor')})", f"choose({e('tensor')}, {e('tensor')})"
+                )
             case 8:
                 self.made["callable object"] += 1
                 return f"box({e('tensor')})"
@@ -282,7 +296,11 @@ class Expressions:
                 return f"({e('tensor')} * x.shape[{self.pick('0', '-1')}])"
             case 13:
                 self.made["factory"] += 1
-                return self.pick("torch.zeros_like(x)", "x.new_ones(x.shape[-1])", f"torch.full((1,), {e('float')})")
+                return self.pick(
+                    "torch.zeros_like(x)",
+                    "x.new_ones(x.shape[-1])",
+                    f"torch.full((1,), {e('float')})",
+                )
             case 14:
                 self.made["stack of a comprehension"] += 1
                 return f"torch.stack([{e('tensor')}.sum() * i for i in range(2)]).sum()"

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def assign(g: Generator, scope: Scope) -> Statement:
-    kind = g.pick("tensor", "tensor", "tensor", "int", "float", "bool", "str", "list", "dict", "set")
+    kind = g.pick(
+        "tensor", "tensor", "tensor", "int", "float", "bool", "str", "list", "dict", "set"
+    )
     value = g.expression(scope, kind, 3)
     name = g.target(scope, kind)
     g.bind(scope, kind, name)
@@ -84,7 +86,9 @@ def if_plain(g: Generator, scope: Scope) -> Statement:
 
 
 def if_tensor(g: Generator, scope: Scope) -> Statement:
-    test = f"{g.expression(scope, 'tensor')}.sum() {g.pick('>', '<')} {g.expression(scope, 'float')}"
+    test = (
+        f"{g.expression(scope, 'tensor')}.sum() {g.pick('>', '<')} {g.expression(scope, 'float')}"
+    )
     form = g.pick("if {}:", "if not {}:", "if ({}) and flag:", "if flag or ({}):")
     clauses = [(form.format(test), g.small(scope.inner()))]
     if g.random.random() < 0.5:
@@ -345,7 +349,10 @@ def nested_generator(g: Generator, scope: Scope) -> Statement:
     name, result = g.fresh("enerator"), g.fresh("list")
     first, second = g.expression(scope, "int"), g.expression(scope, "list")
     drive = g.pick(
-        f"list({name}())", f"[*{name}(), 1]", f"[next({name}(), 0)]", f"[a for a, _ in zip({name}(), range(2))]"
+        f"list({name}())",
+        f"[*{name}(), 1]",
+        f"[next({name}(), 0)]",
+        f"[a for a, _ in zip({name}(), range(2))]",
     )
     g.bind(scope, "list", result)
     body = simple(f"yield {first}\nfor v in {second}[:2]:\n    yield v + 1")
@@ -389,7 +396,9 @@ def early_return(g: Generator, scope: Scope) -> Statement:
 
 
 def delete(g: Generator, scope: Scope) -> Statement:
-    kinds = [(kind, name) for kind, names in scope.names.items() for name in names if name in scope.own]
+    kinds = [
+        (kind, name) for kind, names in scope.names.items() for name in names if name in scope.own
+    ]
     kind, name = g.random.choice(kinds)
     if len(scope.names[kind]) < 2:
         return simple("pass")

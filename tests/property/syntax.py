@@ -60,5 +60,9 @@ def smaller(body: tuple[Statement, ...]) -> Iterator[tuple[Statement, ...]]:
             if fewer:
                 yield (*body[:i], replace(statement, clauses=fewer), *body[i + 1 :])
             for inner in smaller(clause.body):
-                changed = (*statement.clauses[:k], replace(clause, body=inner), *statement.clauses[k + 1 :])
+                changed = (
+                    *statement.clauses[:k],
+                    replace(clause, body=inner),
+                    *statement.clauses[k + 1 :],
+                )
                 yield (*body[:i], replace(statement, clauses=changed), *body[i + 1 :])

@@ -60,15 +60,27 @@ def make(path):
 
 
 def chromium(*flags, page):
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *flags, f"file://{page}"]
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        *flags,
+        f"file://{page}",
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def look(page, width):
     probe = page.with_name("probe.html")
     text = page.read_text()
-    probe.write_text(text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", f"{PROBE}</body>", 1))
-    shown = chromium("--dump-dom", "--virtual-time-budget=4000", f"--window-size={width},900", page=probe)
+    probe.write_text(
+        text.replace("<head>", f"<head>{EARLY}", 1).replace("</body>", f"{PROBE}</body>", 1)
+    )
+    shown = chromium(
+        "--dump-dom", "--virtual-time-budget=4000", f"--window-size={width},900", page=probe
+    )
     import base64
 
     return json.loads(base64.b64decode(re.search(r'data-seen="([^"]+)"', shown)[1]))
@@ -79,8 +91,16 @@ def check(seen):
     wrong = [f"errors: {seen['errors']}"] if seen["errors"] else []
     wrong += [f"links to nowhere: {seen['broken']}"] if seen["broken"] else []
     wrong += [f"not in the file: {seen['outside']}"] if seen["outside"] else []
-    wrong += ["search"] if not (seen["none"] == 0 < seen["some"] < seen["texts"] and seen["marks"]) else []
-    wrong += ["drawings"] if not (seen["bars"] > 5 and seen["memory"] == 2 and seen["perfetto"] > 5) else []
+    wrong += (
+        ["search"]
+        if not (seen["none"] == 0 < seen["some"] < seen["texts"] and seen["marks"])
+        else []
+    )
+    wrong += (
+        ["drawings"]
+        if not (seen["bars"] > 5 and seen["memory"] == 2 and seen["perfetto"] > 5)
+        else []
+    )
     return wrong + (["wider than the window"] if seen["wide"] else [])
 
 

@@ -38,7 +38,10 @@ def test_bench_times_contenders_with_their_spread(factory, train, capsys):
 def test_bench_prints_a_table(factory, capsys):
     assert main(["bench", "--no-rival", "--rounds", "2", factory]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["first", "call"] and [row.split()[0] for row in rows] == ["eager", "argand"]
+    assert head.split()[:2] == ["first", "call"] and [row.split()[0] for row in rows] == [
+        "eager",
+        "argand",
+    ]
 
 
 def test_a_contender_that_fails_is_a_row_and_an_exit_code(tmp_path, capsys):
@@ -96,16 +99,26 @@ def test_the_script_is_one_of_its_shell(shell: str, capsys, tmp_path):
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize(
     ("line", "offered"),
-    [("argand ver", "verify"), ("argand cache cl", "clear"), ("argand report --no", "--no-compare")],
+    [
+        ("argand ver", "verify"),
+        ("argand cache cl", "clear"),
+        ("argand report --no", "--no-compare"),
+        ("argand report my", "my program.py"),
+    ],
 )
 def test_bash_completes(line: str, offered: str, capsys, tmp_path):
     main(["completion", "bash"])
+    (tmp_path / "my program.py").touch()
     words = line.split()
     ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _argand; printf '%s\\n' \"${{COMPREPLY[@]}}\""
     ended = subprocess.run(
-        ["bash", "-c", capsys.readouterr().out + ask], capture_output=True, text=True, check=True, cwd=tmp_path
+        ["bash", "-c", capsys.readouterr().out + ask],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
     )
-    assert ended.stdout.split() == [offered]
+    assert ended.stdout.splitlines() == [offered]
 
 
 def test_a_wrong_call_ends_with_two(capsys):

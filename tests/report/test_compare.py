@@ -22,7 +22,13 @@ def test_right_wrong_and_failing_backends():
     model, inputs = make()
     table = compare(model, inputs, ["argand", "aot_eager", wrong, "onnxrt"], rounds=2)
     right = {row.backend: row.correct for row in table.rows}
-    assert right == {"eager": True, "argand": True, "aot_eager": True, "wrong": False, "onnxrt": True}
+    assert right == {
+        "eager": True,
+        "argand": True,
+        "aot_eager": True,
+        "wrong": False,
+        "onnxrt": True,
+    }
     assert "NO" in str(table) and str(table).count("yes") == 4
 
 

@@ -22,7 +22,13 @@ def test_the_same_as_json(capsys):
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["healthy"] is True
-    assert {row["area"] for row in found["findings"]} >= {"versions", "processor", "threads", "cache", "self-test"}
+    assert {row["area"] for row in found["findings"]} >= {
+        "versions",
+        "processor",
+        "threads",
+        "cache",
+        "self-test",
+    }
 
 
 def test_a_wrong_result_is_bad_and_ends_with_1(capsys, monkeypatch):
@@ -48,5 +54,22 @@ def test_a_cache_that_cannot_be_used_is_named(tmp_path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "argand", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    rows = [row for row in json.loads(done.stdout)["findings"] if row["area"] == "cache" and row["verdict"] == "bad"]
+    rows = [
+        row
+        for row in json.loads(done.stdout)["findings"]
+        if row["area"] == "cache" and row["verdict"] == "bad"
+    ]
     assert done.returncode == 1 and "XDG_CACHE_HOME" in rows[0]["hint"]
+
+
+def test_what_is_left_to_eager_and_idle_cores_are_named(monkeypatch):
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 64)
+    monkeypatch.setattr(doctor, "_has_device", lambda name: name == "cuda")
+    monkeypatch.setattr(
+        doctor, "_AREAS", tuple(row for row in doctor._AREAS if row[0] != "self-test")
+    )
+    found = {(row.area, row.what): row for row in doctor.examine()}
+    assert "OMP_NUM_THREADS" in found["threads", "torch"].hint
+    devices = found["left to eager", "devices"]
+    assert devices.value.startswith("cuda: ") and devices.verdict is Verdict.NOTE
+    assert "sparse" in found["left to eager", "tensors"].value

@@ -17,7 +17,9 @@ def compiles(call):
     """The functions that are compiled while something runs."""
     with events.collect() as seen:
         call()
-    return [e.detail for e in seen.events if isinstance(e, events.Count) and e.counter == "compiles"]
+    return [
+        e.detail for e in seen.events if isinstance(e, events.Count) and e.counter == "compiles"
+    ]
 
 
 def functions_disabled_for_torch_are_disabled():
@@ -59,7 +61,9 @@ def a_disabled_method_and_module():
     for _ in range(2):
         names += compiles(lambda: torch.testing.assert_close(f(X), model.inner(X) * 2))
     assert len(model.seen) == 2
-    assert not [name for name in names if name.rpartition(".")[2] == "log" or name.startswith("Net")]
+    assert not [
+        name for name in names if name.rpartition(".")[2] == "log" or name.startswith("Net")
+    ]
 
 
 def a_checkpoint_is_no_disabled_function():
@@ -71,17 +75,22 @@ def a_checkpoint_is_no_disabled_function():
         return x.sin().cos()
 
     x = X.clone().requires_grad_()
-    f = argand.compile(lambda x: checkpoint(block, x, use_reentrant=False) * 2, backend=recording(used, "block"))
+    f = argand.compile(
+        lambda x: checkpoint(block, x, use_reentrant=False) * 2, backend=recording(used, "block")
+    )
     torch.testing.assert_close(f(x), block(x) * 2)
     assert used
 
 
 def a_function_of_torch_compile_is_part_of_ours(dynamic=None):
     theirs, ours = [], []
-    inner = torch.compile(lambda x: x.sin() + 1, backend=recording(theirs, "inner"), dynamic=dynamic)
+    inner = torch.compile(
+        lambda x: x.sin() + 1, backend=recording(theirs, "inner"), dynamic=dynamic
+    )
     f = argand.compile(lambda x: inner(x * 3) * 2, backend=recording(ours, "outer"))
     names = compiles(lambda: torch.testing.assert_close(f(X), ((X * 3).sin() + 1) * 2))
-    assert ours == ["outer"] and not theirs  # as torch.compile does with functions that it has compiled
+    # as torch.compile does with functions that it has compiled
+    assert ours == ["outer"] and not theirs
     assert len(names) == 1, names
     torch.testing.assert_close(f(X + 1), (((X + 1) * 3).sin() + 1) * 2)
 
@@ -104,7 +113,9 @@ def a_module_of_torch_compile_inside_a_module():
 
 def torch_compile_with_open_sizes():
     """torch.compile(backend="argand") leaves a batch size open that varies: in inference and in training."""
-    net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.BatchNorm1d(16), nn.Linear(16, 2), nn.Softmax(-1))
+    net = nn.Sequential(
+        nn.Linear(10, 16), nn.ReLU(), nn.BatchNorm1d(16), nn.Linear(16, 2), nn.Softmax(-1)
+    )
     twin = copy.deepcopy(net)
     compiled = torch.compile(net, backend="argand")
     for n in (128, 32, 40, 20, 128, 2):

@@ -53,9 +53,7 @@ class Slow:
 
 def test_an_import_that_compiles_beside_a_compile_that_imports(tmp_path, monkeypatch):
     name = "argand_test_imported_while_compiling"
-    text = (
-        "import time, torch, argand\ntime.sleep(0.3)\nargand.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
-    )
+    text = "import time, torch, argand\ntime.sleep(0.3)\nargand.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
     (tmp_path / f"{name}.py").write_text(text + "V = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     results = []
@@ -136,7 +134,10 @@ def test_what_another_thread_changed_meanwhile_is_no_failure_of_ours():
         state["scale"] += 1
         return graph.forward
 
-    compiled, stop = argand.compile(f, backend=changes, options={"recompile_limit": 50}), threading.Event()
+    compiled, stop = (
+        argand.compile(f, backend=changes, options={"recompile_limit": 50}),
+        threading.Event(),
+    )
     other = start(stop.wait)
     with events.collect() as heard:
         assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
@@ -156,7 +157,12 @@ def test_turns_can_be_taken_again_by_their_thread():
 def test_collections_and_anomalies_come_back_with_several_threads():
     slow = Slow()
     with torch.autograd.detect_anomaly():
-        threads = start(*[lambda n=n: argand.compile(lambda x: x + n, backend=slow)(torch.ones(2)) for n in range(3)])
+        threads = start(
+            *[
+                lambda n=n: argand.compile(lambda x: x + n, backend=slow)(torch.ones(2))
+                for n in range(3)
+            ]
+        )
         slow.began.wait(30)
         slow.go_on.set()
         assert join(threads)
@@ -196,10 +202,13 @@ def test_a_fork_while_another_thread_compiles():
     slow.began.wait(30)
 
     def check():
-        right = torch.allclose(argand.compile(lambda x: x.cos() * 2, options=OPTIONS)(x), x.cos() * 2)
+        right = torch.allclose(
+            argand.compile(lambda x: x.cos() * 2, options=OPTIONS)(x), x.cos() * 2
+        )
         slow.go_on.set()
         argand.reset()
-        right &= torch.equal(compiled(x), x.sin() + 1)  # the very frame that the other thread was at
+        # the very frame that the other thread was at
+        right &= torch.equal(compiled(x), x.sin() + 1)
         return right and gc.isenabled() and not _native.hook_is_installed()
 
     assert in_child(check)
@@ -230,7 +239,11 @@ def test_a_fork_by_the_thread_that_compiles():
 
     def forks(graph, inputs):
         answers.append(
-            in_child(lambda: torch.equal(argand.compile(torch.sin, backend="eager")(inputs[0]), inputs[0].sin()))
+            in_child(
+                lambda: torch.equal(
+                    argand.compile(torch.sin, backend="eager")(inputs[0]), inputs[0].sin()
+                )
+            )
         )
         return graph.forward
 
@@ -343,7 +356,8 @@ def test_system_calls_are_restarted_as_before(usr1):
         pass
     action = (ctypes.c_char * 256)()
     ctypes.CDLL(None).sigaction(int(usr1), None, ctypes.byref(action))
-    flags = int.from_bytes(bytes(action)[136:140], "little")  # glibc's struct: handler, mask of 128 bytes, flags
+    # glibc's struct: handler, mask of 128 bytes, flags
+    flags = int.from_bytes(bytes(action)[136:140], "little")
     assert flags & 0x10000000  # SA_RESTART
 
 

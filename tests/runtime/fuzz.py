@@ -14,8 +14,18 @@ from argand.runtime import _native
 from argand.runtime.guards import GuardKind
 from argand.runtime.plans import Rows, link
 
-ERRORS = (ValueError, TypeError, OverflowError, RuntimeError, MemoryError, ZeroDivisionError, IndexError, KeyError)
-ERRORS += (SystemError,)  # rows of guards that are no tuples: they are made by us, never read from files
+ERRORS = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    RuntimeError,
+    MemoryError,
+    ZeroDivisionError,
+    IndexError,
+    KeyError,
+)
+# rows of guards that are no tuples: they are made by us, never read from files
+ERRORS += (SystemError,)
 KERNEL = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p).value  # touches nothing
 
 
@@ -45,7 +55,9 @@ def views():
 def number(generator):
     """An integer that may be at a border."""
     small = generator.randrange(-2, 12)
-    return generator.choice((small, small, small, -(2**63), 2**63 - 1, 2**31, -(2**31) - 1, 1 << 40, 2**64))
+    return generator.choice(
+        (small, small, small, -(2**63), 2**63 - 1, 2**31, -(2**31) - 1, 1 << 40, 2**64)
+    )
 
 
 def mostly(generator, valid):
@@ -54,7 +66,22 @@ def mostly(generator, valid):
 
 
 NAMES, PLACES = ("a", "b", "value", "k", "__dict__"), (0, 1, 2, 2**70, -1)
-THINGS = (None, 1.5, (), (1, 2), [1], {}, {"k": 1}, Thing(), Thing, int, torch.ones(2), frame, *NAMES, *PLACES)
+THINGS = (
+    None,
+    1.5,
+    (),
+    (1, 2),
+    [1],
+    {},
+    {"k": 1},
+    Thing(),
+    Thing,
+    int,
+    torch.ones(2),
+    frame,
+    *NAMES,
+    *PLACES,
+)
 
 
 def operand(generator, op):
@@ -124,19 +151,43 @@ def plan(generator):
         buffers.append((kind, dtype, base, offset, shape, strides, generator.choice(THINGS)))
 
     def identifier():
-        return mostly(generator, generator.randrange(max(inputs + count, 1)) if 0 <= inputs < 9 else 0)
+        return mostly(
+            generator, generator.randrange(max(inputs + count, 1)) if 0 <= inputs < 9 else 0
+        )
 
     steps = []
     for _ in range(generator.randrange(4)):
         ids = tuple(identifier() for _ in range(generator.randrange(3)))
         match generator.randrange(4):
             case 0:
-                steps.append((0, ids, KERNEL, mostly(generator, 4), mostly(generator, 2), sizes(generator), False))
+                steps.append(
+                    (
+                        0,
+                        ids,
+                        KERNEL,
+                        mostly(generator, 4),
+                        mostly(generator, 2),
+                        sizes(generator),
+                        False,
+                    )
+                )
             case 1:
-                rows = ((0, 7), (1, identifier()), (2, ((1, identifier()),)), (3, -(2**63)), (number(generator), ()))
+                rows = (
+                    (0, 7),
+                    (1, identifier()),
+                    (2, ((1, identifier()),)),
+                    (3, -(2**63)),
+                    (number(generator), ()),
+                )
                 arguments = tuple(generator.choice(rows) for _ in range(2))
                 steps.append(
-                    (2, ids[:1], generator.choice((lambda *given: given[0], lambda *given: None, 5)), arguments, ())
+                    (
+                        2,
+                        ids[:1],
+                        generator.choice((lambda *given: given[0], lambda *given: None, 5)),
+                        arguments,
+                        (),
+                    )
                 )
             case 2:
                 steps.append((3, ids))
@@ -158,7 +209,8 @@ def check_plan(generator, _):
     rows = plan(generator)
     made = link(rows, {}, None)
     given = [
-        generator.choice((torch.ones(2, 3), 5, 2.5, None, torch.ones(0))) for _ in range(max(min(rows.inputs, 9), 0))
+        generator.choice((torch.ones(2, 3), 5, 2.5, None, torch.ones(0)))
+        for _ in range(max(min(rows.inputs, 9), 0))
     ]
     for _ in range(2):
         made(list(given))

@@ -43,13 +43,21 @@ def test_first_calls_are_eager_then_compiled_code_takes_over():
         again = torch.randn(4, 9)
         call(again)
         assert seen.total("capture.graphs") == 1  # neither does that of another size
-        _until(seen, "background.ready", lambda: torch.testing.assert_close(call(again), _program(again)), 2)
+        _until(
+            seen,
+            "background.ready",
+            lambda: torch.testing.assert_close(call(again), _program(again)),
+            2,
+        )
     assert seen.total("capture.graphs") >= 2 and threading.active_count() < 5
 
 
 def test_training_has_forward_and_backward_of_one_kind():
     torch.manual_seed(0)
-    models = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)) for _ in range(2)]
+    models = [
+        torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+        for _ in range(2)
+    ]
     models[1].load_state_dict(models[0].state_dict())
     call = argand.compile(models[1], options=OPTIONS)
     optimizers = [torch.optim.SGD(model.parameters(), 0.01) for model in models]
@@ -135,14 +143,17 @@ def test_metadata_that_change_meanwhile_change_nothing(monkeypatch: pytest.Monke
     assert found.requires_grad
 
 
-def test_a_state_of_the_process_that_changes_meanwhile_drops_the_code(monkeypatch: pytest.MonkeyPatch):
+def test_a_state_of_the_process_that_changes_meanwhile_drops_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+):
     from argand.backends import argand_backend
 
     real, run = argand_backend.run_stage, Job.run
     returned, finished = threading.Event(), threading.Event()
 
     def disturbed(*args: Any) -> Any:
-        assert returned.wait(60)  # or the call itself meets the other state, and is captured under it
+        # or the call itself meets the other state, and is captured under it
+        assert returned.wait(60)
         torch.set_default_dtype(torch.float64)
         return real(*args)
 
@@ -231,7 +242,9 @@ def test_a_thread_that_is_told_to_end_says_nothing():
             idle.submit(Job(lambda: None))
             idle.end()  # told when it is about to end by itself
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -256,11 +269,15 @@ def test_code_is_traced_as_before_when_a_thread_has_ended():
         sys.settrace(None)
         assert seen[0] == "call", seen
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_thread_begins_when_the_call_that_captures_has_its_result(monkeypatch: pytest.MonkeyPatch):
+def test_the_thread_begins_when_the_call_that_captures_has_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+):
     job, started, seen = Job(lambda: None), [], []  # type: ignore[arg-type,return-value,var-annotated]
     graph = torch.fx.symbolic_trace(torch.nn.ReLU())
     monkeypatch.setattr(graph, "forward", lambda x: seen.append(list(started)) or x.relu())
@@ -278,7 +295,9 @@ def test_an_exit_in_the_middle_neither_hangs_nor_crashes(wait: float):
         call = argand.compile(model, options={{"background": True, "cache": False}})
         call(torch.ones(2, 16)), call(torch.ones(2, 16)), time.sleep({wait})
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], timeout=60, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -303,9 +322,8 @@ def test_imports_wait_for_the_second_call_and_are_made_once(monkeypatch):
     monkeypatch.setattr(background, "_CAPTURE", "argand.not_there_yet")
     preparation = background.Preparation()
     code = test_imports_wait_for_the_second_call_and_are_made_once.__code__
-    assert (
-        not preparation.is_done(code) and preparation._job is None
-    )  # a first step may have its backward pass before it
+    # a first step may have its backward pass before it
+    assert not preparation.is_done(code) and preparation._job is None
     assert not preparation.is_done(code) and not preparation.is_done(code)
     left.set()
     preparation._job.done.wait(60)

@@ -172,7 +172,9 @@ def test_a_compiled_module_is_the_module(backend):
     assert torch.equal(compiled(X), net(X)) and torch.equal(compiled(X), net(X))
     assert len(backend.graphs) == 1
     assert isinstance(compiled, Net) and compiled.__class__ is Net and type(net) is Net
-    assert list(compiled.state_dict()) == list(net.state_dict()) == ["shift", "fc.weight", "fc.bias"]
+    assert (
+        list(compiled.state_dict()) == list(net.state_dict()) == ["shift", "fc.weight", "fc.bias"]
+    )
     assert repr(compiled) == repr(net)
     assert [id(p) for p in compiled.parameters()] == [id(p) for p in net.parameters()]
     assert Net.made == [Rich]
@@ -205,7 +207,11 @@ def test_copies_and_pickles_are_plain(backend):
     buffer = io.BytesIO()
     torch.save(compiled, buffer)
     buffer.seek(0)
-    copies = [copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled)), torch.load(buffer, weights_only=False)]
+    copies = [
+        copy.deepcopy(compiled),
+        pickle.loads(pickle.dumps(compiled)),
+        torch.load(buffer, weights_only=False),
+    ]
     for twin in copies:
         assert type(twin) is Net and torch.equal(twin(X), net(X))
     assert not backend.graphs
@@ -339,7 +345,9 @@ def test_recompile_limit_warns_once_and_names_the_change(backend):
     (warning,) = caught
     text = str(warning.message)
     assert warning.category is argand.ArgandWarning
-    assert "`n` was 4, is 5" in text and "recompile_limit" in text and "hint: pass the number" in text
+    assert (
+        "`n` was 4, is 5" in text and "recompile_limit" in text and "hint: pass the number" in text
+    )
     assert torch.equal(compiled(X, 3), X * 3)  # what is compiled stays in use
     assert len(backend.graphs) == 3
 
@@ -431,7 +439,9 @@ CHANGES = {
     "layer appended": lambda net: net.layers.append(torch.nn.Tanh()),
     "layer replaced": lambda net: net.layers.__setitem__(1, torch.nn.Sigmoid()),
     "layer replaced by one of its kind": lambda net: setattr(net, "fc", torch.nn.Linear(3, 3)),
-    "parameter replaced": lambda net: setattr(net.fc, "weight", torch.nn.Parameter(torch.ones(3, 3))),
+    "parameter replaced": lambda net: setattr(
+        net.fc, "weight", torch.nn.Parameter(torch.ones(3, 3))
+    ),
     "parameter removed": lambda net: setattr(net.fc, "bias", None),
     "parameter frozen": lambda net: net.fc.weight.requires_grad_(False),
     "data of a parameter": lambda net: setattr(net.fc.weight, "data", torch.ones(3, 3)),
@@ -458,7 +468,9 @@ def test_after_a_change_the_next_call_is_right(name, backend):
         assert result.requires_grad == expected.requires_grad
 
 
-@pytest.mark.parametrize(("place", "name", "value"), [("module", "OFFSET", 9.0), ("class", "factor", 9.0)])
+@pytest.mark.parametrize(
+    ("place", "name", "value"), [("module", "OFFSET", 9.0), ("class", "factor", 9.0)]
+)
 def test_after_a_change_of_a_global_or_a_class(place, name, value, backend, monkeypatch):
     net = Rich().eval()
     compiled = argand.compile(net, backend=backend)
@@ -672,7 +684,9 @@ def test_hooks_of_saved_tensors_see_no_fakes():
             (gradient,) = torch.autograd.grad(run(x).sum(), x)
         counts.append(len(packed))
         torch.testing.assert_close(gradient, torch.autograd.grad(f(x).sum(), x)[0])
-        assert all(type(tensor) is torch.Tensor and tensor.device.type == "cpu" for tensor in packed)
+        assert all(
+            type(tensor) is torch.Tensor and tensor.device.type == "cpu" for tensor in packed
+        )
     assert counts[0] == counts[1] > 0
 
 
@@ -696,7 +710,9 @@ def test_forward_mode_derivatives_are_eagers(grad, compiled_before):
             run(x)
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
-            ours, eagers = (torch.autograd.forward_ad.unpack_dual(f(dual)).tangent for f in (run, model))
+            ours, eagers = (
+                torch.autograd.forward_ad.unpack_dual(f(dual)).tangent for f in (run, model)
+            )
         torch.testing.assert_close(ours, eagers)
         with events.collect() as seen:
             torch.testing.assert_close(run(x), model(x))

@@ -71,10 +71,14 @@ def test_a_class_and_a_method_are_compiled_again():
 
         method = argand.compile(Scaled.method, backend=recording(used, "inner"))
 
-    argand.compile(argand.compile(Mine, backend=recording(used, "inner")), backend=recording(used, "outer"))
+    argand.compile(
+        argand.compile(Mine, backend=recording(used, "inner")), backend=recording(used, "outer")
+    )
     mine = Mine()
     torch.testing.assert_close(mine(X), X / 3)
-    torch.testing.assert_close(argand.compile(mine.method, backend=recording(used, "outer"))(X), X * 3)
+    torch.testing.assert_close(
+        argand.compile(mine.method, backend=recording(used, "outer"))(X), X * 3
+    )
     assert used == ["outer", "outer"]
 
 
@@ -155,5 +159,7 @@ def test_super_of_a_compiled_module():
 
 def test_beside_torch_compile():
     """In a process of its own: TorchDynamo changes modules of torch for good when it is loaded."""
-    done = subprocess.run([sys.executable, "-m", "tests.runtime.beside_dynamo"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runtime.beside_dynamo"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr

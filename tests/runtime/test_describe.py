@@ -8,7 +8,8 @@ import torch
 import argand
 from argand.runtime import _native, describe, state
 from argand.runtime.guard_programs import compile_guards
-from argand.runtime.guards import (
+from argand.runtime.guards import Guard, GuardKind, Relation, tensor_spec
+from argand.runtime.sources import (
     Attr,
     Cell,
     Closure,
@@ -19,16 +20,12 @@ from argand.runtime.guards import (
     DictOf,
     FrameFunction,
     Global,
-    Guard,
-    GuardKind,
     Item,
     KwDefaults,
     Local,
-    Relation,
     SizeOf,
     TypeAttr,
     TypeOf,
-    tensor_spec,
 )
 from argand.support.errors import Location
 
@@ -81,10 +78,22 @@ TENSOR = torch.zeros(4, 6)
         (Guard(K.ID_IS, X, two), 5, "`x` was <function two at"),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), 5, "`x` was a tensor, is 5"),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), TENSOR[:2], "`x.shape[0]` was 4, is 2"),
-        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), TENSOR.double(), "`x.dtype` was torch.float32, is torch.float64"),
-        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.zeros(6, 4).t(), "`x.stride()` was (6, 1), is (1, 4)"),
+        (
+            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
+            TENSOR.double(),
+            "`x.dtype` was torch.float32, is torch.float64",
+        ),
+        (
+            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
+            torch.zeros(6, 4).t(),
+            "`x.stride()` was (6, 1), is (1, 4)",
+        ),
         (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.zeros(4), "`x.dim()` was 2, is 1"),
-        (Guard(K.TENSOR, X, tensor_spec(TENSOR)), torch.nn.Parameter(TENSOR), "`type(x)` was Tensor, is Parameter"),
+        (
+            Guard(K.TENSOR, X, tensor_spec(TENSOR)),
+            torch.nn.Parameter(TENSOR),
+            "`type(x)` was Tensor, is Parameter",
+        ),
         (
             Guard(K.TENSOR, X, tensor_spec(TENSOR)),
             TENSOR.clone().requires_grad_(),

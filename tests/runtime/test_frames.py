@@ -11,7 +11,8 @@ import torch
 
 from argand.runtime import _native, callables, skips
 from argand.runtime.guard_programs import compile_guards
-from argand.runtime.guards import Guard, GuardKind, Local
+from argand.runtime.guards import Guard, GuardKind
+from argand.runtime.sources import Local
 
 from .handmade import HandMade, collected, locals_of
 
@@ -272,7 +273,7 @@ def test_many_collected_values():
     def f(x):
         return None
 
-    from argand.runtime.guards import Item
+    from argand.runtime.sources import Item
 
     sources = tuple(Item(Local("x"), i) for i in range(500))
     run = HandMade(f, [], sources)
@@ -323,7 +324,9 @@ def test_other_threads_pay_nothing_and_see_nothing():
 
 
 def test_threads_share_entries():
-    run = HandMade(helper, lambda view: [Guard(K.EQUALS, Local("x"), view.localsplus[0])], (Local("x"),))
+    run = HandMade(
+        helper, lambda view: [Guard(K.EQUALS, Local("x"), view.localsplus[0])], (Local("x"),)
+    )
     errors = []
 
     def work(seed):

@@ -1,6 +1,7 @@
 """Soundness: for every guard kind, changing the guarded thing makes the next call miss."""
 
 import collections
+import ctypes
 import enum
 import gc
 import math
@@ -12,7 +13,8 @@ import torch
 
 from argand.runtime import _native, tensors
 from argand.runtime.guard_programs import compile_guards
-from argand.runtime.guards import (
+from argand.runtime.guards import Guard, GuardKind, Relation, tensor_spec
+from argand.runtime.sources import (
     Attr,
     Builtin,
     Cell,
@@ -24,16 +26,12 @@ from argand.runtime.guards import (
     DictOf,
     FrameFunction,
     Global,
-    Guard,
-    GuardKind,
     Item,
     KwDefaults,
     Local,
-    Relation,
     SizeOf,
     TypeAttr,
     TypeOf,
-    tensor_spec,
 )
 
 from .handmade import HandMade
@@ -109,6 +107,12 @@ def test_equals_keeps_its_own_copy_of_containers():
     live.append(3)
     program = run.entries[0].program
     assert program.check(run.misses[0]) == 0
+
+
+def test_other_sources_are_shown_as_the_user_writes_them():
+    y, z = Local("y"), Attr(Local("z"), "weight")
+    assert str(Guard(K.SAME_OBJECT, X, z)) == "SAME_OBJECT x z.weight"
+    assert str(Guard(K.NOT_ALIASED, X, (y, z))) == "NOT_ALIASED x y, z.weight"
 
 
 def test_type_is():
@@ -471,7 +475,9 @@ def test_every_root_and_step():
 @pytest.mark.parametrize("source", [Cell("free"), Closure(FrameFunction(), 0)])
 def test_cell_is_rebound(source):
     inner = outer(2)
-    run = HandMade(inner, lambda view: [Guard(K.EQUALS, source, inner.__closure__[0].cell_contents)])
+    run = HandMade(
+        inner, lambda view: [Guard(K.EQUALS, source, inner.__closure__[0].cell_contents)]
+    )
 
     def change():
         inner.__closure__[0].cell_contents = 9
@@ -616,7 +622,9 @@ PLAIN_CHANGES = {
     "popitem": lambda plain: (plain.__dict__.popitem(), plain.__dict__.popitem()),
     "new name": lambda plain: setattr(plain, "fresh", 3.0),
     "setdefault": lambda plain: plain.__dict__.setdefault("fresh", 3.0),
-    "many names": lambda plain: [setattr(plain, f"n{i}", i) for i in range(40)] + [setattr(plain, "scale", 3.0)],
+    "many names": lambda plain: (
+        [setattr(plain, f"n{i}", i) for i in range(40)] + [setattr(plain, "scale", 3.0)]
+    ),
     "whole dict replaced": lambda plain: setattr(plain, "__dict__", {"scale": 4.0, "other": 1}),
     "whole dict deleted": lambda plain: delattr(plain, "__dict__"),
 }
@@ -644,6 +652,48 @@ def test_a_change_of_a_plain_object_is_seen(name):
     PLAIN_CHANGES[name](plain)
     assert isinstance(program.check(view), int)
     assert isinstance(program.check(view), int)
+
+
+def _version(mapping):
+    return ctypes.c_uint64.from_address(id(mapping) + 3 * ctypes.sizeof(ctypes.c_void_p)).value
+
+
+def test_each_write_of_an_attribute_is_a_new_version():
+    """Then guards need not look at the attributes of an object that nobody has written to."""
+
+    def f(plain):
+        return plain.scale
+
+    run, plain = HandMade(f, [Guard(K.EQUALS, DictAttr(Local("plain"), "scale"), 2.0)]), Scaled()
+    run(plain)
+    assert run(plain) == ("hit",)
+    seen = {_version(plain.__dict__)}
+    for value in (3.0, 4.0):
+        _attribute(plain, value)
+        seen.add(_version(plain.__dict__))
+    del plain.scale
+    seen.add(_version(plain.__dict__))
+    assert len(seen) == 4
+
+
+def test_the_dict_of_an_object_stays_as_it_is():
+    """Also one that is walked while guards look at it."""
+
+    def f(plain):
+        return plain.scale
+
+    run, plain = HandMade(f, [Guard(K.EQUALS, DictAttr(Local("plain"), "scale"), 2.0)]), Scaled()
+    plain.third = held = object()
+    mapping, names = plain.__dict__, []
+    for name in mapping:
+        run(plain)
+        names.append(name)
+    assert names == [*mapping] == ["scale", "other", "third"]
+    assert (
+        plain.__dict__ is mapping and plain.third is held and (plain.scale, plain.other) == (2.0, 1)
+    )
+    plain.fourth = 4
+    assert [*mapping.values()] == [2.0, 1, held, 4]
 
 
 def test_class_attribute_is_replaced():
@@ -755,7 +805,9 @@ def test_programs_hold_objects_weakly():
         pass
 
     thing, kind = Thing(), weakref.ref(Thing)
-    run = HandMade(same, [Guard(K.ID_IS, Local("value"), thing), Guard(K.TYPE_IS, Local("value"), Thing)])
+    run = HandMade(
+        same, [Guard(K.ID_IS, Local("value"), thing), Guard(K.TYPE_IS, Local("value"), Thing)]
+    )
     run.compiled(thing)
     view = run.misses.pop()
     assert run.entries[0].program.check(view) == ()

@@ -102,7 +102,9 @@ def test_hooks_are_called_as_in_eager(backend, kind, place, change):
             run(x).square().sum().backward()
         seen.append((flat(log), [p.grad for p in (x, *own.parameters())]))
     assert len(seen[0][0]) > 2
-    assert [n if isinstance(n, str) else pytest.approx(n, rel=1e-4, abs=1e-4) for n in seen[0][0]] == seen[1][0]
+    assert [
+        n if isinstance(n, str) else pytest.approx(n, rel=1e-4, abs=1e-4) for n in seen[0][0]
+    ] == seen[1][0]
     torch.testing.assert_close(seen[1][1], seen[0][1], rtol=1e-4, atol=1e-5)
 
 

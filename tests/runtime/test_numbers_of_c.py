@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argand.runtime import guard_programs, guards, launch, marks, tables
+from argand.runtime import guard_programs, guards, launch, marks, plan_rows, tables
 
 FOLDER = Path(launch.__file__).parent
 
@@ -21,7 +21,11 @@ def of_c(file, first):
 
 def of_python(kind):
     """The same of a class of Python: an enumeration, or constants."""
-    rows = {name: int(value) for name, value in vars(kind).items() if name.isupper() and not name.startswith("_")}
+    rows = {
+        name: int(value)
+        for name, value in vars(kind).items()
+        if name.isupper() and not name.startswith("_")
+    }
     assert sorted(rows.values()) == list(range(len(rows)))
     return sorted(rows, key=rows.__getitem__)
 
@@ -31,9 +35,9 @@ def of_python(kind):
     [
         ("guards.h", "OP_", guard_programs.Op),
         ("guards.h", "", guards.GuardKind),
-        ("plan.h", "BUFFER_", launch.BufferKind),
-        ("plan.h", "STEP_", launch.StepKind),
-        ("plan.h", "ARGUMENT_", launch.ArgumentKind),
+        ("plan.h", "BUFFER_", plan_rows.BufferKind),
+        ("plan.h", "STEP_", plan_rows.StepKind),
+        ("plan.h", "ARGUMENT_", plan_rows.ArgumentKind),
         ("plan.h", "NESTED_", launch.NestedKind),
         ("plan.h", "PLACE_", launch.PlaceKind),
         ("launch.c", "OF_", marks.OutOfRange),
@@ -45,8 +49,10 @@ def test_both_sides_have_the_same_numbers(file, prefix, kind):
 
 
 def test_constants_of_tables_and_numbers():
-    assert of_c("tables.c", "ABSENT") == sorted(["ABSENT", "THE_OBJECT", "OF_CLASS", "EQUAL"], key=vars(tables).get)
+    assert of_c("tables.c", "ABSENT") == sorted(
+        ["ABSENT", "THE_OBJECT", "OF_CLASS", "EQUAL"], key=vars(tables).get
+    )
     spelled = {"sub": "subtract", "mul": "multiply", "floordiv": "floor_divide", "mod": "modulo"}
     spelled |= {"min": "minimum", "max": "maximum"}
-    names = [f"NUMBER_{spelled.get(name, name)}".upper() for name in launch._NUMBER_KINDS]
+    names = [f"NUMBER_{spelled.get(name, name)}".upper() for name in plan_rows._NUMBER_KINDS]
     assert of_c("plan.h", "NUMBER_SIZE") == names

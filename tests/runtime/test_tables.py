@@ -38,7 +38,9 @@ class Unused:
 def module_names(**values):
     module = types.ModuleType("made")
     vars(module).update(values)
-    return module, {(id(vars(module)), name): (vars(module), value) for name, value in values.items()}
+    return module, {
+        (id(vars(module)), name): (vars(module), value) for name, value in values.items()
+    }
 
 
 def test_names_of_modules():
@@ -141,7 +143,9 @@ def test_nothing_of_the_user_is_kept_alive():
     def function(a, b=Kind()):
         return a
 
-    alive = [weakref.ref(value) for value in (Kind, Kind.method, function, function.__defaults__[0])]
+    alive = [
+        weakref.ref(value) for value in (Kind, Kind.method, function, function.__defaults__[0])
+    ]
     facts = lookups(Kind, method=Kind.method, value=vars(Kind)["value"])
     tables = make_tables({}, facts, {}, [function, Kind.method])
     del Kind, function, facts
@@ -200,5 +204,7 @@ def test_a_class_whose_order_is_being_made():
 
 
 def test_a_class_of_c_code_itself():
-    tables = _native.Tables((), ((int, True, (("bit_length", 1, int.__dict__["bit_length"]),)),), (), ())
+    tables = _native.Tables(
+        (), ((int, True, (("bit_length", 1, int.__dict__["bit_length"]),)),), (), ()
+    )
     assert tables.changed() is None

@@ -49,7 +49,9 @@ def _combine(children: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
         symbolic, concrete = table[name]
         return symbolic(x, y), [concrete(a, b) for a, b in zip(xs, ys, strict=True)]
 
-    return st.builds(build, st.sampled_from(["+", "-", "*", "//", "%", "min", "max"]), children, children)
+    return st.builds(
+        build, st.sampled_from(["+", "-", "*", "//", "%", "min", "max"]), children, children
+    )
 
 
 PAIRS = st.recursive(LEAVES, _combine, max_leaves=6)

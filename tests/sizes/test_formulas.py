@@ -51,10 +51,9 @@ def test_shapes_of_results_are_explained(name: str) -> None:
     for height, width in ((20, 24), (21, 31), (64, 65)):
         values = dict(zip(table.samples, (height, width), strict=True))
         wanted = program(torch.empty(1, 3, height, width)).shape
-        assert [n.expr.evaluate(values) if isinstance(n, SizeInt) else n for n in expressed] == [*wanted], (
-            name,
-            expressed,
-        )
+        assert [n.expr.evaluate(values) if isinstance(n, SizeInt) else n for n in expressed] == [
+            *wanted
+        ], (name, expressed)
 
 
 def test_a_slice_relies_on_where_it_ends() -> None:

@@ -56,6 +56,9 @@ def test_a_sum_is_not_taken_for_another_symbol() -> None:
     again = SizeTable(wishes=[caught.value.reason.fact])
     again.symbol("s0", 8), again.symbol("s1", 30)
     again.learn(again.size(alike.expr))
-    assert [str(again.express(n)) for n in (again.at(alike.expr), again.at(length.expr))] == [str(alike.expr), "s1"]
+    assert [str(again.express(n)) for n in (again.at(alike.expr), again.at(length.expr))] == [
+        str(alike.expr),
+        "s1",
+    ]
     with pytest.raises(Stop, match="the samples need"):
         table.learn(batch + (2 * int(length) - int(batch)))

@@ -19,7 +19,10 @@ def main() -> int:
     missed = 0
     jobs = [(name, lambda name=name: check(name, chosen.backend)) for name in ROWS]
     seeds = range(chosen.seed, chosen.seed + chosen.mixtures)
-    jobs += [(f"seed {seed}", lambda seed=seed: check_random(seed, backend=chosen.backend)) for seed in seeds]
+    jobs += [
+        (f"seed {seed}", lambda seed=seed: check_random(seed, backend=chosen.backend))
+        for seed in seeds
+    ]
     for name, run in jobs:
         try:
             run()

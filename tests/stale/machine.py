@@ -47,7 +47,9 @@ def row(make: Callable[[], World]) -> Callable[[], World]:
     return make
 
 
-def rows(name: str, table: dict[str, tuple[Any, ...]]) -> Callable[[Callable[..., World]], Callable[..., World]]:
+def rows(
+    name: str, table: dict[str, tuple[Any, ...]]
+) -> Callable[[Callable[..., World]], Callable[..., World]]:
     """Enter one maker for each entry of a table."""
 
     def enter(make: Callable[..., World]) -> Callable[..., World]:
@@ -82,14 +84,23 @@ def outcome(world: World, program: Callable[..., Any], changed: bool) -> tuple[A
 def described(value: Any) -> Any:
     """A value as data that can be compared: tensors with all their metadata."""
     if isinstance(value, torch.Tensor):
-        bits = (value.is_conj(), value.is_neg(), value.requires_grad, value.is_leaf, type(value).__name__)
+        bits = (
+            value.is_conj(),
+            value.is_neg(),
+            value.requires_grad,
+            value.is_leaf,
+            type(value).__name__,
+        )
         strides = value.stride() if value.layout is torch.strided else None
         about = (str(value.dtype), str(value.device), tuple(value.shape), strides, *bits)
         if value.device.type == "meta":
             return ("tensor", *about)
         return ("tensor", *about, repr(value.detach().resolve_conj().resolve_neg().tolist()))
     if isinstance(value, dict):
-        return (type(value).__name__, [(described(key), described(item)) for key, item in value.items()])
+        return (
+            type(value).__name__,
+            [(described(key), described(item)) for key, item in value.items()],
+        )
     if isinstance(value, tuple | list):
         return (type(value).__name__, [described(item) for item in value])
     if isinstance(value, set | frozenset):
@@ -140,9 +151,13 @@ def check_random(seed: int, count: int = 4, calls: int = 6, backend: str = "") -
         place = draw.randrange(count)
         if step:
             on ^= {place} if ours[place].undo is not None or place not in on else set()
-        expected, found = (_joint(worlds, program, on) for worlds, program in ((theirs, eager), (ours, mine)))
+        expected, found = (
+            _joint(worlds, program, on) for worlds, program in ((theirs, eager), (ours, mine))
+        )
         shown = [name for place, name in enumerate(names) if place in on]
-        assert found == expected, f"seed {seed}, call {step}, rows {names}, changed {shown}: {found} for {expected}"
+        assert found == expected, (
+            f"seed {seed}, call {step}, rows {names}, changed {shown}: {found} for {expected}"
+        )
     return names
 
 

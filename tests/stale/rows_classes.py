@@ -141,7 +141,13 @@ METHODS = {
 def copied():
     """A class of its own with all these methods."""
     return type(
-        "Kind", (), {name: value for name, value in vars(Thing).items() if name not in ("__dict__", "__weakref__")}
+        "Kind",
+        (),
+        {
+            name: value
+            for name, value in vars(Thing).items()
+            if name not in ("__dict__", "__weakref__")
+        },
     )
 
 
@@ -170,11 +176,19 @@ def _special_of_a_base(name, new, use):
         "len": ("__len__", lambda self: 0, lambda x: 1 if x else 2),
         "getattribute": ("__getattribute__", lambda self, name: 5, lambda x: x.value),
         "getattr": ("__getattr__", lambda self, name: 5, lambda x: getattr(x, "missing", 2)),
-        "setattr": ("__setattr__", lambda self, name, value: None, lambda x: (setattr(x, "value", 3), x.value)),
+        "setattr": (
+            "__setattr__",
+            lambda self, name, value: None,
+            lambda x: (setattr(x, "value", 3), x.value),
+        ),
         "property": ("value", property(lambda self: 5), lambda x: x.value),
         "eq": ("__eq__", lambda self, other: True, lambda x: x == 1),
         "str": ("__str__", lambda self: "s", lambda x: str(x) == "s"),
-        "init": ("__init__", lambda self: setattr(self, "value", 9), lambda x: type(x)().__dict__.get("value")),
+        "init": (
+            "__init__",
+            lambda self: setattr(self, "value", 9),
+            lambda x: type(x)().__dict__.get("value"),
+        ),
         "attribute": ("extra", 5, lambda x: hasattr(x, "extra")),
         "method": ("extra", lambda self: 5, lambda x: x.extra() if hasattr(x, "extra") else 2),
         "contains": (
@@ -208,7 +222,11 @@ def _about_a_class(name, value, read):
         """Text."""
 
     before = getattr(Kind, name)
-    return World(lambda t: (t * 2, read(Kind)), lambda: setattr(Kind, name, value), lambda: setattr(Kind, name, before))
+    return World(
+        lambda t: (t * 2, read(Kind)),
+        lambda: setattr(Kind, name, value),
+        lambda: setattr(Kind, name, before),
+    )
 
 
 class One:
@@ -251,7 +269,11 @@ def the_class_of_an_object():
         k = 5
 
     thing = A()
-    return World(lambda t: t * thing.k, lambda: setattr(thing, "__class__", B), lambda: setattr(thing, "__class__", A))
+    return World(
+        lambda t: t * thing.k,
+        lambda: setattr(thing, "__class__", B),
+        lambda: setattr(thing, "__class__", A),
+    )
 
 
 @row
@@ -296,7 +318,9 @@ def a_registered_class():
         pass
 
     thing = Kind()
-    return World(lambda t: t * (2 if isinstance(thing, Abstract) else 1), lambda: Abstract.register(Kind))
+    return World(
+        lambda t: t * (2 if isinstance(thing, Abstract) else 1), lambda: Abstract.register(Kind)
+    )
 
 
 @row
@@ -357,7 +381,9 @@ def the_init_of_a_class():
         def __init__(self):
             self.k = 2
 
-    return World(lambda t: t * Kind().k, *_set(Kind, "__init__", lambda self: setattr(self, "k", 5)))
+    return World(
+        lambda t: t * Kind().k, *_set(Kind, "__init__", lambda self: setattr(self, "k", 5))
+    )
 
 
 @row
@@ -394,7 +420,11 @@ def a_descriptor_with_state():
         k = field
 
     thing = Kind()
-    return World(lambda t: t * thing.k + Kind.k, lambda: setattr(field, "k", 5), lambda: setattr(field, "k", 2))
+    return World(
+        lambda t: t * thing.k + Kind.k,
+        lambda: setattr(field, "k", 5),
+        lambda: setattr(field, "k", 2),
+    )
 
 
 @row
@@ -412,7 +442,9 @@ def a_descriptor_that_counts():
         k = counting
 
     thing = Kind()
-    return World(lambda t: t * thing.k, lambda: setattr(counting, "n", 10), state=lambda: counting.n)
+    return World(
+        lambda t: t * thing.k, lambda: setattr(counting, "n", 10), state=lambda: counting.n
+    )
 
 
 @row
@@ -445,7 +477,11 @@ def a_record_field():
 @row
 def a_forward_of_an_instance():
     net = torch.nn.ReLU()
-    return World(lambda t: net(t), lambda: setattr(net, "forward", lambda t: t * 5), lambda: delattr(net, "forward"))
+    return World(
+        lambda t: net(t),
+        lambda: setattr(net, "forward", lambda t: t * 5),
+        lambda: delattr(net, "forward"),
+    )
 
 
 @rows(
@@ -472,7 +508,11 @@ def a_forward_of_an_instance():
             lambda net: net.weight.data.fill_(1),
             lambda net, t: net(t),
         ),
-        "frozen": (lambda net: net.requires_grad_(False), lambda net: net.requires_grad_(True), lambda net, t: net(t)),
+        "frozen": (
+            lambda net: net.requires_grad_(False),
+            lambda net: net.requires_grad_(True),
+            lambda net, t: net(t),
+        ),
         "buffer": (
             lambda net: net.register_buffer("b", torch.full((3,), 5.0)),
             lambda net: net.register_buffer("b", None),
@@ -483,7 +523,11 @@ def a_forward_of_an_instance():
             lambda net: net._modules.pop("c"),
             lambda net, t: len(list(net.children())),
         ),
-        "double": (lambda net: net.double(), lambda net: net.float(), lambda net, t: net.weight * 2),
+        "double": (
+            lambda net: net.double(),
+            lambda net: net.float(),
+            lambda net, t: net.weight * 2,
+        ),
         "bias": (
             lambda net: setattr(net, "bias", torch.nn.Parameter(torch.ones(3))),
             lambda net: setattr(net, "bias", None),

@@ -144,7 +144,9 @@ VALUES = {
 def _attribute(before, after):
     thing = Thing(before)
     return World(
-        lambda t: (t * 2, thing.value), lambda: setattr(thing, "value", after), lambda: setattr(thing, "value", before)
+        lambda t: (t * 2, thing.value),
+        lambda: setattr(thing, "value", after),
+        lambda: setattr(thing, "value", before),
     )
 
 
@@ -403,7 +405,9 @@ def module_of_the_library(value):
 @holder
 def module_of_torch(value):
     torch.nn.functional.stale_value = value
-    return (lambda: torch.nn.functional.stale_value), _attribute_of(torch.nn.functional, "stale_value")
+    return (lambda: torch.nn.functional.stale_value), _attribute_of(
+        torch.nn.functional, "stale_value"
+    )
 
 
 @holder
@@ -484,7 +488,9 @@ def cell_contents_read_through_the_function(value):
         return inner
 
     held = outer(value)
-    return (lambda: held.__closure__[0].cell_contents), _attribute_of(held.__closure__[0], "cell_contents")
+    return (lambda: held.__closure__[0].cell_contents), _attribute_of(
+        held.__closure__[0], "cell_contents"
+    )
 
 
 @holder
@@ -525,7 +531,9 @@ def vars_of_a_class(value):
 @holder
 def globals_call(value):
     globals()["STALE_GLOBAL"] = value
-    return (lambda: globals()["STALE_GLOBAL"]), lambda new: globals().__setitem__("STALE_GLOBAL", new)
+    return (lambda: globals()["STALE_GLOBAL"]), lambda new: globals().__setitem__(
+        "STALE_GLOBAL", new
+    )
 
 
 @holder
@@ -594,29 +602,84 @@ def attribute_of_a_module_of_torch(value):
             ("a",),
             lambda c: list(c),
         ),
-        "counter": (collections.Counter("aab"), collections.Counter.update, ("bbb",), lambda c: c.most_common(1)),
-        "chain_map": (collections.ChainMap({"a": 1}), collections.ChainMap.update, ({"a": 5},), lambda c: c["a"]),
-        "user_list": (collections.UserList([1]), collections.UserList.append, (5,), lambda c: len(c)),
-        "user_dict": (collections.UserDict(a=1), collections.UserDict.update, ({"a": 5},), lambda c: c["a"]),
+        "counter": (
+            collections.Counter("aab"),
+            collections.Counter.update,
+            ("bbb",),
+            lambda c: c.most_common(1),
+        ),
+        "chain_map": (
+            collections.ChainMap({"a": 1}),
+            collections.ChainMap.update,
+            ({"a": 5},),
+            lambda c: c["a"],
+        ),
+        "user_list": (
+            collections.UserList([1]),
+            collections.UserList.append,
+            (5,),
+            lambda c: len(c),
+        ),
+        "user_dict": (
+            collections.UserDict(a=1),
+            collections.UserDict.update,
+            ({"a": 5},),
+            lambda c: c["a"],
+        ),
         "array": (array.array("i", [1, 2]), array.array.__setitem__, (0, 5), lambda c: c[0]),
         "array_length": (array.array("i", [1, 2]), array.array.append, (5,), lambda c: len(c)),
         "array_loop": (array.array("i", [1, 2]), array.array.append, (5,), lambda c: sum(c)),
         "bytearray": (bytearray(b"ab"), bytearray.__setitem__, (0, 5), lambda c: c[0]),
         "bytearray_as_bytes": (bytearray(b"ab"), bytearray.__setitem__, (0, 5), lambda c: bytes(c)),
         "bytearray_in": (bytearray(b"ab"), bytearray.__setitem__, (0, 5), lambda c: 5 in c),
-        "memoryview": (memoryview(bytearray(b"ab")), memoryview.__setitem__, (0, 5), lambda c: c[0]),
+        "memoryview": (
+            memoryview(bytearray(b"ab")),
+            memoryview.__setitem__,
+            (0, 5),
+            lambda c: c[0],
+        ),
         "ndarray": (np.array([1, 2]), np.ndarray.__setitem__, (0, 5), lambda c: c[0]),
-        "ndarray_as_index": (np.array([0, 2]), np.ndarray.__setitem__, (0, 1), lambda c: [10, 20][c[0]]),
+        "ndarray_as_index": (
+            np.array([0, 2]),
+            np.ndarray.__setitem__,
+            (0, 1),
+            lambda c: [10, 20][c[0]],
+        ),
         "ndarray_sum": (np.array([1, 2]), np.ndarray.__setitem__, (0, 5), lambda c: int(c.sum())),
-        "ndarray_length": (np.array([1, 2]), lambda a: a.resize(3, refcheck=False), (), lambda c: len(c)),
-        "ndarray_shape": (np.zeros((2, 3)), lambda a: setattr(a, "shape", (3, 2)), (), lambda c: c.shape),
-        "ndarray_loop": (np.array([1, 2]), np.ndarray.__setitem__, (0, 5), lambda c: [int(v) for v in c]),
+        "ndarray_length": (
+            np.array([1, 2]),
+            lambda a: a.resize(3, refcheck=False),
+            (),
+            lambda c: len(c),
+        ),
+        "ndarray_shape": (
+            np.zeros((2, 3)),
+            lambda a: setattr(a, "shape", (3, 2)),
+            (),
+            lambda c: c.shape,
+        ),
+        "ndarray_loop": (
+            np.array([1, 2]),
+            np.ndarray.__setitem__,
+            (0, 5),
+            lambda c: [int(v) for v in c],
+        ),
         "ndarray_truth": (np.array([1]), np.ndarray.__setitem__, (0, 0), lambda c: bool(c)),
         "ndarray_item": (np.array([1, 2]), np.ndarray.__setitem__, (0, 5), lambda c: c.item(0)),
-        "ndarray_as_key": (np.array([1, 2]), np.ndarray.__setitem__, (0, 5), lambda c: {1: "one"}.get(c[0], "other")),
+        "ndarray_as_key": (
+            np.array([1, 2]),
+            np.ndarray.__setitem__,
+            (0, 5),
+            lambda c: {1: "one"}.get(c[0], "other"),
+        ),
         "iterator": (iter([1, 2, 3]), next, (), lambda c: next(c)),
         "bytes_io": (__import__("io").BytesIO(b"ab"), lambda b: b.seek(1), (), lambda c: c.tell()),
-        "namespace": (types.SimpleNamespace(a=1), lambda n: setattr(n, "a", 5), (), lambda c: repr(c)),
+        "namespace": (
+            types.SimpleNamespace(a=1),
+            lambda n: setattr(n, "a", 5),
+            (),
+            lambda c: repr(c),
+        ),
     },
 )
 def _container(make, change, arguments, read):
@@ -685,7 +748,9 @@ def an_enum_member_gets_another_value():
         A = 1
 
     return World(
-        lambda t: t * Mode.A.value, lambda: setattr(Mode.A, "_value_", 5), lambda: setattr(Mode.A, "_value_", 1)
+        lambda t: t * Mode.A.value,
+        lambda: setattr(Mode.A, "_value_", 5),
+        lambda: setattr(Mode.A, "_value_", 1),
     )
 
 
@@ -699,7 +764,11 @@ def an_attribute_of_an_enum_member():
             return self.extra
 
     Mode.A.extra = 2
-    return World(lambda t: t * Mode.A.scale, lambda: setattr(Mode.A, "extra", 5), lambda: setattr(Mode.A, "extra", 2))
+    return World(
+        lambda t: t * Mode.A.scale,
+        lambda: setattr(Mode.A, "extra", 5),
+        lambda: setattr(Mode.A, "extra", 2),
+    )
 
 
 @row
@@ -707,7 +776,9 @@ def a_number_with_attributes():
     number = Grown(3)
     number.unit = "m"
     return World(
-        lambda t: (t * number, number.unit), lambda: setattr(number, "unit", "s"), lambda: setattr(number, "unit", "m")
+        lambda t: (t * number, number.unit),
+        lambda: setattr(number, "unit", "s"),
+        lambda: setattr(number, "unit", "m"),
     )
 
 
@@ -721,7 +792,11 @@ def an_object_as_index():
             return self.at
 
     index = Index(0)
-    return World(lambda t: t * [10, 20][index], lambda: setattr(index, "at", 1), lambda: setattr(index, "at", 0))
+    return World(
+        lambda t: t * [10, 20][index],
+        lambda: setattr(index, "at", 1),
+        lambda: setattr(index, "at", 0),
+    )
 
 
 @row
@@ -733,7 +808,11 @@ def an_object_in_a_slice():
             return self.at
 
     index = Index()
-    return World(lambda t: t * sum([1, 2, 4][:index]), lambda: setattr(index, "at", 2), lambda: setattr(index, "at", 1))
+    return World(
+        lambda t: t * sum([1, 2, 4][:index]),
+        lambda: setattr(index, "at", 2),
+        lambda: setattr(index, "at", 1),
+    )
 
 
 @row
@@ -749,14 +828,20 @@ def an_object_as_key():
             return self.name == other.name
 
     key, table = Key("a"), {Key("a"): 1, Key("b"): 5}
-    return World(lambda t: t * table[key], lambda: setattr(key, "name", "b"), lambda: setattr(key, "name", "a"))
+    return World(
+        lambda t: t * table[key],
+        lambda: setattr(key, "name", "b"),
+        lambda: setattr(key, "name", "a"),
+    )
 
 
 @row
 def a_frozen_record_as_key():
     box, table = [Frozen(1)], {Frozen(1): 2, Frozen(2): 5}
     return World(
-        lambda t: t * table[box[0]], lambda: box.__setitem__(0, Frozen(2)), lambda: box.__setitem__(0, Frozen(1))
+        lambda t: t * table[box[0]],
+        lambda: box.__setitem__(0, Frozen(2)),
+        lambda: box.__setitem__(0, Frozen(1)),
     )
 
 
@@ -773,7 +858,9 @@ def an_object_in_a_list():
 
     one, held = Same("a"), [Same("b"), Same("c")]
     return World(
-        lambda t: t * (2 if one in held else 1), lambda: setattr(one, "name", "b"), lambda: setattr(one, "name", "a")
+        lambda t: t * (2 if one in held else 1),
+        lambda: setattr(one, "name", "b"),
+        lambda: setattr(one, "name", "a"),
     )
 
 
@@ -804,7 +891,9 @@ def max_of_objects():
 
     ranked = [Ranked(1), Ranked(2)]
     return World(
-        lambda t: t * max(ranked).rank, lambda: setattr(ranked[0], "rank", 5), lambda: setattr(ranked[0], "rank", 1)
+        lambda t: t * max(ranked).rank,
+        lambda: setattr(ranked[0], "rank", 5),
+        lambda: setattr(ranked[0], "rank", 1),
     )
 
 
@@ -852,7 +941,11 @@ def a_formatted_object():
 @row
 def joined_strings():
     held = ["a", "b"]
-    return World(lambda t: (t * 2, ",".join(held)), lambda: held.__setitem__(0, "z"), lambda: held.__setitem__(0, "a"))
+    return World(
+        lambda t: (t * 2, ",".join(held)),
+        lambda: held.__setitem__(0, "z"),
+        lambda: held.__setitem__(0, "a"),
+    )
 
 
 @row
@@ -865,7 +958,9 @@ def text_of_a_list_of_objects():
 
     held = [Shown()]
     return World(
-        lambda t: (t * 2, str(held)), lambda: setattr(held[0], "value", 5), lambda: setattr(held[0], "value", 2)
+        lambda t: (t * 2, str(held)),
+        lambda: setattr(held[0], "value", 5),
+        lambda: setattr(held[0], "value", 2),
     )
 
 
@@ -912,7 +1007,9 @@ def unpacked_objects():
         first, second = parts
         return t * first + second, [*parts], max(parts), sum(parts), tuple(parts)
 
-    return World(program, lambda: setattr(parts, "parts", (3, 4)), lambda: setattr(parts, "parts", (1, 2)))
+    return World(
+        program, lambda: setattr(parts, "parts", (3, 4)), lambda: setattr(parts, "parts", (1, 2))
+    )
 
 
 @row
@@ -932,7 +1029,9 @@ def a_mapping_unpacked():
         return t * scale
 
     return World(
-        lambda t: scaled(t, **options), lambda: setattr(options, "scale", 5), lambda: setattr(options, "scale", 2)
+        lambda t: scaled(t, **options),
+        lambda: setattr(options, "scale", 5),
+        lambda: setattr(options, "scale", 2),
     )
 
 
@@ -943,7 +1042,9 @@ def a_weak_reference():
     thing = Thing(2)
     reference = weakref.ref(thing)
     return World(
-        lambda t: t * reference().value, lambda: setattr(thing, "value", 5), lambda: setattr(thing, "value", 2)
+        lambda t: t * reference().value,
+        lambda: setattr(thing, "value", 5),
+        lambda: setattr(thing, "value", 2),
     )
 
 
@@ -953,7 +1054,9 @@ def deep_copies():
 
     thing = Thing([1])
     return World(
-        lambda t: t * len(copy.deepcopy(thing).value), lambda: thing.value.append(2), lambda: thing.value.pop()
+        lambda t: t * len(copy.deepcopy(thing).value),
+        lambda: thing.value.append(2),
+        lambda: thing.value.pop(),
     )
 
 
@@ -962,4 +1065,6 @@ def a_json_text():
     import json  # noqa: PLC0415
 
     held = {"a": [1]}
-    return World(lambda t: (t * 2, json.dumps(held)), lambda: held["a"].append(2), lambda: held["a"].pop())
+    return World(
+        lambda t: (t * 2, json.dumps(held)), lambda: held["a"].append(2), lambda: held["a"].pop()
+    )

@@ -19,7 +19,11 @@ def edited(t, k=2, *, m=3):
 def fresh(function):
     """A copy of a function, that a row may change."""
     made = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     made.__kwdefaults__ = dict(function.__kwdefaults__) if function.__kwdefaults__ else None
     return made
@@ -93,7 +97,11 @@ CHANGES = {
 
 @rows(
     "function",
-    {f"{holder.__name__}_{name}": (holder, *change) for holder in HOLDERS for name, change in CHANGES.items()},
+    {
+        f"{holder.__name__}_{name}": (holder, *change)
+        for holder in HOLDERS
+        for name, change in CHANGES.items()
+    },
 )
 def _function(holder, name, value):
     function = fresh(base)
@@ -112,7 +120,9 @@ def _function(holder, name, value):
 def a_keyword_default_is_written_in_place():
     function = fresh(base)
     return World(
-        lambda t: function(t), lambda: function.__kwdefaults__.update(m=7), lambda: function.__kwdefaults__.update(m=3)
+        lambda t: function(t),
+        lambda: function.__kwdefaults__.update(m=7),
+        lambda: function.__kwdefaults__.update(m=3),
     )
 
 
@@ -122,7 +132,11 @@ def a_mutable_default():
         held.append(1)
         return t * len(held)
 
-    return World(lambda t: function(t), lambda: function.__defaults__[0].append(5), state=lambda: function.__defaults__)
+    return World(
+        lambda t: function(t),
+        lambda: function.__defaults__[0].append(5),
+        state=lambda: function.__defaults__,
+    )
 
 
 @row
@@ -137,7 +151,9 @@ def a_default_that_is_an_object():
     def function(t, held=held):
         return t * held.k
 
-    return World(lambda t: function(t), lambda: setattr(held, "k", 5), lambda: setattr(held, "k", thing.k))
+    return World(
+        lambda t: function(t), lambda: setattr(held, "k", 5), lambda: setattr(held, "k", thing.k)
+    )
 
 
 @row
@@ -198,7 +214,11 @@ def a_decorated_function():
     def function(t):
         return t + 1
 
-    return World(lambda t: function(t), lambda: setattr(function, "scale", 5), lambda: setattr(function, "scale", 2))
+    return World(
+        lambda t: function(t),
+        lambda: setattr(function, "scale", 5),
+        lambda: setattr(function, "scale", 2),
+    )
 
 
 @row
@@ -250,14 +270,20 @@ def a_function_replaced_by_another_with_the_same_code():
     held = [make(2)]
     other = make(5)
     first = held[0]
-    return World(lambda t: held[0](t), lambda: held.__setitem__(0, other), lambda: held.__setitem__(0, first))
+    return World(
+        lambda t: held[0](t), lambda: held.__setitem__(0, other), lambda: held.__setitem__(0, first)
+    )
 
 
 @row
 def a_function_replaced_by_a_builtin():
     held = [lambda a, b: a * b]
     first = held[0]
-    return World(lambda t: held[0](t, t), lambda: held.__setitem__(0, torch.add), lambda: held.__setitem__(0, first))
+    return World(
+        lambda t: held[0](t, t),
+        lambda: held.__setitem__(0, torch.add),
+        lambda: held.__setitem__(0, first),
+    )
 
 
 @row
@@ -268,7 +294,11 @@ def a_function_replaced_by_an_object():
 
     held = [lambda t: t * 2]
     first = held[0]
-    return World(lambda t: held[0](t), lambda: held.__setitem__(0, Call()), lambda: held.__setitem__(0, first))
+    return World(
+        lambda t: held[0](t),
+        lambda: held.__setitem__(0, Call()),
+        lambda: held.__setitem__(0, first),
+    )
 
 
 @row
@@ -328,13 +358,19 @@ def a_global_that_was_missing():
         except NameError:
             return t - 1
 
-    return World(program, lambda: globals().__setitem__("STALE_MISSING", 5), lambda: globals().pop("STALE_MISSING"))
+    return World(
+        program,
+        lambda: globals().__setitem__("STALE_MISSING", 5),
+        lambda: globals().pop("STALE_MISSING"),
+    )
 
 
 @row
 def a_global_that_hides_a_builtin():
     return World(
-        lambda t: t * max(1, 2), lambda: globals().__setitem__("max", lambda a, b: 7), lambda: globals().pop("max")
+        lambda t: t * max(1, 2),
+        lambda: globals().__setitem__("max", lambda a, b: 7),
+        lambda: globals().pop("max"),
     )
 
 
@@ -352,7 +388,9 @@ def a_written_global():
         return (ramp(),)
 
     start = [0]
-    return World(program, lambda: start.__setitem__(0, 5), lambda: start.__setitem__(0, 0), arguments)
+    return World(
+        program, lambda: start.__setitem__(0, 5), lambda: start.__setitem__(0, 0), arguments
+    )
 
 
 STALE_COUNT = 0
@@ -363,7 +401,9 @@ def a_lambda_in_a_dict():
     table = {"scale": lambda t: t * 2}
     first = table["scale"]
     return World(
-        lambda t: table["scale"](t), lambda: table.update(scale=lambda t: t * 5), lambda: table.update(scale=first)
+        lambda t: table["scale"](t),
+        lambda: table.update(scale=lambda t: t * 5),
+        lambda: table.update(scale=first),
     )
 
 
@@ -385,7 +425,11 @@ def keywords_of_a_call():
     def scaled(t, **kw):
         return t * kw.get("scale", 1) + len(kw)
 
-    return World(lambda t: scaled(t, **options), lambda: options.update(extra=1), lambda: options.pop("extra"))
+    return World(
+        lambda t: scaled(t, **options),
+        lambda: options.update(extra=1),
+        lambda: options.pop("extra"),
+    )
 
 
 @row
@@ -401,7 +445,9 @@ def an_autograd_function():
         def backward(ctx, grad):
             return grad * Scaled.k
 
-    return World(lambda t: Scaled.apply(t), lambda: setattr(Scaled, "k", 5), lambda: setattr(Scaled, "k", 2))
+    return World(
+        lambda t: Scaled.apply(t), lambda: setattr(Scaled, "k", 5), lambda: setattr(Scaled, "k", 2)
+    )
 
 
 @row
@@ -433,7 +479,9 @@ def a_property_function():
     thing = Kind()
     first = Kind.k
     return World(
-        lambda t: t * thing.k, lambda: setattr(Kind, "k", property(lambda self: 5)), lambda: setattr(Kind, "k", first)
+        lambda t: t * thing.k,
+        lambda: setattr(Kind, "k", property(lambda self: 5)),
+        lambda: setattr(Kind, "k", first),
     )
 
 

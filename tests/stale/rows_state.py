@@ -66,14 +66,19 @@ def _environment(read):
 def an_environment_variable_changes():
     os.environ["STALE_SET"] = "1"
     return World(
-        lambda t: t * int(os.environ["STALE_SET"]), *around(lambda: mock.patch.dict(os.environ, STALE_SET="7"))
+        lambda t: t * int(os.environ["STALE_SET"]),
+        *around(lambda: mock.patch.dict(os.environ, STALE_SET="7")),
     )
 
 
 @row
 def the_working_directory():
     here = os.getcwd()
-    return World(lambda t: (t * 2, os.getcwd(), os.path.abspath("x")), lambda: os.chdir("/"), lambda: os.chdir(here))
+    return World(
+        lambda t: (t * 2, os.getcwd(), os.path.abspath("x")),
+        lambda: os.chdir("/"),
+        lambda: os.chdir(here),
+    )
 
 
 @row
@@ -83,18 +88,24 @@ def a_file_that_appears():
 
     path = pathlib.Path(tempfile.mkdtemp()) / "x"
     return World(
-        lambda t: (t * 2, path.exists(), os.path.exists(path), os.path.isfile(str(path))), path.touch, path.unlink
+        lambda t: (t * 2, path.exists(), os.path.exists(path), os.path.isfile(str(path))),
+        path.touch,
+        path.unlink,
     )
 
 
 @row
 def arguments_of_the_process():
-    return World(lambda t: (t * 2, sys.argv[-1]), lambda: sys.argv.append("stale"), lambda: sys.argv.pop())
+    return World(
+        lambda t: (t * 2, sys.argv[-1]), lambda: sys.argv.append("stale"), lambda: sys.argv.pop()
+    )
 
 
 @row
 def the_path_of_modules():
-    return World(lambda t: (t * 2, sys.path[-1]), lambda: sys.path.append("stale"), lambda: sys.path.pop())
+    return World(
+        lambda t: (t * 2, sys.path[-1]), lambda: sys.path.append("stale"), lambda: sys.path.pop()
+    )
 
 
 @row
@@ -118,7 +129,9 @@ def loaded_modules():
 
 @row
 def a_clock():
-    return World(lambda t: (t * 2, time.time() < 100), *around(lambda: mock.patch("time.time", lambda: 5.0)))
+    return World(
+        lambda t: (t * 2, time.time() < 100), *around(lambda: mock.patch("time.time", lambda: 5.0))
+    )
 
 
 @row
@@ -148,7 +161,11 @@ def the_decimal_context():
 def a_context_variable():
     variable = contextvars.ContextVar("stale", default=1)
     held = []
-    return World(lambda t: t * variable.get(), lambda: held.append(variable.set(5)), lambda: variable.reset(held.pop()))
+    return World(
+        lambda t: t * variable.get(),
+        lambda: held.append(variable.set(5)),
+        lambda: variable.reset(held.pop()),
+    )
 
 
 @row
@@ -221,8 +238,14 @@ def a_thread_local_in_another_thread():
         "enable_grad": (torch.enable_grad, lambda t: (t * 2).requires_grad),
         "inference_mode": (torch.inference_mode, lambda t: (t * 2).is_inference()),
         "autocast": (lambda: torch.autocast("cpu"), lambda t: torch.mm(t[:, None], t[None, :])),
-        "autocast_dtype": (lambda: torch.autocast("cpu", torch.float16), lambda t: torch.mm(t[:, None], t[None, :])),
-        "autocast_off": (lambda: torch.autocast("cpu", enabled=False), lambda t: torch.is_autocast_enabled("cpu")),
+        "autocast_dtype": (
+            lambda: torch.autocast("cpu", torch.float16),
+            lambda t: torch.mm(t[:, None], t[None, :]),
+        ),
+        "autocast_off": (
+            lambda: torch.autocast("cpu", enabled=False),
+            lambda t: torch.is_autocast_enabled("cpu"),
+        ),
         "default_dtype": (
             lambda: setting(torch.get_default_dtype, torch.set_default_dtype, torch.float64),
             lambda t: torch.zeros(2) + torch.ones(1),
@@ -241,7 +264,9 @@ def a_thread_local_in_another_thread():
         ),
         "device_context": (lambda: torch.device("meta"), lambda t: torch.empty(2).device),
         "deterministic": (
-            lambda: setting(torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True),
+            lambda: setting(
+                torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, True
+            ),
             lambda t: (t * 2, torch.are_deterministic_algorithms_enabled()),
         ),
         "deterministic_warn_only": (
@@ -268,10 +293,18 @@ def a_thread_local_in_another_thread():
             lambda: torch.backends.mkldnn.flags(enabled=False),
             lambda t: (t * 2, torch.backends.mkldnn.enabled),
         ),
-        "nnpack": (lambda: torch.backends.nnpack.flags(False), lambda t: (t * 2, torch._C._get_nnpack_enabled())),
-        "flush_denormal": (lambda: setting(lambda: False, torch.set_flush_denormal, True), lambda t: t * 1e-39),
+        "nnpack": (
+            lambda: torch.backends.nnpack.flags(False),
+            lambda t: (t * 2, torch._C._get_nnpack_enabled()),
+        ),
+        "flush_denormal": (
+            lambda: setting(lambda: False, torch.set_flush_denormal, True),
+            lambda t: t * 1e-39,
+        ),
         "matmul_precision": (
-            lambda: setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"),
+            lambda: setting(
+                torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+            ),
             lambda t: (t * 2, torch.get_float32_matmul_precision()),
         ),
         "sdp_kernel": (
@@ -285,23 +318,32 @@ def a_thread_local_in_another_thread():
         ),
         "anomaly": (torch.autograd.detect_anomaly, lambda t: (t * 2, torch.is_anomaly_enabled())),
         "grad_mode_asked": (torch.no_grad, lambda t: t * 2 if torch.is_grad_enabled() else t * 3),
-        "inference_asked": (torch.inference_mode, lambda t: t * 2 if torch.is_inference_mode_enabled() else t * 3),
+        "inference_asked": (
+            torch.inference_mode,
+            lambda t: t * 2 if torch.is_inference_mode_enabled() else t * 3,
+        ),
         "autocast_asked": (
             lambda: torch.autocast("cpu"),
             lambda t: t * 2 if torch.is_autocast_enabled("cpu") else t * 3,
         ),
         "autocast_dtype_asked": (
             lambda: setting(
-                lambda: torch.get_autocast_dtype("cpu"), lambda d: torch.set_autocast_dtype("cpu", d), torch.float16
+                lambda: torch.get_autocast_dtype("cpu"),
+                lambda d: torch.set_autocast_dtype("cpu", d),
+                torch.float16,
             ),
             lambda t: (t * 2, torch.get_autocast_dtype("cpu")),
         ),
         "autocast_cache_asked": (
-            lambda: setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False),
+            lambda: setting(
+                torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled, False
+            ),
             lambda t: (t * 2, torch.is_autocast_cache_enabled()),
         ),
         "deterministic_debug_asked": (
-            lambda: setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1),
+            lambda: setting(
+                torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, 1
+            ),
             lambda t: (t * 2, torch.get_deterministic_debug_mode()),
         ),
         "warn_always_asked": (
@@ -324,7 +366,10 @@ def a_thread_local_in_another_thread():
             ),
             lambda t: (t * 2, torch.__future__.get_overwrite_module_params_on_conversion()),
         ),
-        "print_options": (lambda: torch._tensor_str.printoptions(precision=2), lambda t: (t * 2, str(t / 3))),
+        "print_options": (
+            lambda: torch._tensor_str.printoptions(precision=2),
+            lambda t: (t * 2, str(t / 3)),
+        ),
         "distributed_asked": (
             lambda: mock.patch("torch.distributed.is_initialized", lambda: True),
             lambda t: t * 2 if torch.distributed.is_initialized() else t * 3,
@@ -367,7 +412,10 @@ def the_seed_of_dropout():
         return (torch.ones(64),)
 
     return World(
-        lambda t: F.dropout(t, 0.5), lambda: seeds.__setitem__(0, 4), lambda: seeds.__setitem__(0, 3), arguments
+        lambda t: F.dropout(t, 0.5),
+        lambda: seeds.__setitem__(0, 4),
+        lambda: seeds.__setitem__(0, 3),
+        arguments,
     )
 
 
@@ -378,7 +426,9 @@ def a_global_hook_of_modules():
     held = []
     return World(
         lambda t: net(t),
-        lambda: held.append(torch.nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 2)),
+        lambda: held.append(
+            torch.nn.modules.module.register_module_forward_hook(lambda m, i, o: o * 2)
+        ),
         lambda: held.pop().remove(),
     )
 
@@ -411,19 +461,30 @@ def only(function, *wanted, gives=7):
             lambda t: t * (2 if isinstance(3, complex) else 1),
             only(isinstance, 3, complex),
         ),
-        "range": ("builtins.range", lambda t: [t * i for i in range(11, 13)], only(range, 11, 13, gives=[5])),
+        "range": (
+            "builtins.range",
+            lambda t: [t * i for i in range(11, 13)],
+            only(range, 11, 13, gives=[5]),
+        ),
         "print": ("builtins.print", lambda t: (print(), t * 2)),
         "sum": ("builtins.sum", lambda t: t * sum([1, 2]), only(sum, [1, 2])),
         "sorted": ("builtins.sorted", lambda t: (t * 2, sorted([2, 1])), only(sorted, [2, 1])),
         # not int and float: without these classes nobody's `isinstance(x, int | float)` runs
         "getattr": ("builtins.getattr", lambda t: t * getattr(math, "e"), only(getattr, math, "e")),  # noqa: B009
         "hasattr": ("builtins.hasattr", lambda t: t * hasattr(math, "e"), only(hasattr, math, "e")),
-        "a_new_builtin": ("builtins.stale_builtin", lambda t: t * 2 if hasattr(builtins, "stale_builtin") else t, 1),
+        "a_new_builtin": (
+            "builtins.stale_builtin",
+            lambda t: t * 2 if hasattr(builtins, "stale_builtin") else t,
+            1,
+        ),
         "operator_add": ("operator.add", lambda t: operator.add(t, 1)),
         "json_dumps": ("json.dumps", lambda t: (t * 2, json.dumps([1]))),
         "os_getcwd": ("os.getcwd", lambda t: (t * 2, os.getcwd())),
         "os_path_join": ("os.path.join", lambda t: (t * 2, os.path.join("a", "b"))),
-        "collections_counter": ("collections.Counter", lambda t: (t * 2, collections.Counter("aab"))),
+        "collections_counter": (
+            "collections.Counter",
+            lambda t: (t * 2, collections.Counter("aab")),
+        ),
         "locale": ("locale.getlocale", lambda t: (t * 2, locale.getlocale())),
         "warnings_warn": ("warnings.warn", lambda t: (t * 2, warnings.warn("stale", stacklevel=2))),
         "numpy_function": ("numpy.sqrt", lambda t: t * np.sqrt(4.0)),
@@ -434,8 +495,16 @@ def only(function, *wanted, gives=7):
         "torch_float32": ("torch.float32", lambda t: t.to(torch.float32), torch.float64),
         "functional_relu": ("torch.nn.functional.relu", lambda t: F.relu(t - 2), lambda t: t * 7),
         "functional_gelu": ("torch.nn.functional.gelu", lambda t: F.gelu(t), lambda t: t * 7),
-        "functional_softmax": ("torch.nn.functional.softmax", lambda t: F.softmax(t, 0), lambda t, d: t * 7),
-        "functional_dropout": ("torch.nn.functional.dropout", lambda t: F.dropout(t, 0.0), lambda t, p: t * 7),
+        "functional_softmax": (
+            "torch.nn.functional.softmax",
+            lambda t: F.softmax(t, 0),
+            lambda t, d: t * 7,
+        ),
+        "functional_dropout": (
+            "torch.nn.functional.dropout",
+            lambda t: F.dropout(t, 0.0),
+            lambda t, p: t * 7,
+        ),
         "inside_of_functional": ("torch.relu", lambda t: F.relu(t - 2), lambda t: t * 7),
         "linear_of_a_module": ("torch.nn.functional.linear", torch.nn.Identity(), lambda *a: 7),
         "tensor_method": ("torch.Tensor.sin", lambda t: t.sin(), lambda t: t * 7),
@@ -446,7 +515,11 @@ def only(function, *wanted, gives=7):
         "tensor_getitem": ("torch.Tensor.__getitem__", lambda t: t[0], lambda t, n: t * 7),
         "tensor_len": ("torch.Tensor.__len__", lambda t: t * len(t), lambda t: 7),
         "tensor_property": ("torch.Tensor.ndim", lambda t: t * t.ndim, property(lambda t: 7)),
-        "tensor_shape": ("torch.Tensor.shape", lambda t: t * len(t.shape), property(lambda t: (1, 2, 3))),
+        "tensor_shape": (
+            "torch.Tensor.shape",
+            lambda t: t * len(t.shape),
+            property(lambda t: (1, 2, 3)),
+        ),
         "tensor_new_method": (
             "torch.Tensor.stale_method",
             lambda t: t.stale_method() if hasattr(t, "stale_method") else t * 2,
@@ -455,9 +528,17 @@ def only(function, *wanted, gives=7):
         "module_call": ("torch.nn.Module.__call__", torch.nn.ReLU(), lambda self, t: t * 7),
         "relu_forward": ("torch.nn.ReLU.forward", torch.nn.ReLU(), lambda self, t: t * 7),
         "module_getattr": ("torch.nn.Module.__getattr__", lambda t: t * 2, lambda self, name: 7),
-        "is_tensor": ("torch.is_tensor", lambda t: t * 2 if torch.is_tensor(t) else t, lambda t: False),
+        "is_tensor": (
+            "torch.is_tensor",
+            lambda t: t * 2 if torch.is_tensor(t) else t,
+            lambda t: False,
+        ),
         "ops": ("torch.ops.aten.sin", lambda t: torch.ops.aten.sin(t), lambda t: t * 7),
-        "ops_overload": ("torch.ops.aten.sin.default", lambda t: torch.ops.aten.sin.default(t), lambda t: t * 7),
+        "ops_overload": (
+            "torch.ops.aten.sin.default",
+            lambda t: torch.ops.aten.sin.default(t),
+            lambda t: t * 7,
+        ),
     },
 )
 def _patched(target, program, new=replaced):

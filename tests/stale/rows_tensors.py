@@ -7,7 +7,16 @@ from tests.stale.machine import World, ramp, row, rows
 
 def use(t, v):
     """All that a program may do with and ask about a tensor."""
-    return v * 2, v.shape, v.dtype, v.stride(), v.storage_offset(), v.is_contiguous(), v.requires_grad, v.dim()
+    return (
+        v * 2,
+        v.shape,
+        v.dtype,
+        v.stride(),
+        v.storage_offset(),
+        v.is_contiguous(),
+        v.requires_grad,
+        v.dim(),
+    )
 
 
 OTHERS = {
@@ -39,11 +48,18 @@ class Own(torch.Tensor):
     pass
 
 
-@rows("tensor", {name: (make,) for name, make in OTHERS.items() if name not in ("sparse", "subclass")})
+@rows(
+    "tensor", {name: (make,) for name, make in OTHERS.items() if name not in ("sparse", "subclass")}
+)
 def _tensor(make):
     first, other = ramp(3, 3), make()
     box = [first]
-    return World(use, lambda: box.__setitem__(0, other), lambda: box.__setitem__(0, first), lambda: (ramp(), box[0]))
+    return World(
+        use,
+        lambda: box.__setitem__(0, other),
+        lambda: box.__setitem__(0, first),
+        lambda: (ramp(), box[0]),
+    )
 
 
 @rows("kind_of_tensor", {name: (make,) for name, make in OTHERS.items()})
@@ -55,7 +71,10 @@ def _kind_of_tensor(make):
         return (v * 2).sum(), v.dim(), type(v).__name__
 
     return World(
-        program, lambda: box.__setitem__(0, other), lambda: box.__setitem__(0, first), lambda: (ramp(), box[0])
+        program,
+        lambda: box.__setitem__(0, other),
+        lambda: box.__setitem__(0, first),
+        lambda: (ramp(), box[0]),
     )
 
 
@@ -77,7 +96,14 @@ def _kind_of_tensor(make):
 def _changed_in_place(change):
     held = ramp(3, 4)
     return World(
-        lambda t: (t * 2, held * 2, held.shape, held.requires_grad, getattr(held, "tag", 2), held.grad is None),
+        lambda t: (
+            t * 2,
+            held * 2,
+            held.shape,
+            held.requires_grad,
+            getattr(held, "tag", 2),
+            held.grad is None,
+        ),
         lambda: change(held),
     )
 
@@ -90,7 +116,12 @@ def two_tensors_become_one():
     def program(t, x, y):
         return x * 2 if x is y else x + y
 
-    return World(program, lambda: box.__setitem__(1, a), lambda: box.__setitem__(1, b), lambda: (ramp(), *box))
+    return World(
+        program,
+        lambda: box.__setitem__(1, a),
+        lambda: box.__setitem__(1, b),
+        lambda: (ramp(), *box),
+    )
 
 
 @row
@@ -98,7 +129,10 @@ def one_tensor_becomes_two():
     a, b = ramp(), ramp() * 5
     box = [a, a]
     return World(
-        lambda t, x, y: x * 2 + y, lambda: box.__setitem__(1, b), lambda: box.__setitem__(1, a), lambda: (ramp(), *box)
+        lambda t, x, y: x * 2 + y,
+        lambda: box.__setitem__(1, b),
+        lambda: box.__setitem__(1, a),
+        lambda: (ramp(), *box),
     )
 
 
@@ -152,7 +186,11 @@ def an_absolute_as_strided():
 def a_tensor_in_a_list_is_replaced():
     held = [ramp(), ramp()]
     first = held[0]
-    return World(lambda t: held[0] + held[1], lambda: held.__setitem__(0, ramp(1)), lambda: held.__setitem__(0, first))
+    return World(
+        lambda t: held[0] + held[1],
+        lambda: held.__setitem__(0, ramp(1)),
+        lambda: held.__setitem__(0, first),
+    )
 
 
 @row
@@ -160,7 +198,10 @@ def a_tensor_becomes_a_number():
     box = [ramp()]
     first = box[0]
     return World(
-        lambda t, v: t * v, lambda: box.__setitem__(0, 5), lambda: box.__setitem__(0, first), lambda: (ramp(), box[0])
+        lambda t, v: t * v,
+        lambda: box.__setitem__(0, 5),
+        lambda: box.__setitem__(0, first),
+        lambda: (ramp(), box[0]),
     )
 
 
@@ -178,13 +219,19 @@ def the_value_of_a_tensor_decides():
 @row
 def a_number_in_a_tensor():
     held = torch.tensor(2)
-    return World(lambda t: t[: int(held)] * held.item(), lambda: held.fill_(1), lambda: held.fill_(2))
+    return World(
+        lambda t: t[: int(held)] * held.item(), lambda: held.fill_(1), lambda: held.fill_(2)
+    )
 
 
 @row
 def a_tensor_as_index():
     held = torch.tensor([0, 1])
-    return World(lambda t: t[held], lambda: held.copy_(torch.tensor([2, 0])), lambda: held.copy_(torch.tensor([0, 1])))
+    return World(
+        lambda t: t[held],
+        lambda: held.copy_(torch.tensor([2, 0])),
+        lambda: held.copy_(torch.tensor([0, 1])),
+    )
 
 
 @row
@@ -200,7 +247,9 @@ def a_generator_of_random_numbers():
 @row
 def an_array_that_shares_memory():
     array = __import__("numpy").ones(3, dtype="float32")
-    return World(lambda t: t * torch.from_numpy(array), lambda: array.fill(5), lambda: array.fill(1))
+    return World(
+        lambda t: t * torch.from_numpy(array), lambda: array.fill(5), lambda: array.fill(1)
+    )
 
 
 @row

@@ -70,7 +70,9 @@ def same_object_twice(x):
 
 
 @stranger(
-    lambda: (lambda t: (t, t))(rand(4)), lambda: (rand(4), rand(4, seed=1)), lambda: (lambda t: (t, t[:]))(rand(4))
+    lambda: (lambda t: (t, t))(rand(4)),
+    lambda: (rand(4), rand(4, seed=1)),
+    lambda: (lambda t: (t, t[:]))(rand(4)),
 )
 def maybe_one_argument(a, b):
     a.add_(1)
@@ -192,7 +194,9 @@ def windows_by_strides(x):
     return y, w, x.as_strided((3,), (2,)), torch.as_strided(x[1], (2, 2), (4, 1))
 
 
-@stranger(lambda: (rand(4), rand(4, seed=1) > 0), lambda: (rand(4), torch.zeros(4, dtype=torch.bool)))
+@stranger(
+    lambda: (rand(4), rand(4, seed=1) > 0), lambda: (rand(4), torch.zeros(4, dtype=torch.bool))
+)
 def masked_writes(x, mask):
     x[mask] = 0
     x.masked_fill_(~mask, 2)
@@ -290,13 +294,24 @@ def backward_again(x):
 @stranger(lambda: (rand(4, 6, 8).mT,), lambda: (rand(4, 6, 8, grad=True).mT,))
 def pooling_of_a_transposed_tensor(x):
     pool = torch.nn.functional.max_pool1d
-    return pool(x, 2), torch.max_pool1d(x, 3, 1), pool(x[0], kernel_size=2), pool(x, 2, return_indices=True)
+    return (
+        pool(x, 2),
+        torch.max_pool1d(x, 3, 1),
+        pool(x[0], kernel_size=2),
+        pool(x, 2, return_indices=True),
+    )
 
 
 @stranger(lambda: (rand(5, 5),), lambda: (rand(5, 5).mT,))
 def new_dimensions_beside_indices(x):
     rows = torch.tensor([0, 2, -1])
-    return x[:, None, rows], x[rows, None], x[:, rows, None], x[None, :, None, rows], x[:, None, :, None][:, :, rows]
+    return (
+        x[:, None, rows],
+        x[rows, None],
+        x[:, rows, None],
+        x[None, :, None, rows],
+        x[:, None, :, None][:, :, rows],
+    )
 
 
 @stranger(lambda: (rand(4, 5).abs() + 1,), lambda: (rand(4, 5, seed=2).abs() + 1,))
@@ -316,7 +331,12 @@ def writes_over_what_is_read(x):
 
 @stranger(lambda: (rand(4, 1),), lambda: (rand(1, 4).long(),), lambda: (rand(0, 3),))
 def strides_of_single_rows(x):
-    return torch.isfinite(x.mT.long()), torch.isinf(x.mT.long()), torch.nan_to_num(x.mT), torch.ones_like(x.mT)
+    return (
+        torch.isfinite(x.mT.long()),
+        torch.isinf(x.mT.long()),
+        torch.nan_to_num(x.mT),
+        torch.ones_like(x.mT),
+    )
 
 
 @stranger(

@@ -13,7 +13,10 @@ from torch import nn
 from tests.strangers.harness import made, rand, stranger
 
 
-@stranger(lambda: (rand(6, 3), rand(6, 3, seed=1) * 0.1, 0.01), lambda: (rand(9, 3), rand(9, 3, seed=1), 0.02))
+@stranger(
+    lambda: (rand(6, 3), rand(6, 3, seed=1) * 0.1, 0.01),
+    lambda: (rand(9, 3), rand(9, 3, seed=1), 0.02),
+)
 def bodies_under_gravity(position, velocity, dt):
     energies = []
     for _ in range(3):
@@ -83,7 +86,9 @@ def rotary_positions(x, start):
     return torch.view_as_real(pairs * turns).flatten(-2)
 
 
-@stranger(lambda: (rand(4, 10), 3, 0.8), lambda: (rand(4, 10), 10, 1.0), lambda: (rand(1, 6), 2, 0.1))
+@stranger(
+    lambda: (rand(4, 10), 3, 0.8), lambda: (rand(4, 10), 10, 1.0), lambda: (rand(1, 6), 2, 0.1)
+)
 def filtered_scores(scores, k, p):
     worst = scores.topk(k).values[..., -1, None]
     scores = scores.masked_fill(scores < worst, float("-inf"))
@@ -99,10 +104,15 @@ def warped_images(image):
     theta = torch.tensor([[0.9, 0.1, 0.0], [-0.1, 0.9, 0.2]]).expand(image.shape[0], 2, 3)
     grid = F.affine_grid(theta, list(image.shape), align_corners=False)
     warped = F.grid_sample(image, grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return F.interpolate(warped, scale_factor=0.5, mode="bilinear", align_corners=False, antialias=False)
+    return F.interpolate(
+        warped, scale_factor=0.5, mode="bilinear", align_corners=False, antialias=False
+    )
 
 
-@stranger(lambda: (rand(10, 4).abs(), rand(10, 4, seed=1).abs()), lambda: (rand(1, 4).abs(), rand(1, 4, seed=2).abs()))
+@stranger(
+    lambda: (rand(10, 4).abs(), rand(10, 4, seed=1).abs()),
+    lambda: (rand(1, 4).abs(), rand(1, 4, seed=2).abs()),
+)
 def boxes_over_boxes(first, second):
     first = torch.cat([first[:, :2], first[:, :2] + first[:, 2:]], 1)
     second = torch.cat([second[:, :2], second[:, :2] + second[:, 2:]], 1)
@@ -140,7 +150,9 @@ def clusters(points, k):
     centres = points[:k].clone()
     for step in range(5):
         nearest = torch.cdist(points, centres).argmin(1)
-        fresh = torch.stack([points[nearest == j].mean(0) if (nearest == j).any() else centres[j] for j in range(k)])
+        fresh = torch.stack(
+            [points[nearest == j].mean(0) if (nearest == j).any() else centres[j] for j in range(k)]
+        )
         if torch.allclose(fresh, centres):
             break
         centres = fresh
@@ -192,18 +204,31 @@ class Transition(typing.NamedTuple):
     reward: float = 0.0
 
 
-@stranger(lambda: ([Transition(rand(3), 1, 0.5), Transition(rand(3, seed=1), 0)],), lambda: ([Transition(rand(3), 2)],))
+@stranger(
+    lambda: ([Transition(rand(3), 1, 0.5), Transition(rand(3, seed=1), 0)],),
+    lambda: ([Transition(rand(3), 2)],),
+)
 def batch_of_transitions(transitions):
     batch = Transition(*zip(*transitions, strict=True))
     states = torch.stack(batch.state)
     actions = torch.tensor(batch.action)
-    return batch._replace(state=states, action=F.one_hot(actions, 4)), states.sum() + sum(batch.reward)
+    return batch._replace(state=states, action=F.one_hot(actions, 4)), states.sum() + sum(
+        batch.reward
+    )
 
 
-@made(lambda: (torch.randint(0, 9, (4, 5), generator=torch.Generator().manual_seed(0)), torch.tensor([5, 3, 3, 1])))
+@made(
+    lambda: (
+        torch.randint(0, 9, (4, 5), generator=torch.Generator().manual_seed(0)),
+        torch.tensor([5, 3, 3, 1]),
+    )
+)
 def packed_sequences():
     torch.manual_seed(0)
-    embedding, cell = nn.Embedding(9, 6, padding_idx=0), nn.GRU(6, 7, batch_first=True, bidirectional=True)
+    embedding, cell = (
+        nn.Embedding(9, 6, padding_idx=0),
+        nn.GRU(6, 7, batch_first=True, bidirectional=True),
+    )
 
     def run(tokens, lengths):
         packed = nn.utils.rnn.pack_padded_sequence(embedding(tokens), lengths, batch_first=True)
@@ -339,7 +364,9 @@ def _mask(n, window):
     return (rows[:, None] >= rows) & (rows[:, None] - rows < window)
 
 
-@stranger(lambda: (rand(2, 2, 6, 4), 3), lambda: (rand(1, 2, 9, 4), 2), lambda: (rand(2, 2, 6, 4), 3))
+@stranger(
+    lambda: (rand(2, 2, 6, 4), 3), lambda: (rand(1, 2, 9, 4), 2), lambda: (rand(2, 2, 6, 4), 3)
+)
 def attention_in_a_window(q, window):
     mask = _mask(q.shape[-2], window)
     scores = (q @ q.transpose(-1, -2)) / math.sqrt(q.shape[-1])
@@ -348,7 +375,11 @@ def attention_in_a_window(q, window):
     return weights @ q, other
 
 
-@stranger(lambda: (torch.tensor([3, 1, 2, 2, 5]),), lambda: (torch.tensor([0]),), lambda: (torch.tensor([7, 7]),))
+@stranger(
+    lambda: (torch.tensor([3, 1, 2, 2, 5]),),
+    lambda: (torch.tensor([0]),),
+    lambda: (torch.tensor([7, 7]),),
+)
 def counted(values):
     unique, inverse, counts = values.unique(return_inverse=True, return_counts=True)
     bins = torch.bincount(values, minlength=4)
@@ -356,7 +387,10 @@ def counted(values):
     return unique, inverse, counts, bins, edges, torch.histc(values.float(), 4), values.median()
 
 
-@stranger(lambda: (rand(4, 6), rand(4, 6, seed=2) > 0), lambda: (rand(2, 3), torch.ones(2, 3, dtype=torch.bool)))
+@stranger(
+    lambda: (rand(4, 6), rand(4, 6, seed=2) > 0),
+    lambda: (rand(2, 3), torch.ones(2, 3, dtype=torch.bool)),
+)
 def masked_statistics(x, mask):
     kept = x[mask]
     x = x.clone()
@@ -414,12 +448,26 @@ def blocks_by_name():
 @stranger(lambda: (rand(5, 5), 2), lambda: (rand(5, 5), -1), lambda: (rand(3, 3), 0))
 def life(board, shift):
     cells = (board > 0).int()
-    around = sum(torch.roll(cells, (dy, dx), (0, 1)) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dy, dx) != (0, 0))
+    around = sum(
+        torch.roll(cells, (dy, dx), (0, 1))
+        for dy in (-1, 0, 1)
+        for dx in (-1, 0, 1)
+        if (dy, dx) != (0, 0)
+    )
     alive = ((around == 3) | ((cells == 1) & (around == 2))).int()
-    return alive << abs(shift), alive ^ cells, ~alive, alive.sum(dtype=torch.uint8), cells // 2 - 7 // (around + 1)
+    return (
+        alive << abs(shift),
+        alive ^ cells,
+        ~alive,
+        alive.sum(dtype=torch.uint8),
+        cells // 2 - 7 // (around + 1),
+    )
 
 
-@stranger(lambda: (rand(4, 3, grad=True), rand(4, 3, seed=1)), lambda: (rand(2, 3, grad=True), rand(2, 3, seed=1)))
+@stranger(
+    lambda: (rand(4, 3, grad=True), rand(4, 3, seed=1)),
+    lambda: (rand(2, 3, grad=True), rand(2, 3, seed=1)),
+)
 def losses_side_by_side(a, b):
     target = b.softmax(-1)
     labels = target.argmax(-1)
@@ -433,5 +481,10 @@ def losses_side_by_side(a, b):
         "bce": F.binary_cross_entropy_with_logits(a, (b > 0).float(), pos_weight=torch.tensor(2.0)),
         "margin": F.multi_margin_loss(a, labels),
         "triplet": F.triplet_margin_loss(a, b, a.roll(1, 0)),
-        "ctc": F.ctc_loss(a.log_softmax(-1)[:, None], torch.tensor([[1]]), torch.tensor([len(a)]), torch.tensor([1])),
+        "ctc": F.ctc_loss(
+            a.log_softmax(-1)[:, None],
+            torch.tensor([[1]]),
+            torch.tensor([len(a)]),
+            torch.tensor([1]),
+        ),
     }

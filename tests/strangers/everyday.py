@@ -140,7 +140,13 @@ def trees_of_tensors(tree):
     return {k: v / total.sqrt() for k, v in flat.items()}, list(flat), copy.deepcopy(tree)
 
 
-@stranger(lambda: (rand(4), 0), lambda: (rand(4), 1), lambda: (rand(4), 2), lambda: (rand(4), 3), lambda: (rand(4), 9))
+@stranger(
+    lambda: (rand(4), 0),
+    lambda: (rand(4), 1),
+    lambda: (rand(4), 2),
+    lambda: (rand(4), 3),
+    lambda: (rand(4), 9),
+)
 def errors_and_their_handlers(x, which):
     notes = []
     try:
@@ -241,10 +247,23 @@ def tools_for_iterables(x, order):
     first = next(iter(order), None)
     best = max(order, default=-1, key=lambda v: -v)
     zipped = dict(zip(order, itertools.count(10), strict=False))
-    return total, running, pairs, groups, first, best, zipped, all(v >= 0 for v in order), sorted(order)[::-1]
+    return (
+        total,
+        running,
+        pairs,
+        groups,
+        first,
+        best,
+        zipped,
+        all(v >= 0 for v in order),
+        sorted(order)[::-1],
+    )
 
 
-@stranger(lambda: (rand(3), '{"scale": 2, "bias": [1, 2.5]}'), lambda: (rand(3), '{"scale": 3, "bias": []}'))
+@stranger(
+    lambda: (rand(3), '{"scale": 2, "bias": [1, 2.5]}'),
+    lambda: (rand(3), '{"scale": 3, "bias": []}'),
+)
 def settings_from_text(x, text):
     settings = json.loads(text)
     name = string.Template("$a-$b").substitute(a=settings["scale"], b=len(settings["bias"]))
@@ -270,7 +289,10 @@ def observers():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     seen = collections.deque(maxlen=3)
     handles = [
-        layer.register_forward_hook(lambda m, i, o: seen.append((type(m).__name__, o.mean().item()))) for layer in model
+        layer.register_forward_hook(
+            lambda m, i, o: seen.append((type(m).__name__, o.mean().item()))
+        )
+        for layer in model
     ]
     model.register_forward_pre_hook(lambda m, args: (args[0] * 2,))
 
@@ -333,7 +355,11 @@ def comparisons_of_tensors(x):
 
 
 @stranger(
-    lambda: (rand(4), 3), lambda: (rand(4), 0), lambda: (rand(4), True), lambda: (rand(4), 2.5), lambda: (rand(4), None)
+    lambda: (rand(4), 3),
+    lambda: (rand(4), 0),
+    lambda: (rand(4), True),
+    lambda: (rand(4), 2.5),
+    lambda: (rand(4), None),
 )
 def numbers_of_many_types(x, n):
     if n is None:
@@ -397,7 +423,12 @@ def weak_references():
     return run, []
 
 
-@stranger(lambda: (rand(3), "add"), lambda: (rand(3), "mul"), lambda: (rand(3), "__sub__"), lambda: (rand(3), "nope"))
+@stranger(
+    lambda: (rand(3), "add"),
+    lambda: (rand(3), "mul"),
+    lambda: (rand(3), "__sub__"),
+    lambda: (rand(3), "nope"),
+)
 def methods_by_name(x, name):
     method = getattr(x, name, None)
     if method is None:
@@ -482,7 +513,15 @@ class Money(int):
 @stranger(lambda: (rand(3), Money(5)), lambda: (rand(3), Money(6)))
 def subclasses_of_numbers(x, price):
     total = price + 1
-    return x * total, f"{total:>5}", type(total).__name__, total // 4, -total, total == 6, divmod(total, 4)
+    return (
+        x * total,
+        f"{total:>5}",
+        type(total).__name__,
+        total // 4,
+        -total,
+        total == 6,
+        divmod(total, 4),
+    )
 
 
 @stranger(lambda: (rand(2, 3),), lambda: (rand(3, 3),))

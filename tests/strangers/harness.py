@@ -55,9 +55,13 @@ def _register(name: str, factory: Factory, calls: tuple[Call, ...]) -> None:
     PROGRAMS[name] = Stranger(name, factory, calls or (tuple,))
 
 
-def rand(*shape: int, seed: int = 0, grad: bool = False, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def rand(
+    *shape: int, seed: int = 0, grad: bool = False, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     """Numbers that are the same at each call."""
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    made = torch.randn(
+        shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
     return made.requires_grad_() if grad else made
 
 
@@ -65,13 +69,17 @@ def check(program: Stranger, **options: Any) -> str | None:
     """What differs from eager, or None."""
     eager, state = program.make()
     function, ours = program.make()
-    compiled = argand.compile(function, options={"fallback_random": True}, **options)
+    compiled = argand.compile(
+        function, options={"fallback_random": True, "measure": False}, **options
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number, call in enumerate((program.calls[0], *program.calls)):
             wanted, found = _run(eager, call, state), _run(compiled, call, ours)
             told = differences(wanted[0], found[0])
-            told += (text for k in (1, 2) for text in differences(wanted[k], found[k], strides=False))
+            told += (
+                text for k in (1, 2) for text in differences(wanted[k], found[k], strides=False)
+            )
             if told:
                 return f"call {number}: " + "; ".join(told)
     return None
@@ -82,7 +90,11 @@ def _run(function: Callable[..., Any], call: Call, state: Any) -> tuple[Answer, 
     arguments = call()
     answer = observe(function, *arguments)
     gradients = observe(lambda: _gradients(answer.result, (arguments, _world(state))))
-    return answer, gradients, observe(lambda: (_text(answer.error), _world(arguments), _world(state)))
+    return (
+        answer,
+        gradients,
+        observe(lambda: (_text(answer.error), _world(arguments), _world(state))),
+    )
 
 
 def _text(error: BaseException | None) -> str:
@@ -94,13 +106,23 @@ def _gradients(result: Any, others: Any) -> list[Any]:
     ends = [t for t in tensors_in(result) if t.grad_fn is not None]
     if not ends or not leaves:
         return []
-    total = sum((torch.view_as_real(t) if t.is_complex() else t).double().sum() * (k + 1) for k, t in enumerate(ends))
-    return [None if g is None else g.detach() for g in torch.autograd.grad(total, leaves, allow_unused=True)]
+    total = sum(
+        (torch.view_as_real(t) if t.is_complex() else t).double().sum() * (k + 1)
+        for k, t in enumerate(ends)
+    )
+    return [
+        None if g is None else g.detach()
+        for g in torch.autograd.grad(total, leaves, allow_unused=True)
+    ]
 
 
 def _world(value: Any, depth: int = 0) -> Any:
     """A picture of objects as lists of tensors and plain values."""
-    if isinstance(value, torch.Tensor) or value is None or type(value) in (int, float, str, bool, complex):
+    if (
+        isinstance(value, torch.Tensor)
+        or value is None
+        or type(value) in (int, float, str, bool, complex)
+    ):
         return value
     if isinstance(value, torch.nn.Module):
         own = {k: v for k, v in vars(value).items() if not k.startswith("_")}

@@ -117,7 +117,11 @@ class Frozen:
     b: int = 1
 
 
-@stranger(lambda: (rand(3), Config()), lambda: (rand(3), Config(4, 2.0)), lambda: (rand(3), Config(names=["x"])))
+@stranger(
+    lambda: (rand(3), Config()),
+    lambda: (rand(3), Config(4, 2.0)),
+    lambda: (rand(3), Config(names=["x"])),
+)
 def data_classes(x, config):
     other = dataclasses.replace(config, width=config.width + 1)
     frozen = Frozen(x * config.scale)
@@ -126,7 +130,14 @@ def data_classes(x, config):
         changed = True
     except dataclasses.FrozenInstanceError:
         changed = False
-    return x * other.area, frozen.a, changed, dataclasses.asdict(config), config == other, len(config.names)
+    return (
+        x * other.area,
+        frozen.a,
+        changed,
+        dataclasses.asdict(config),
+        config == other,
+        len(config.names),
+    )
 
 
 class Mode(enum.Enum):
@@ -184,7 +195,12 @@ def chain_of(*functions):
 def functional_style(x):
     double = functools.partial(operator.mul, 2)
     compose = chain_of(double, torch.sin, lambda t: t + 1)
-    return compose(x), list(map(float, [1, 2])), [*filter(None, [0, 1, 2])], functools.reduce(operator.add, [x, x, x])
+    return (
+        compose(x),
+        list(map(float, [1, 2])),
+        [*filter(None, [0, 1, 2])],
+        functools.reduce(operator.add, [x, x, x]),
+    )
 
 
 @stranger(lambda: (rand(4),), lambda: (rand(6),))
@@ -195,7 +211,15 @@ def iteration_tools(x):
     total = list(itertools.accumulate([1, 2, 3], operator.mul))
     products = [a * b for a, b in itertools.product([1, 2], repeat=2)]
     taken = list(itertools.islice(itertools.cycle([x.sum(), x.mean()]), 3))
-    return torch.stack(out), groups, total, products, taken, list(zip(*[[1, 2], [3, 4]])), list(enumerate("ab", 1))
+    return (
+        torch.stack(out),
+        groups,
+        total,
+        products,
+        taken,
+        list(zip(*[[1, 2], [3, 4]])),
+        list(enumerate("ab", 1)),
+    )
 
 
 def fibonacci():
@@ -224,7 +248,13 @@ def generator_games(x):
     first = [next(g) for _ in range(4)]
     sent = g.send(10)
     g.close()
-    return first, sent, list(delegating(x)), sum(t.sum() for t in delegating(x)), dict((k, x * k) for k in range(2))
+    return (
+        first,
+        sent,
+        list(delegating(x)),
+        sum(t.sum() for t in delegating(x)),
+        dict((k, x * k) for k in range(2)),
+    )
 
 
 @contextlib.contextmanager
@@ -308,7 +338,17 @@ def named_tuples(x):
     p = Point(x)
     q = p._replace(y=x.sum())
     first, *rest = q
-    return p, q, Typed(x).scaled(), Typed(x), isinstance(q, tuple), first, rest, p._fields, Typed(t=x, n=3)._asdict()
+    return (
+        p,
+        q,
+        Typed(x).scaled(),
+        Typed(x),
+        isinstance(q, tuple),
+        first,
+        rest,
+        p._fields,
+        Typed(t=x, n=3)._asdict(),
+    )
 
 
 @stranger(lambda: (rand(3), "a-1,b-2"), lambda: (rand(3), ""))
@@ -316,7 +356,14 @@ def strings(x, spec):
     parsed = {k: int(v) for k, v in (part.split("-") for part in spec.split(",") if part)}
     found = re.findall(r"[a-z]", spec)
     label = f"{len(x)=} {x.shape[0]:>4d} {math.pi:.3f} {spec!r:>10}"
-    return x * sum(parsed.values()), found, label, "%s-%d" % ("a", 3), "{0}{1}".format(*"ab"), spec.upper().encode()
+    return (
+        x * sum(parsed.values()),
+        found,
+        label,
+        "%s-%d" % ("a", 3),
+        "{0}{1}".format(*"ab"),
+        spec.upper().encode(),
+    )
 
 
 class Meta(type):
@@ -387,7 +434,13 @@ def descriptors(x, degrees):
     before = w.temperature
     w.temperature = degrees
     w.wind += 1
-    return x * w.temperature, before, w.wind, isinstance(Weather.temperature, Celsius), hasattr(w, "missing")
+    return (
+        x * w.temperature,
+        before,
+        w.wind,
+        isinstance(Weather.temperature, Celsius),
+        hasattr(w, "missing"),
+    )
 
 
 @stranger(lambda: (rand(3), [3, 1, 2]), lambda: (rand(3), [1]))
@@ -414,7 +467,13 @@ def nested_structures(x, tree):
     deep["b"]["c"].clear()
     merged = {**tree, "z": 1} | {"a": 7}
     flat = [v for part in tree["b"].values() for v in part]
-    return x * sum(flat), merged, deep, {v: k for k, v in merged.items() if isinstance(v, int)}, list(tree)
+    return (
+        x * sum(flat),
+        merged,
+        deep,
+        {v: k for k, v in merged.items() if isinstance(v, int)},
+        list(tree),
+    )
 
 
 @stranger(lambda: (rand(3), 5), lambda: (rand(3), 0), lambda: (rand(3), 1))
@@ -535,10 +594,22 @@ def big_integers(x, n):
 def walrus_and_conditionals(x):
     if (n := len(x)) > 2 and (total := x.sum()) is not None:
         x = x * n
-    return x, total, [y for v in range(4) if (y := v * 2) > 2], n if n else 0, not x.numel(), (x is None) or n
+    return (
+        x,
+        total,
+        [y for v in range(4) if (y := v * 2) > 2],
+        n if n else 0,
+        not x.numel(),
+        (x is None) or n,
+    )
 
 
-@stranger(lambda: (rand(3), None), lambda: (rand(3), 2.0), lambda: (rand(3), rand(3)), lambda: (rand(3), "half"))
+@stranger(
+    lambda: (rand(3), None),
+    lambda: (rand(3), 2.0),
+    lambda: (rand(3), rand(3)),
+    lambda: (rand(3), "half"),
+)
 def arguments_of_many_types(x, other):
     if other is None:
         return x

@@ -16,10 +16,14 @@ def over(shape, *others, grad=False, sizes=SIZES):
 
     def call(n):
         def shape_of(text):
-            return [n if c == "n" else n + 1 if c == "m" else 2 * n if c == "d" else int(c) for c in text]
+            return [
+                n if c == "n" else n + 1 if c == "m" else 2 * n if c == "d" else int(c)
+                for c in text
+            ]
 
         return lambda: tuple(
-            rand(*shape_of(s), seed=k, grad=grad) if isinstance(s, str) else s for k, s in enumerate((shape, *others))
+            rand(*shape_of(s), seed=k, grad=grad) if isinstance(s, str) else s
+            for k, s in enumerate((shape, *others))
         )
 
     return [call(n) for n in sizes]
@@ -87,14 +91,22 @@ def training_at_sizes(x):
 @stranger(*over("1n", grad=True), *over("3n", grad=True, sizes=(1, 4)))
 def rows_that_broadcast(x):
     y = x.expand(3, -1) if x.shape[0] == 1 else x
-    return (y * torch.arange(3.0)[:, None]).sum(), y + x.T[:1].sum(), y.unsqueeze(-1).repeat(1, 1, 2)
+    return (
+        (y * torch.arange(3.0)[:, None]).sum(),
+        y + x.T[:1].sum(),
+        y.unsqueeze(-1).repeat(1, 1, 2),
+    )
 
 
 @made(*over("23nn", sizes=(8, 9, 16, 12, 7, 31)))
 def pictures_of_sizes():
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        nn.Conv2d(3, 4, 3, stride=2, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
     ).eval()
 
     def run(x):
@@ -140,7 +152,12 @@ def pieces(x):
     parts = x.split(3)
     chunks = x.chunk(2)
     stacked = torch.stack([p.sum(0) for p in parts]) if parts else None
-    return stacked, [len(p) for p in parts], [c.mean() for c in chunks if c.numel()], torch.tensor_split(x, 3)
+    return (
+        stacked,
+        [len(p) for p in parts],
+        [c.mean() for c in chunks if c.numel()],
+        torch.tensor_split(x, 3),
+    )
 
 
 @stranger(*over("n", "4n"))
@@ -148,11 +165,23 @@ def lengths_as_numbers(x, y):
     n = x.size(0)
     scale = 1.0 / (n + 1)
     ramp = torch.linspace(0, 1, n + 2)
-    return x * scale, y / math.sqrt(n + 1), ramp, torch.full((n,), n), y.mean() * n, torch.tensor(n), range(n), n * 1.5
+    return (
+        x * scale,
+        y / math.sqrt(n + 1),
+        ramp,
+        torch.full((n,), n),
+        y.mean() * n,
+        torch.tensor(n),
+        range(n),
+        n * 1.5,
+    )
 
 
 @stranger(
-    *[(lambda n=n, m=m: (rand(n, m), rand(m, n, seed=1))) for n, m in ((2, 3), (3, 2), (5, 5), (1, 4), (4, 1), (6, 3))]
+    *[
+        (lambda n=n, m=m: (rand(n, m), rand(m, n, seed=1)))
+        for n, m in ((2, 3), (3, 2), (5, 5), (1, 4), (4, 1), (6, 3))
+    ]
 )
 def both_sizes_change(x, y):
     if x.shape[0] == x.shape[1]:
@@ -161,17 +190,41 @@ def both_sizes_change(x, y):
     return wide.amax(0), (x @ y).diagonal(), torch.outer(x[0], y[0]).flatten()[:: x.shape[1]]
 
 
-@stranger(*[(lambda n=n, k=k: (rand(n), k)) for n, k in ((6, 1), (6, 2), (6, 3), (9, 3), (9, -2), (4, 0), (4, 7))])
+@stranger(
+    *[
+        (lambda n=n, k=k: (rand(n), k))
+        for n, k in ((6, 1), (6, 2), (6, 3), (9, 3), (9, -2), (4, 0), (4, 7))
+    ]
+)
 def numbers_that_change(x, k):
     shifted = x.roll(k)
     if 0 < k <= x.shape[0]:
         shifted = shifted + x[:k].sum() * k
-    return shifted * k, x**k if k >= 0 else x, x.unsqueeze(k % 2).shape, k // 2, k % 3, torch.arange(k * k)
+    return (
+        shifted * k,
+        x**k if k >= 0 else x,
+        x.unsqueeze(k % 2).shape,
+        k // 2,
+        k % 3,
+        torch.arange(k * k),
+    )
 
 
-@stranger(*[(lambda v=v: (rand(3), v)) for v in (0.5, 0.25, 2.0, -1.0, 0.0, float("inf"), float("nan"), 1e-30, 3)])
+@stranger(
+    *[
+        (lambda v=v: (rand(3), v))
+        for v in (0.5, 0.25, 2.0, -1.0, 0.0, float("inf"), float("nan"), 1e-30, 3)
+    ]
+)
 def floats_that_change(x, v):
     y = x * v + v
     if v > 1:
         y = y / v
-    return y, F.leaky_relu(x, v), x.clamp(max=v), torch.full((2,), v), v * 2, x.pow(2) if v == 2 else None
+    return (
+        y,
+        F.leaky_relu(x, v),
+        x.clamp(max=v),
+        torch.full((2,), v),
+        v * 2,
+        x.pow(2) if v == 2 else None,
+    )

@@ -187,7 +187,8 @@ def hooks():
 def norms_of_weights():
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))
+        nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)),
+        nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2)),
     )
     return model, model
 
@@ -292,7 +293,13 @@ def random_numbers():
 
     def run(x):
         noise = torch.rand(4, generator=state["generator"])
-        return x + noise, torch.rand(2), F.dropout(x, 0.5), torch.randperm(4), torch.randint(0, 9, (2,))
+        return (
+            x + noise,
+            torch.rand(2),
+            F.dropout(x, 0.5),
+            torch.randperm(4),
+            torch.randint(0, 9, (2,)),
+        )
 
     return run, ()
 

@@ -8,4 +8,5 @@ from tests.strangers import (  # noqa: F401
     stories_modules,
     stories_more,
     stories_training,
+    stories_unseen,
 )

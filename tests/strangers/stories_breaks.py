@@ -49,7 +49,18 @@ def in_expressions(wrap):
         y[say(0, 24)] = say(7.0, 25)
         y[say(slice(1, 2), 26)] += say(1, 27)
         assert say(True, 28), say("message", 29)
-        return y, z, ok, chain, text, items, table, first, rest, say(lambda v, k=say(n, 30): v + k, 31)(x)
+        return (
+            y,
+            z,
+            ok,
+            chain,
+            text,
+            items,
+            table,
+            first,
+            rest,
+            say(lambda v, k=say(n, 30): v + k, 31)(x),
+        )
 
     f = wrap(step)
     for n in (1, 2, 1, 7):
@@ -491,7 +502,9 @@ def errors_after_breaks(wrap):
         if n == 4:
             return [1][n]
         if n == 5:
-            return torch.nn.functional.embedding(torch.tensor([9]), torch.ones(2, 2)) + undefined_name  # noqa: F821
+            return (
+                torch.nn.functional.embedding(torch.tensor([9]), torch.ones(2, 2)) + undefined_name  # noqa: F821
+            )
         x.add_(1)
         return y
 

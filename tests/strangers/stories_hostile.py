@@ -40,7 +40,15 @@ def iterators_are_given_back(wrap):
         it = iter(items)
         next(it)
         doubled = map(lambda v: v * 2, items)
-        return it, zip(it, it), doubled, enumerate(items, 5), reversed(items), filter(None, [0, 1, 2]), x + 1
+        return (
+            it,
+            zip(it, it),
+            doubled,
+            enumerate(items, 5),
+            reversed(items),
+            filter(None, [0, 1, 2]),
+            x + 1,
+        )
 
     f, items = wrap(step), [1, 2, 3, 4, 5, 6]
     for _ in range(2):
@@ -127,7 +135,13 @@ def sizes_as_numbers(wrap):
 
     f = wrap(step)
     for n in (2, 3, 4, 5, 6, 1, 0, 7):
-        yield f(torch.ones(n, 3)), seen, table, [type(s).__name__ for s in seen], [type(k).__name__ for k in table]
+        yield (
+            f(torch.ones(n, 3)),
+            seen,
+            table,
+            [type(s).__name__ for s in seen],
+            [type(k).__name__ for k in table],
+        )
 
 
 @session
@@ -143,11 +157,23 @@ def sizes_kept_outside(wrap):
         keeper.last, keeper.shape = x.size(0), x.shape
         keeper.log.append((x.shape[0], x.numel()))
         Keeper.total += x.shape[0]
-        return x.sum() * keeper.total, same, x.new_zeros(keeper.last), x.stride(), x.view(-1, x.shape[-1]).shape[0]
+        return (
+            x.sum() * keeper.total,
+            same,
+            x.new_zeros(keeper.last),
+            x.stride(),
+            x.view(-1, x.shape[-1]).shape[0],
+        )
 
     f, keeper = wrap(step), Keeper()
     for n in (2, 3, 3, 4, 5, 5):
-        yield f(ones(n, 2), keeper), vars(keeper), keeper.total, type(keeper.last).__name__, type(keeper.shape).__name__
+        yield (
+            f(ones(n, 2), keeper),
+            vars(keeper),
+            keeper.total,
+            type(keeper.last).__name__,
+            type(keeper.shape).__name__,
+        )
     Keeper.total = 0
 
 
@@ -177,7 +203,8 @@ def floats_as_numbers(wrap):
     yield tried(f, ones(2), float("nan")), tried(f, ones(2), float("inf"))
     g = wrap(
         lambda x, k: (
-            torch.full((2,), k) + torch.nn.functional.dropout(x, k if k < 1 else 0.0, training=False) * max(k, 0.5)
+            torch.full((2,), k)
+            + torch.nn.functional.dropout(x, k if k < 1 else 0.0, training=False) * max(k, 0.5)
         )
     )
     for k in (0.0, 0.25, 0.75, 3.0):
@@ -338,7 +365,14 @@ def custom_attribute_access(wrap):
         pass
 
     def step(x, w):
-        return w.method(x), getattr(w, "x"), hasattr(w, "none"), isinstance(w, Duck), 3 in Duck, Duck[4]
+        return (
+            w.method(x),
+            getattr(w, "x"),
+            hasattr(w, "none"),
+            isinstance(w, Duck),
+            3 in Duck,
+            Duck[4],
+        )
 
     f, w = wrap(step), Watched()
     for _ in range(2):
@@ -569,7 +603,9 @@ def subclasses_of_builtins(wrap):
             return self
 
         def __getitem__(self, k):
-            return super().__getitem__(k) if isinstance(k, slice) else ("item", super().__getitem__(k))
+            return (
+                super().__getitem__(k) if isinstance(k, slice) else ("item", super().__getitem__(k))
+            )
 
     class Lower(dict):
         def __missing__(self, key):
@@ -605,7 +641,13 @@ def subclasses_of_builtins(wrap):
 
     f, stack, lower = wrap(step), Stack(), Lower()
     for _ in range(2):
-        yield f(ones(2), stack, lower, Metres(1.5), Name("n")), len(stack), stack.depth, sorted(lower), vars(stack)
+        yield (
+            f(ones(2), stack, lower, Metres(1.5), Name("n")),
+            len(stack),
+            stack.depth,
+            sorted(lower),
+            vars(stack),
+        )
     yield f(ones(2), Stack([1]), Lower(a=1), Metres(2), Name("m"))
 
 
@@ -681,7 +723,11 @@ def many_arguments_and_keywords(wrap):
         return a * b + sum(args) + c - d, sorted(kw), args
 
     f = wrap(step)
-    yield f(ones(2), 2, 3, 4, d=1), f(ones(2), b=2, d=0, e=5, a=6), f(ones(2), 2, d=ones(2), c=ones(2))
+    yield (
+        f(ones(2), 2, 3, 4, d=1),
+        f(ones(2), b=2, d=0, e=5, a=6),
+        f(ones(2), 2, d=ones(2), c=ones(2)),
+    )
     for bad in (
         (lambda: f(ones(2))),
         (lambda: f(ones(2), 2)),
@@ -822,5 +868,16 @@ def unpacking_in_python(wrap):
 
     f, asked = wrap(step), Asked()
     yield f(ones(2), asked), asked.log
-    for value in ((1, 2), [3, 4], {5: 0, 6: 0}, iter([7, 8]), ones(2), (1, 2, 3), [1], 5, None, itertools.count()):
+    for value in (
+        (1, 2),
+        [3, 4],
+        {5: 0, 6: 0},
+        iter([7, 8]),
+        ones(2),
+        (1, 2, 3),
+        [1],
+        5,
+        None,
+        itertools.count(),
+    ):
         yield tried(f, ones(2), value)

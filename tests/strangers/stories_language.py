@@ -251,10 +251,20 @@ def enums_of_all_kinds(wrap):
         y = Mode(mode).apply(x)
         if flags & Flag.B:
             y = y * 2
-        return y + level, f"{Mode(mode)} {flags!r} {level:d}", Level(level).name, [m.name for m in Mode], level > 3
+        return (
+            y + level,
+            f"{Mode(mode)} {flags!r} {level:d}",
+            Level(level).name,
+            [m.name for m in Mode],
+            level > 3,
+        )
 
     f = wrap(step)
-    for args in (("sum", Flag.A, Level.LOW), ("mean", Flag.A | Flag.B, Level.HIGH), ("zzz", Flag(0), Level.LOW)):
+    for args in (
+        ("sum", Flag.A, Level.LOW),
+        ("mean", Flag.A | Flag.B, Level.HIGH),
+        ("zzz", Flag(0), Level.LOW),
+    ):
         yield f(ones(3), *args)
     yield tried(f, ones(3), "sum", Flag.A, 7)
 
@@ -273,7 +283,13 @@ def named_tuples_in_and_out(wrap):
     def step(p, q):
         x, n = p
         made = Pair(x=q.a + n)
-        return made.scaled(), p._asdict(), Point(*q)._replace(b=x), Pair._fields, p == made if n > 5 else None
+        return (
+            made.scaled(),
+            p._asdict(),
+            Point(*q)._replace(b=x),
+            Pair._fields,
+            p == made if n > 5 else None,
+        )
 
     f = wrap(step)
     for n in (1, 2, 2):
@@ -645,7 +661,16 @@ def walrus_and_comprehensions(wrap):
         table = {k: v for v, k in enumerate(limits)}
         while (n := len(kept)) > 1:
             x, last = x + n, kept.pop()
-        return x, kept, table, y, last, {k % 2 for k in limits}, sum(k for k in limits if k), [*map(str, limits)]
+        return (
+            x,
+            kept,
+            table,
+            y,
+            last,
+            {k % 2 for k in limits},
+            sum(k for k in limits if k),
+            [*map(str, limits)],
+        )
 
     f = wrap(step)
     yield f(ones(2), [1, 2, 3])
@@ -701,7 +726,12 @@ def dict_order_and_mutation(wrap):
         table.setdefault("new", 0)
         first = next(iter(table))
         merged = table | {"k": 1}
-        return first, list(table.items()), list(reversed(merged)), table.keys() & {"a", "b"} == {"a"}
+        return (
+            first,
+            list(table.items()),
+            list(reversed(merged)),
+            table.keys() & {"a", "b"} == {"a"},
+        )
 
     f, table = wrap(step), {"a": 1, "b": ones(2)}
     for key in ("a", "b", "c", "a"):
@@ -743,7 +773,13 @@ def sorting_with_keys(wrap):
         ranked = sorted(items, key=key)
         items.sort(key=lambda item: (item.name, item.n), reverse=True)
         low, high = min(items), max(items, key=lambda item: item.n)
-        return x + low.n, [i.name for i in ranked], [i.name for i in items], high.name, [i.n for i in sorted(items)]
+        return (
+            x + low.n,
+            [i.name for i in ranked],
+            [i.name for i in items],
+            high.name,
+            [i.n for i in sorted(items)],
+        )
 
     f = wrap(step)
     for ns in ((3, 1, 2), (1, 1, 1), (2, 3, 1)):
@@ -756,7 +792,13 @@ def texts_of_sizes(wrap):
         b, *rest = x.shape
         label = f"{b:>4}|{x.shape!r}|{x.dim()=}|{x.dtype}"
         names[label] = names.get(label, 0) + 1
-        return x.reshape(-1), "%d-%s" % (b, rest), "{0}x{1}".format(b, x.numel()), str(x.size()), label.encode()  # noqa: UP031,UP030,UP032
+        return (
+            x.reshape(-1),
+            "%d-%s" % (b, rest),
+            "{0}x{1}".format(b, x.numel()),
+            str(x.size()),
+            label.encode(),
+        )  # noqa: UP031,UP030,UP032
 
     f, names = wrap(step), {}
     for shape in ((2, 3), (4, 3), (5, 3), (6, 7)):

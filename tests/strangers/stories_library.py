@@ -194,7 +194,12 @@ def json_and_regular_expressions(wrap):
         found = re.findall(r"\d+", text)
         match = re.search(r'"k": (?P<k>\d+)', text)
         k = int(match["k"]) if match else 1
-        return x * k + sum(map(int, found)), json.dumps(data, sort_keys=True), re.sub(r"\d", "#", text), data
+        return (
+            x * k + sum(map(int, found)),
+            json.dumps(data, sort_keys=True),
+            re.sub(r"\d", "#", text),
+            data,
+        )
 
     f = wrap(step)
     for text in ('{"k": 2, "a": [1, 2]}', '{"b": 1}', '{"k": 3}'):
@@ -208,10 +213,20 @@ def times_and_dates(wrap):
         start = time.perf_counter()
         later = day + datetime.timedelta(days=int(x.shape[0]))
         took = time.perf_counter() - start
-        return x + day.year, later.isoformat(), took >= 0, later.strftime("%Y-%m"), (later - day).days
+        return (
+            x + day.year,
+            later.isoformat(),
+            took >= 0,
+            later.strftime("%Y-%m"),
+            (later - day).days,
+        )
 
     f = wrap(step)
-    for day in (datetime.date(2024, 2, 28), datetime.datetime(2023, 2, 28, 1, 2), datetime.date(2024, 2, 28)):
+    for day in (
+        datetime.date(2024, 2, 28),
+        datetime.datetime(2023, 2, 28, 1, 2),
+        datetime.date(2024, 2, 28),
+    ):
         yield f(ones(2), day)
     yield f(ones(3), datetime.date(2024, 2, 28))
     clock = iter([1.0, 5.0, 7.0, 20.0])
@@ -229,7 +244,12 @@ def deques_and_counters(wrap):
         window.append(x.sum())
         window.rotate(1)
         counts.update([len(window), "n"])
-        return torch.stack(list(window)).mean(), counts.most_common(1), window.maxlen, counts["missing"]
+        return (
+            torch.stack(list(window)).mean(),
+            counts.most_common(1),
+            window.maxlen,
+            counts["missing"],
+        )
 
     f, window, counts = wrap(step), collections.deque(maxlen=2), collections.Counter()
     for n in (2, 3, 4, 2):
@@ -271,7 +291,13 @@ def heaps_and_bisection(wrap):
         low = heapq.heappop(heap)
         place = bisect.bisect_left(edges, k)
         bisect.insort(edges, k)
-        return x * low[0], place, heapq.nsmallest(2, heap), heapq.nlargest(1, edges), list(heapq.merge(edges, [0, 9]))
+        return (
+            x * low[0],
+            place,
+            heapq.nsmallest(2, heap),
+            heapq.nlargest(1, edges),
+            list(heapq.merge(edges, [0, 9])),
+        )
 
     f, heap, edges = wrap(step), [(3, "a"), (5, "b")], [1, 4, 8]
     for k in (2, 9, 4, 4):
@@ -286,7 +312,14 @@ def operators_and_functools(wrap):
         picked = operator.attrgetter("shape")(x), operator.methodcaller("sum", -1)(x)
         pairs = list(itertools.pairwise(items)), list(itertools.accumulate(items, operator.mul))
         groups = {k: list(g) for k, g in itertools.groupby(items, key=lambda n: n % 2)}
-        return total, get(items), picked, pairs, groups, list(itertools.islice(itertools.count(items[0], 2), 3))
+        return (
+            total,
+            get(items),
+            picked,
+            pairs,
+            groups,
+            list(itertools.islice(itertools.count(items[0], 2), 3)),
+        )
 
     f = wrap(step)
     yield f(ones(2), [1, 2, 3]), f(ones(2), [2, 4]), f(ones(2), (3, 1, 1))
@@ -298,7 +331,13 @@ def decimals_and_fractions(wrap):
     def step(x, d, q):
         total = d * 3 + decimal.Decimal("0.1")
         part = q + fractions.Fraction(1, 3)
-        return x * float(total) + float(part), str(total), part, part.denominator, round(total, 1) == d
+        return (
+            x * float(total) + float(part),
+            str(total),
+            part,
+            part.denominator,
+            round(total, 1) == d,
+        )
 
     f = wrap(step)
     for d, q in (("0.1", 1), ("0.2", 2), ("0.1", 1)):
@@ -428,7 +467,14 @@ def bytes_and_structs(wrap):
         view = memoryview(data)
         buffer = bytearray(data)
         buffer[0] ^= 0xFF
-        return x * a + b, bytes(buffer), view[1], data.hex(), data.find(b"\x02"), int.from_bytes(data, "big") % 97
+        return (
+            x * a + b,
+            bytes(buffer),
+            view[1],
+            data.hex(),
+            data.find(b"\x02"),
+            int.from_bytes(data, "big") % 97,
+        )
 
     f = wrap(step)
     for data in (b"\x01\x00\x02\x00", b"\x03\x00\x02\x01", b"\x01\x00\x02\x00"):
@@ -504,7 +550,13 @@ def sets_of_things(wrap):
         new = names - seen
         seen |= new
         seen.discard("gone")
-        return x * len(new), sorted(seen), names <= seen, frozenset(names) in {frozenset("ab")}, names ^ {"z"}
+        return (
+            x * len(new),
+            sorted(seen),
+            names <= seen,
+            frozenset(names) in {frozenset("ab")},
+            names ^ {"z"},
+        )
 
     f, seen = wrap(step), {"gone"}
     for names in ({"a"}, {"a", "b"}, {"c"}, set()):

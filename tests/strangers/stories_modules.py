@@ -57,7 +57,9 @@ def forward_hooks_come_and_go(wrap):
 def hooks_keep_activations(wrap):
     model, kept = nn.Sequential(linear(), nn.Tanh(), linear()), {}
     for name, child in model.named_children():
-        child.register_forward_hook(lambda m, a, out, name=name: kept.__setitem__(name, out.detach()))
+        child.register_forward_hook(
+            lambda m, a, out, name=name: kept.__setitem__(name, out.detach())
+        )
     f = wrap(model)
     for n in (1, 2):
         yield f(ones(n, 2)), kept
@@ -131,7 +133,9 @@ def buffers_that_grow(wrap):
     f = wrap(model)
     for n in (1, 2, 1, 3):
         yield f(ones(n, 2)), model.state_dict(), model.temp
-    model.load_state_dict({"bank": torch.ones(2, 2), "count": torch.tensor(5)}, strict=False) if False else None
+    model.load_state_dict(
+        {"bank": torch.ones(2, 2), "count": torch.tensor(5)}, strict=False
+    ) if False else None
     model.bank = torch.ones(4, 2)
     yield f(ones(1, 2)), dict(model.named_buffers())
 
@@ -216,7 +220,9 @@ def parametrized_weights(wrap):
 
 @session
 def weight_and_spectral_norm(wrap):
-    model = nn.Sequential(parametrizations.weight_norm(linear()), parametrizations.spectral_norm(linear()))
+    model = nn.Sequential(
+        parametrizations.weight_norm(linear()), parametrizations.spectral_norm(linear())
+    )
     f = wrap(model)
     for mode in (True, True, False, True):
         model.train(mode)
@@ -374,7 +380,9 @@ def global_hooks(wrap):
     model, log = linear(), []
     f = wrap(model)
     yield f(ones(1, 2))
-    handle = nn.modules.module.register_module_forward_hook(lambda m, a, out: log.append(type(m).__name__))
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda m, a, out: log.append(type(m).__name__)
+    )
     try:
         yield f(ones(1, 2)), log
     finally:

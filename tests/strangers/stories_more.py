@@ -35,7 +35,13 @@ def inference_mode_around_a_break(wrap):
             say(1, torch.is_inference_mode_enabled())
             b = a + 1
         z = y * 2
-        return z, a.is_inference(), b.is_inference(), z.requires_grad, torch.is_inference_mode_enabled()
+        return (
+            z,
+            a.is_inference(),
+            b.is_inference(),
+            z.requires_grad,
+            torch.is_inference_mode_enabled(),
+        )
 
     f = wrap(step)
     for _ in range(2):
@@ -241,7 +247,14 @@ def compiled_functions_are_objects(wrap):
         return x * k
 
     f = wrap(step)
-    yield f.__name__, f.__doc__, str(inspect.signature(f)), f(ones(2)), f(x=ones(2), k=3), callable(f)
+    yield (
+        f.__name__,
+        f.__doc__,
+        str(inspect.signature(f)),
+        f(ones(2)),
+        f(x=ones(2), k=3),
+        callable(f),
+    )
 
     class Holder:
         method = f
@@ -346,7 +359,11 @@ def compiled_modules_are_modules(wrap):
     f.to(torch.float64)
     yield f(ones(1, 2).double()), model.n.dtype
     outer = nn.Sequential(f, nn.ReLU())
-    yield outer(ones(1, 2).double()), len(list(outer.parameters())), wrap(outer)(ones(1, 2).double())
+    yield (
+        outer(ones(1, 2).double()),
+        len(list(outer.parameters())),
+        wrap(outer)(ones(1, 2).double()),
+    )
     twin = copy.deepcopy(f)
     twin.n.zero_()
     yield twin(ones(1, 2).double()), twin.n, f.n
@@ -402,7 +419,13 @@ def threads_have_their_own(wrap):
 @session
 def pickles_and_copies_of_results(wrap):
     def step(x, n):
-        return {"x": x * n, "shape": x.shape, "n": x.shape[0] * 2, "list": [n, (x.shape[0],)], "size": x.size(0)}
+        return {
+            "x": x * n,
+            "shape": x.shape,
+            "n": x.shape[0] * 2,
+            "list": [n, (x.shape[0],)],
+            "size": x.size(0),
+        }
 
     f = wrap(step)
     for n in (2, 3, 4, 5):
@@ -534,7 +557,9 @@ def beams_and_sampling(wrap):
 @session
 def losses_with_options(wrap):
     def step(x, y, reduction, weight=None, smoothing=0.0):
-        loss = functional.cross_entropy(x, y, weight=weight, reduction=reduction, label_smoothing=smoothing)
+        loss = functional.cross_entropy(
+            x, y, weight=weight, reduction=reduction, label_smoothing=smoothing
+        )
         return loss if loss.dim() == 0 else loss.mean() * 2
 
     f = wrap(step)
@@ -581,7 +606,10 @@ def bits_of_everything_after_breaks(wrap):
                 out = out + table["bias"][name]
         return out, out.shape
 
-    f, table = wrap(step), {"sin": torch.sin, "two": 2, "skip": None, "lin": nn.Identity(), "bias": 1.5}
+    f, table = (
+        wrap(step),
+        {"sin": torch.sin, "two": 2, "skip": None, "lin": nn.Identity(), "bias": 1.5},
+    )
     yield tried(f, ones(2), table)
     table = {"sin": torch.sin, "two": 2, "skip": None}
     yield tried(f, ones(2), table)
@@ -629,5 +657,10 @@ def arguments_met_first_without_gradients(wrap):
                 b = a * 2
             with torch.set_grad_enabled(mode):
                 y, flags = f(b, a)
-            yield flags, y.requires_grad, y.detach(), torch.autograd.grad(y.sum(), a) if mode else None
+            yield (
+                flags,
+                y.requires_grad,
+                y.detach(),
+                torch.autograd.grad(y.sum(), a) if mode else None,
+            )
             yield f(ones(2), b)[1]

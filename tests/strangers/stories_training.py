@@ -165,7 +165,12 @@ def accumulation_and_clipping(wrap):
         if k % 2:
             norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
-            yield value.detach(), norm, [p.grad.clone() for p in model.parameters()], list(model.parameters())
+            yield (
+                value.detach(),
+                norm,
+                [p.grad.clone() for p in model.parameters()],
+                list(model.parameters()),
+            )
             optimizer.zero_grad(set_to_none=k == 1)
 
     def whole(x, y):
@@ -282,7 +287,11 @@ def functions_of_autograd(wrap):
         @staticmethod
         def backward(ctx, g, _):
             (x,) = ctx.saved_tensors
-            return (g * ctx.k * (2 if ctx.name else 1) + x * 0 if ctx.needs_input_grad[0] else None), None, None
+            return (
+                (g * ctx.k * (2 if ctx.name else 1) + x * 0 if ctx.needs_input_grad[0] else None),
+                None,
+                None,
+            )
 
     class Straight(torch.autograd.Function):
         @staticmethod
@@ -316,7 +325,9 @@ def functions_of_autograd(wrap):
     x = ones(3).requires_grad_()
     f(x, 2.0, None)[0].backward()
     yield x
-    yield tried(lambda: wrap(lambda x: Raises.apply(x * 2).sum())(ones(2).requires_grad_()).backward())
+    yield tried(
+        lambda: wrap(lambda x: Raises.apply(x * 2).sum())(ones(2).requires_grad_()).backward()
+    )
 
 
 @session
@@ -342,7 +353,13 @@ def inner_loops(wrap):
 @session
 def default_types(wrap):
     def step(n):
-        return torch.ones(n) * 0.5, torch.tensor(1.5), torch.arange(n), torch.tensor([1, 2]) / 2, torch.zeros(n).dtype
+        return (
+            torch.ones(n) * 0.5,
+            torch.tensor(1.5),
+            torch.arange(n),
+            torch.tensor([1, 2]) / 2,
+            torch.zeros(n).dtype,
+        )
 
     f = wrap(step)
     yield f(2)
@@ -429,13 +446,18 @@ def gradients_of_many_results(wrap):
 def saved_tensors_and_anomalies(wrap):
     log = []
     f = wrap(lambda x: (x.exp() * x).sum())
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: (log.append(t.shape), t * 2)[1], lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: (log.append(t.shape), t * 2)[1], lambda t: t
+    ):
         x = ones(2).requires_grad_()
         y = f(x)
     y.backward()
     yield len(log) > 0
     x = ones(2).requires_grad_()
-    with torch.autograd.set_detect_anomaly(True, check_nan=False), contextlib.suppress(RuntimeError):
+    with (
+        torch.autograd.set_detect_anomaly(True, check_nan=False),
+        contextlib.suppress(RuntimeError),
+    ):
         f(x).backward()
     yield x
     w = ones(2).requires_grad_()
@@ -448,7 +470,9 @@ def saved_tensors_and_anomalies(wrap):
 @session
 def schedules_and_parameter_groups(wrap):
     model = linear()
-    optimizer = torch.optim.Adam([{"params": [model.weight]}, {"params": [model.bias], "lr": 0.5}], lr=0.1)
+    optimizer = torch.optim.Adam(
+        [{"params": [model.weight]}, {"params": [model.bias], "lr": 0.5}], lr=0.1
+    )
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     step = wrap(lambda: optimizer.step())
     for _ in range(3):

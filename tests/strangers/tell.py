@@ -14,7 +14,11 @@ from tests.strangers.sessions import SESSIONS, tell
 def main() -> int:
     """Run them."""
     torch.set_num_threads(1)
-    backends = [word[10:] for word in sys.argv[1:] if word.startswith("--backend=")] or ["argand", "aot_eager", "eager"]
+    backends = [word[10:] for word in sys.argv[1:] if word.startswith("--backend=")] or [
+        "argand",
+        "aot_eager",
+        "eager",
+    ]
     names = [word for word in sys.argv[1:] if not word.startswith("-")]
     start, bad = time.thread_time(), 0
     for name in names or SESSIONS:

@@ -8,7 +8,10 @@ import torch.nn.functional as F
 from tests.strangers.harness import rand, stranger
 
 
-@stranger(lambda: (rand(2, 4, 6, 8, grad=True), rand(6, 4)), lambda: (rand(1, 4, 6, 8, seed=1, grad=True), rand(6, 4)))
+@stranger(
+    lambda: (rand(2, 4, 6, 8, grad=True), rand(6, 4)),
+    lambda: (rand(1, 4, 6, 8, seed=1, grad=True), rand(6, 4)),
+)
 def rotary(q, angles):
     cos, sin = angles.cos(), angles.sin()
     even, odd = q[..., ::2], q[..., 1::2]
@@ -25,7 +28,9 @@ def rotary_by_complex_numbers(q, angles):
     return torch.view_as_real(as_complex * turned).flatten(-2).type_as(q)
 
 
-@stranger(lambda: (rand(7, 4).abs().cumsum(-1), rand(7)), lambda: (rand(1, 4).abs().cumsum(-1), rand(1)))
+@stranger(
+    lambda: (rand(7, 4).abs().cumsum(-1), rand(7)), lambda: (rand(1, 4).abs().cumsum(-1), rand(1))
+)
 def non_maximum_suppression(boxes, scores):
     order = scores.argsort(descending=True)
     keep = []
@@ -68,7 +73,11 @@ def message_passing(features, edges):
 @stranger(lambda: (rand(3, 10, grad=True),), lambda: (rand(3, 4, grad=True),))
 def sliding_windows(x):
     windows = x.unfold(-1, 4, 2)
-    return windows.mean(-1), windows.amax(-1) - windows.amin(-1), F.pad(x, (3, 0)).unfold(1, 4, 1).sum(-1)
+    return (
+        windows.mean(-1),
+        windows.amax(-1) - windows.amin(-1),
+        F.pad(x, (3, 0)).unfold(1, 4, 1).sum(-1),
+    )
 
 
 @stranger(lambda: (rand(4, 9),), lambda: (rand(1, 9),))
@@ -90,7 +99,8 @@ def top_k_top_p(logits, k, p):
 
 
 @stranger(
-    lambda: (rand(2, 5, 3, grad=True), torch.tensor([5, 2])), lambda: (rand(2, 5, 3, grad=True), torch.tensor([0, 1]))
+    lambda: (rand(2, 5, 3, grad=True), torch.tensor([5, 2])),
+    lambda: (rand(2, 5, 3, grad=True), torch.tensor([0, 1])),
 )
 def masked_mean(x, lengths):
     mask = torch.arange(x.size(1))[None, :] < lengths[:, None]
@@ -119,10 +129,17 @@ def complex_products(a, b):
     return c.conj().T, (c * c.conj()).real, torch.einsum("ij,jk->ik", a.conj(), b), c.imag
 
 
-@stranger(lambda: (rand(5, grad=True),), lambda: (torch.tensor([0.0, -0.0, float("nan"), float("inf"), -1.0]),))
+@stranger(
+    lambda: (rand(5, grad=True),),
+    lambda: (torch.tensor([0.0, -0.0, float("nan"), float("inf"), -1.0]),),
+)
 def safe_functions(x):
     safe = torch.where(x > 0, x, torch.ones_like(x))
-    return torch.where(x > 0, safe.log(), torch.zeros_like(x)), torch.nan_to_num(x.sqrt()), x.clamp(-1, 1).asin()
+    return (
+        torch.where(x > 0, safe.log(), torch.zeros_like(x)),
+        torch.nan_to_num(x.sqrt()),
+        x.clamp(-1, 1).asin(),
+    )
 
 
 @stranger(lambda: (rand(8, 3), torch.tensor([0, 0, 1, 2, 2, 2, 3, 3])))
@@ -187,7 +204,11 @@ def contrastive(a, b):
     eye = torch.eye(*similarity.shape, dtype=torch.bool)
     positive = similarity[eye]
     negative = similarity.masked_select(~eye).view(3, -1)
-    return (negative.logsumexp(1) - positive).mean(), F.cosine_similarity(a, b[:3]), F.pairwise_distance(a, b[:3])
+    return (
+        (negative.logsumexp(1) - positive).mean(),
+        F.cosine_similarity(a, b[:3]),
+        F.pairwise_distance(a, b[:3]),
+    )
 
 
 @stranger(lambda: (rand(2, 3, 4),), lambda: (rand(2, 3, 4).permute(2, 0, 1),))
@@ -202,7 +223,9 @@ def names_of_layouts(x):
     )
 
 
-@stranger(lambda: (rand(4, 4),), lambda: (rand(4, 4, dtype=torch.float64),), lambda: (rand(4, 4).half(),))
+@stranger(
+    lambda: (rand(4, 4),), lambda: (rand(4, 4, dtype=torch.float64),), lambda: (rand(4, 4).half(),)
+)
 def by_dtype(x):
     epsilon = torch.finfo(x.dtype).eps
     y = x / (x.abs().amax() + epsilon)
@@ -231,7 +254,12 @@ def integers(x):
     )
 
 
-@stranger(lambda: (torch.tensor([200, 100, 255], dtype=torch.uint8), torch.tensor([100, 200, 1], dtype=torch.uint8)))
+@stranger(
+    lambda: (
+        torch.tensor([200, 100, 255], dtype=torch.uint8),
+        torch.tensor([100, 200, 1], dtype=torch.uint8),
+    )
+)
 def overflow(a, b):
     return (
         a + b,
@@ -245,7 +273,11 @@ def overflow(a, b):
     )
 
 
-@stranger(lambda: (rand(3),), lambda: (torch.tensor([0.5, 1.5, 2.5]),), lambda: (torch.tensor([-0.5, -1.5, 1e10]),))
+@stranger(
+    lambda: (rand(3),),
+    lambda: (torch.tensor([0.5, 1.5, 2.5]),),
+    lambda: (torch.tensor([-0.5, -1.5, 1e10]),),
+)
 def rounding(x):
     return (
         x.round(),
@@ -293,7 +325,12 @@ def chunks_in_and_out(x):
     gate, value = x.chunk(2, dim=-1)
     left, right = torch.split(x, [1, 5], dim=1)
     a, b, *rest = x.unbind()
-    return F.silu(gate) * value, torch.cat([right, left], 1), torch.vstack([b, a, *rest]), torch.hstack([left, right])
+    return (
+        F.silu(gate) * value,
+        torch.cat([right, left], 1),
+        torch.vstack([b, a, *rest]),
+        torch.hstack([left, right]),
+    )
 
 
 @stranger(lambda: (rand(5, 5),), lambda: (rand(5, 5, seed=9),))
@@ -311,7 +348,10 @@ def index_gymnastics(x):
     )
 
 
-@stranger(lambda: (rand(3, 4, grad=True), rand(3, 1)), lambda: (rand(3, 4, grad=True), rand(3, 1, seed=1).double()))
+@stranger(
+    lambda: (rand(3, 4, grad=True), rand(3, 1)),
+    lambda: (rand(3, 4, grad=True), rand(3, 1, seed=1).double()),
+)
 def broadcasting(x, y):
     return (
         x + y,
@@ -343,6 +383,9 @@ def factories(x):
     )
 
 
-@stranger(lambda: (rand(3, grad=True), rand(3, seed=1, grad=True)), lambda: (rand(3, grad=True), rand(3, grad=True)))
+@stranger(
+    lambda: (rand(3, grad=True), rand(3, seed=1, grad=True)),
+    lambda: (rand(3, grad=True), rand(3, grad=True)),
+)
 def larger_of_two(x, y):
     return max(x.sum(), y.sum()), min(x[0], y[0]), max(x.sum().item(), 0)

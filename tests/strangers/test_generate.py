@@ -9,7 +9,12 @@ from argand.support import events
 
 SMALL = {
     **{"vocab_size": 128, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
-    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024, "pad_token_id": 0},
+    **{
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 1024,
+        "pad_token_id": 0,
+    },
 }
 CONFIGS = {
     "LlamaConfig": {},

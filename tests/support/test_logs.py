@@ -115,7 +115,15 @@ def test_a_folder_gets_the_text_of_every_stage(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     names = [path.name for path in sorted(tmp_path.iterdir())]
-    for stage in ("guards", "graph_code", "aot_graphs", "ir_lowered", "fusion", "schedule", "output_code"):
+    for stage in (
+        "guards",
+        "graph_code",
+        "aot_graphs",
+        "ir_lowered",
+        "fusion",
+        "schedule",
+        "output_code",
+    ):
         assert any(stage in name for name in names), (stage, names)
 
 
@@ -151,7 +159,9 @@ def test_a_trace_shows_the_lines_of_the_user(lines, capsys):
     text = "\n".join(lines)
     assert "    y = x * 2" in text and "BINARY_OP" in text.upper()
     assert "list.__setitem__" in text.partition("[side_effects]")[2]
-    assert ["call_function", "mul", "mul"] in [line.split()[:3] for line in text.partition("[graph]")[2].split("\n")]
+    assert ["call_function", "mul", "mul"] in [
+        line.split()[:3] for line in text.partition("[graph]")[2].split("\n")
+    ]
 
 
 def test_the_verdict_of_a_trial_is_told():

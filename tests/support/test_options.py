@@ -42,7 +42,8 @@ def test_unknown_option_lists_the_valid_ones_and_guesses():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("fusion", 1), ("max_fusion", True), ("max_fusion", "3"), ("dynamic", 2), ("cache_dir", None)]
+    ("name", "value"),
+    [("fusion", 1), ("max_fusion", True), ("max_fusion", "3"), ("dynamic", 2), ("cache_dir", None)],
 )
 def test_wrong_type_is_refused(name, value):
     with pytest.raises(OptionError, match=f"option '{name}' must be"):

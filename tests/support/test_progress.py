@@ -44,7 +44,9 @@ def test_nothing_is_shown_before_a_second_and_all_is_closed_after_it():
     hear(events.Count("native.kernels", 12))
     clock.now = 2.4
     hear(events.StageStart("native.llvm.code"))
-    assert seen.texts == ["argand compiles train_step: machine code, 1 graphs done, 12 kernels left (2 s)"]
+    assert seen.texts == [
+        "argand compiles train_step: machine code, 1 graphs done, 12 kernels left (2 s)"
+    ]
     for stage in ("native.llvm.code", "capture", "compile"):
         assert not seen.closed
         hear(events.StageEnd(stage, 1.0))
@@ -74,7 +76,9 @@ def test_a_real_compile_tells_its_graphs_and_kernels(monkeypatch):
 
     leave = events.subscribe(slower)
     try:
-        argand.compile(lambda x: torch.softmax(x.sin(), -1), options={"cache": False})(torch.randn(4, 8))
+        argand.compile(lambda x: torch.softmax(x.sin(), -1), options={"cache": False})(
+            torch.randn(4, 8)
+        )
     finally:
         leave()
     assert any("1 kernels left" in text for text in seen.texts) and seen.closed == 1

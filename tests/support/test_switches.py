@@ -19,7 +19,8 @@ def test_a_part_is_off_by_its_name_or_that_of_its_whole():
 
 
 @pytest.mark.parametrize(
-    ("off", "what"), [("fuse", "no part"), ("pass", "alone says nothing"), ("native.x", "no parts of its own")]
+    ("off", "what"),
+    [("fuse", "no part"), ("pass", "alone says nothing"), ("native.x", "no parts of its own")],
 )
 def test_what_is_no_part_is_refused(off: str, what: str):
     with pytest.raises(OptionError, match=what):
@@ -39,7 +40,9 @@ ITEMS = {
     "pass": [row.name for row in PASSES if row.optional],
     "rule": [row.name for row in RULES],
 }
-OFF = [s.name for s in SWITCHES if s.whole] + [f"{name}.{item}" for name, items in ITEMS.items() for item in items]
+OFF = [s.name for s in SWITCHES if s.whole] + [
+    f"{name}.{item}" for name, items in ITEMS.items() for item in items
+]
 
 
 @pytest.mark.parametrize("off", OFF)
@@ -47,10 +50,14 @@ def test_without_a_part_results_are_the_same(off: str):
     x, w = torch.randn(4, 8, 8), torch.randn(3, 4, 3, 3, requires_grad=True)
     before, given = x.clone(), x.clone()
     expected = _program(before, w)
-    found = argand.compile(_program, options={"off": off, "cache": False, "strict": True, "measure": False})(given, w)
+    found = argand.compile(
+        _program, options={"off": off, "cache": False, "strict": True, "measure": False}
+    )(given, w)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(given, before)
-    torch.testing.assert_close(torch.autograd.grad(found.sum(), w), torch.autograd.grad(expected.sum(), w))
+    torch.testing.assert_close(
+        torch.autograd.grad(found.sum(), w), torch.autograd.grad(expected.sum(), w)
+    )
 
 
 def _told(off: str, counter: str) -> list[str]:
@@ -63,9 +70,9 @@ def _told(off: str, counter: str) -> list[str]:
 
 
 def test_parts_that_are_off_do_nothing():
-    assert _told("", "native.extern") == [] and _told("lowering.aten.exp.default", "native.extern") == [
-        "aten.exp.default"
-    ]
+    assert _told("", "native.extern") == [] and _told(
+        "lowering.aten.exp.default", "native.extern"
+    ) == ["aten.exp.default"]
     assert _told("node.exp", "native.extern") == ["aten.exp.default"]
     assert len(_told("", "compiles")) == 1 and len(_told("entries", "compiles")) == 2
     assert _told("capture", "compiles") == [] and _told("native", "native.lowered") == []

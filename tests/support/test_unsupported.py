@@ -26,7 +26,10 @@ PYPY = (
 
 def run(program, **environment):
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, **environment}
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -27,7 +27,9 @@ def inputs_of(name, kind, per_exponent, dense):
 
 def pairs(name, kind, count):
     generator = np.random.default_rng(3)
-    special = np.array([0.0, 1.0, 2.0, 3.0, 0.5, 1.5, np.inf, np.nan, 1e30, 1e-30, 7.0, 2.0**24], kind)
+    special = np.array(
+        [0.0, 1.0, 2.0, 3.0, 0.5, 1.5, np.inf, np.nan, 1e30, 1e-30, 7.0, 2.0**24], kind
+    )
     special = np.concatenate([special, -special])
     x, y = (grid.ravel() for grid in np.meshgrid(special, special))
     wide = np.exp(generator.uniform(-80, 80, count)).astype(kind)
@@ -35,13 +37,19 @@ def pairs(name, kind, count):
         near = generator.uniform(0, 4, count).astype(kind)
         base = np.concatenate([wide, near])
         power = np.concatenate(
-            [generator.uniform(-2, 2, count).astype(kind), generator.uniform(-60, 60, count).astype(kind)]
+            [
+                generator.uniform(-2, 2, count).astype(kind),
+                generator.uniform(-60, 60, count).astype(kind),
+            ]
         )
         return np.concatenate([x, base]), np.concatenate([y, power])
     other = np.exp(generator.uniform(-80, 80, count)).astype(kind)
     signs = generator.choice(np.array([-1, 1], kind), (4, count))
     near = generator.uniform(-3, 3, (2, count)).astype(kind)
-    return (np.concatenate([x, wide * signs[0], near[0]]), np.concatenate([y, other * signs[1], near[1]]))
+    return (
+        np.concatenate([x, wide * signs[0], near[0]]),
+        np.concatenate([y, other * signs[1], near[1]]),
+    )
 
 
 def worst(name, kind, per_exponent, dense, lanes=None):

@@ -70,7 +70,9 @@ def sleef_loop(name, element, arity):
     body = text[start:]
     old = body[body.index("call ") : body.index("(", body.index("call "))]
     body = body.replace(old, f"call {vector} @{symbol}")
-    module = llvm.parse_assembly(f"declare {vector} @{symbol}({', '.join([vector] * arity)})\n" + body)
+    module = llvm.parse_assembly(
+        f"declare {vector} @{symbol}({', '.join([vector] * arity)})\n" + body
+    )
     harness.optimise(module)
     engine = llvm.create_mcjit_compiler(module, harness._fresh_machine())
     engine.finalize_object()

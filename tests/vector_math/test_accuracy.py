@@ -68,7 +68,9 @@ def test_special_pairs_are_eagers(name, kind):
 
 
 def test_bounded_functions_stay_in_bounds():
-    x = np.concatenate([harness.every_exponent(np.float32, 500), harness.dense(np.float32, -12, 12, 200_000)])
+    x = np.concatenate(
+        [harness.every_exponent(np.float32, 500), harness.dense(np.float32, -12, 12, 200_000)]
+    )
     x = x[~np.isnan(x)]
     for name in ("tanh", "erf", "sin", "cos"):
         finite = x[np.isfinite(x)] if name in ("sin", "cos") else x

@@ -33,7 +33,10 @@ def main():
     names = [name for name in sys.argv[1:] if name != "--write"]
     print(f"{'function':10s} {'type':8s} {'max ULP':>8s} {'mean':>6s} {'promised':>8s}  worst at")
     for name in names or TABLE:
-        for kind, per_exponent, dense in ((np.float32, 20_000, 2_000_000), (np.float64, 200, 200_000)):
+        for kind, per_exponent, dense in (
+            (np.float32, 20_000, 2_000_000),
+            (np.float64, 200, 200_000),
+        ):
             greatest, mean, where, got, wanted = measure.worst(name, kind, per_exponent, dense)
             promised = TABLE[name].ulp[int(kind == np.float64)]
             places = ", ".join(f"{float(x):.9g}" for x in where)

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from tools.cpython import child
 from tools.cpython.reasons import MODULES, reason_for
 
-PATIENCE = 15  # times the limit of a test: seconds of the clock in which nothing is heard of a child
+# times the limit of a test: seconds of the clock in which nothing is heard of a child
+PATIENCE = 15
 DEATHS = 40  # of children of one module, before the rest of it is given up
 
 
@@ -97,7 +98,9 @@ def run_module(module: str, mode: str, limit: float, only: str) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         for attempt in range(DEATHS):
             path = pathlib.Path(folder) / str(attempt)
-            why = _wait(_start(path, child.Job(module, mode, frozenset(outcomes), only, limit)), path, limit)
+            why = _wait(
+                _start(path, child.Job(module, mode, frozenset(outcomes), only, limit)), path, limit
+            )
             started = ""
             for line in _lines(path):
                 started = line.get("start", started)
@@ -133,7 +136,10 @@ def compare(module: str, mode: str, limit: float, *, only: str, texts: bool) -> 
         if not differs(wanted, got):
             continue
         listed, other = listed + bool(reason), other + (not reason)
-        print(f"  {test}: {got[-1]}\n      plainly: {wanted[-1]}" + (f"\n      listed: {reason}" if reason else ""))
+        print(
+            f"  {test}: {got[-1]}\n      plainly: {wanted[-1]}"
+            + (f"\n      listed: {reason}" if reason else "")
+        )
         if texts and not reason:
             print("      | " + found.texts.get(test, "").replace("\n", "\n      | "))
     print(
@@ -149,12 +155,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=MODULES)
     parser.add_argument("--mode", choices=("beside", "alone"), default="beside")
-    parser.add_argument("--limit", type=float, default=60, help="seconds of work that a test may take")
+    parser.add_argument(
+        "--limit", type=float, default=60, help="seconds of work that a test may take"
+    )
     parser.add_argument("--only", default="", help="a part of the tests' names")
     parser.add_argument("--texts", action="store_true", help="tracebacks of differences")
     chosen = parser.parse_args()
     present = [module for module in chosen.modules if importlib.util.find_spec(f"test.{module}")]
-    rows = [compare(module, chosen.mode, chosen.limit, only=chosen.only, texts=chosen.texts) for module in present]
+    rows = [
+        compare(module, chosen.mode, chosen.limit, only=chosen.only, texts=chosen.texts)
+        for module in present
+    ]
     tests, listed, other = map(sum, zip(*rows, strict=True))
     version = ".".join(map(str, sys.version_info[:3]))
     print(

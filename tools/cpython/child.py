@@ -49,7 +49,9 @@ class Job(NamedTuple):
 def _is_standard(code: types.CodeType) -> bool:
     """Files of tests lie in the library, but are the user's programs here. What serves them is not."""
     name = code.co_filename
-    return _STANDARD(code) and not (name.startswith(_TESTS) and not name.startswith(_TESTS + "support"))
+    return _STANDARD(code) and not (
+        name.startswith(_TESTS) and not name.startswith(_TESTS + "support")
+    )
 
 
 def beside_tensors(method: Callable[[], object]) -> Callable[[], object]:
@@ -113,7 +115,11 @@ def run_one(case: unittest.TestCase, mode: str) -> dict[str, Any]:
     method = getattr(case, name)
     if compile_one is not None and not inspect.iscoroutinefunction(method):
         compiled = compile_one(method)
-        for attribute in ("__unittest_skip__", "__unittest_skip_why__", "__unittest_expecting_failure__"):
+        for attribute in (
+            "__unittest_skip__",
+            "__unittest_skip_why__",
+            "__unittest_expecting_failure__",
+        ):
             if hasattr(method, attribute):
                 with contextlib.suppress(AttributeError):
                     setattr(compiled, attribute, getattr(method, attribute))
@@ -131,7 +137,9 @@ def load(module: str) -> list[unittest.TestCase]:
     support: Any = importlib.import_module("test.support")
     support.use_resources = []
     skips.is_standard = _is_standard
-    found = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(f"test.{module}"))
+    found = unittest.defaultTestLoader.loadTestsFromModule(
+        importlib.import_module(f"test.{module}")
+    )
     return list(flatten(found))
 
 

@@ -31,7 +31,10 @@ from argand.ops.layout import extent
 from argand.ops.overlap import is_within, may_overlap
 
 # No value of a graph has a conjugate or negative bit: kernels read memory as it is.
-_PHYSICAL: Final = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
+_PHYSICAL: Final = {
+    aten._conj.default: aten._conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+}
 
 
 def _same(value: Node) -> Node:
@@ -47,7 +50,11 @@ def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[ViewStep]:
     Offsets in graphs count from the start of a value. An absolute one, as `as_strided` takes it, would tell where
     the value lies in its storage: that of an input is another one in each call, and compilers may drop copies.
     """
-    if (view.dtype, view.is_conj(), view.is_neg()) != (whole.dtype, whole.is_conj(), whole.is_neg()):
+    if (view.dtype, view.is_conj(), view.is_neg()) != (
+        whole.dtype,
+        whole.is_conj(),
+        whole.is_neg(),
+    ):
         raise Untraceable("a view of another dtype without a view op")
     size, stride = list(view.shape), list(view.stride())
     shift = view.storage_offset() - whole.storage_offset()
@@ -57,7 +64,11 @@ def _strided_steps(whole: torch.Tensor, view: torch.Tensor) -> list[ViewStep]:
     func, last = aten.as_strided.default, ViewStep(aten.as_strided.default, (size, stride), {})
     if not shift:
         return [last]
-    return [ViewStep(func, ([end], [1]), {}), ViewStep(aten.slice.Tensor, (0, shift, end), {}), last]
+    return [
+        ViewStep(func, ([end], [1]), {}),
+        ViewStep(aten.slice.Tensor, (0, shift, end), {}),
+        last,
+    ]
 
 
 @final
@@ -67,11 +78,16 @@ class StorageView:
     __slots__ = ("ambiguous", "fake", "memory", "node", "origin", "parent", "step", "version")
 
     def __init__(
-        self, memory: AliasedStorage, fake: torch.Tensor, parent: StorageView | None, step: ViewStep | None
+        self,
+        memory: AliasedStorage,
+        fake: torch.Tensor,
+        parent: StorageView | None,
+        step: ViewStep | None,
     ) -> None:
         self.memory, self.fake, self.parent, self.step = memory, fake, parent, step
         self.origin = (parent, step, 0)  # the view as the program made it, and when
-        self.ambiguous = False  # whether the program made views of other elements that lie in the same place
+        # whether the program made views of other elements that lie in the same place
+        self.ambiguous = False
         self.node: Node | None = None
         self.version = -1  # the version of the memory that `node` holds
 
@@ -145,7 +161,9 @@ class Aliasing:
         """A region known by its strides and offset alone, as a view of the root."""
         region = memory.root
         if region.fake.is_complex() and fake.dtype == region.fake.dtype.to_real():
-            region = self.view(region, ViewStep(aten.view_as_real.default, (), {}), torch.view_as_real(region.fake))
+            region = self.view(
+                region, ViewStep(aten.view_as_real.default, (), {}), torch.view_as_real(region.fake)
+            )
         for step in _strided_steps(region.fake, fake):
             region = self.view(region, step, step.replay(region.fake))
         return region
@@ -171,7 +189,9 @@ class Aliasing:
     def _check_gaps(self, region: StorageView) -> None:
         """A value that was written has its elements, not what lies between them in the caller's memory."""
         whole = region.memory.root.fake
-        if dense_order(tuple(whole.shape), whole.stride()) is None and not is_within(whole, region.fake):
+        if dense_order(tuple(whole.shape), whole.stride()) is None and not is_within(
+            whole, region.fake
+        ):
             raise Untraceable("a view of memory between the elements of a tensor that was written")
 
     def write(self, region: StorageView, value: Node) -> None:

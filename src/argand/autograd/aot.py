@@ -26,13 +26,28 @@ from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
 from argand.autograd.programs import Program, run_graph
-from argand.autograd.runtime import MOST_BACKWARDS, Asked, full_backward, run_inference, run_training
+from argand.autograd.runtime import (
+    MOST_BACKWARDS,
+    Asked,
+    full_backward,
+    run_inference,
+    run_training,
+)
 from argand.autograd.sizes import ProgramSizes
 from argand.autograd.switch import LinkSwitch
 from argand.autograd.trace import ambient_autocast, trace
 from argand.ops.fakes import DataDependent
 from argand.ops.unreadable import unreadable_fakes
-from argand.protocol import PLAIN, Boxed, Bypass, CompiledGraph, GraphContext, PlainCompiler, adapted, settled
+from argand.protocol import (
+    PLAIN,
+    Boxed,
+    Bypass,
+    CompiledGraph,
+    GraphContext,
+    PlainCompiler,
+    adapted,
+    settled,
+)
 from argand.runtime import quiet
 from argand.sizes.refusals import NeedFacts, Refusal, Stop, or_refusal
 from argand.support import events
@@ -103,7 +118,12 @@ def compile_program(
 
 
 def _try_trace(
-    program: Program, inputs: Sequence[Any], compilers: Compilers, only: int = -1, *, strict: bool = False
+    program: Program,
+    inputs: Sequence[Any],
+    compilers: Compilers,
+    only: int = -1,
+    *,
+    strict: bool = False,
 ) -> Traced | Refusal | None:
     """The traced program; None, with a count of why, when only eager is right for it.
 
@@ -112,12 +132,18 @@ def _try_trace(
     try:
         with events.stage("autograd.trace"), unreadable_fakes(compilers.options.verify == "forms"):
             draws = compilers.options.fallback_random
-            return or_refusal(lambda: trace(program, inputs, compilers.decompositions, only, compilers.sizes, draws))
+            return or_refusal(
+                lambda: trace(
+                    program, inputs, compilers.decompositions, only, compilers.sizes, draws
+                )
+            )
     except Exception as reason:
         if compilers.sizes is not None:  # perhaps only the sizes of the fakes are to blame
             return compilers.sizes.refusal(f"{type(reason).__name__}: {reason}")
         # what eager alone can do right is no failure
-        if (strict or compilers.options.strict) and not isinstance(reason, Untraceable | DataDependent):
+        if (strict or compilers.options.strict) and not isinstance(
+            reason, Untraceable | DataDependent
+        ):
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
         return None
@@ -136,7 +162,11 @@ class _Flat:
         """Program it."""
         result = self._program(recorder, inputs)
         leaves, structure = pytree.tree_flatten(result)
-        is_flat = type(result) is tuple and len(leaves) == len(result) and all(map(operator.is_, leaves, result))
+        is_flat = (
+            type(result) is tuple
+            and len(leaves) == len(result)
+            and all(map(operator.is_, leaves, result))
+        )
         self.nested = None if is_flat else structure
         return leaves
 
@@ -148,7 +178,9 @@ class _Flat:
         return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
 
 
-def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> CompiledProgram | Refusal:
+def compile_traced(
+    program: Program, traced: Traced, compilers: Compilers
+) -> CompiledProgram | Refusal:
     """Hand the graphs of a traced program to the compilers."""
     if not traced.training:
         return _compile_inference(traced, compilers)
@@ -166,8 +198,11 @@ def compile_traced(program: Program, traced: Traced, compilers: Compilers) -> Co
         return compiled
     switch = LinkSwitch(_linking(program, compilers))
     late, again = _halves(program, traced, backward, context, compilers)
-    switch.run = run_training(traced, below_autograd(compiled, forward), late, switch.noticing(again))
-    if compilers.options.background or compilers.options.compile_seconds:  # now, not when somebody waits for it
+    switch.run = run_training(
+        traced, below_autograd(compiled, forward), late, switch.noticing(again)
+    )
+    # now, not when somebody waits for it
+    if compilers.options.background or compilers.options.compile_seconds:
         late(full_backward(traced), ())
     return CompiledProgram(switch, _origin(compiled, traced, backward, context), traced.random)
 
@@ -194,7 +229,9 @@ class _Tools:
 
     def halves(self, traced: Traced) -> tuple[GraphModule, GraphModule]:
         """Cut it in two."""
-        return _partition(make_module(traced.graph, traced.constants, "Joint"), traced, self.compilers)
+        return _partition(
+            make_module(traced.graph, traced.constants, "Joint"), traced, self.compilers
+        )
 
     def compile(self, module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph for these inputs; differentiable in grad mode."""
@@ -207,13 +244,17 @@ class _Tools:
     def code(self, module: GraphModule) -> Boxed:
         """Compile a graph that nobody differentiates."""
         if not self.compilers.decompositions:
-            return below_autograd(settled(self.compilers.backward(module, _examples(module), PLAIN)), module)
+            return below_autograd(
+                settled(self.compilers.backward(module, _examples(module), PLAIN)), module
+            )
         with torch.no_grad():
             call = self.compile(module, _examples(module))
         return lambda values: call(*values)
 
 
-def _linking(program: Program, compilers: Compilers) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
+def _linking(
+    program: Program, compilers: Compilers
+) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
     def make(inputs: Sequence[Any]) -> Callable[..., Any] | None:
         with events.stage("autograd.link"):
             return None if compilers.sizes is not None else link(program, inputs, _Tools(compilers))
@@ -233,7 +274,11 @@ def _origin(
 
 
 def late_halves(
-    gm: GraphModule, traced: Traced, backward: GraphModule, context: GraphContext, compilers: Compilers
+    gm: GraphModule,
+    traced: Traced,
+    backward: GraphModule,
+    context: GraphContext,
+    compilers: Compilers,
 ) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
     compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
@@ -242,7 +287,11 @@ def late_halves(
 
 
 def _halves(
-    program: Program, traced: Traced, backward: GraphModule, context: GraphContext, compilers: Compilers
+    program: Program,
+    traced: Traced,
+    backward: GraphModule,
+    context: GraphContext,
+    compilers: Compilers,
 ) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, context, compilers),
@@ -258,7 +307,9 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
     context = _context(compilers)
     if not in_graph:
         odd = traced.bits  # what is written to them is not what comes to lie in their memory
-        writes = (-1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations)
+        writes = (
+            -1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations
+        )
         context = dataclasses.replace(context, writes=tuple(writes))
     if not traced.effects.mutations:
         context = dataclasses.replace(context, steady=_parameters(module))
@@ -267,7 +318,11 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
     if not isinstance(compiled, CompiledGraph):
         return compiled
     run = run_inference(traced, below_autograd(compiled, module), written_in_graph=in_graph)
-    origin = Bypass("writes to inputs in the graph") if in_graph else _origin(compiled, traced, None, context)
+    origin = (
+        Bypass("writes to inputs in the graph")
+        if in_graph
+        else _origin(compiled, traced, None, context)
+    )
     return CompiledProgram(run, origin, traced.random, repeatable=can_repeat(traced, compiled))
 
 
@@ -292,7 +347,9 @@ def keep_writes(traced: Traced) -> None:
     end.args = (outputs[len(mutations) :],)
 
 
-def _partition(joint: GraphModule, traced: Traced, compilers: Compilers) -> tuple[GraphModule, GraphModule]:
+def _partition(
+    joint: GraphModule, traced: Traced, compilers: Compilers
+) -> tuple[GraphModule, GraphModule]:
     extra: dict[str, Any] = {}
     if compilers.partition is min_cut_partition:
         extra["memory_budget"] = compilers.options.memory_budget
@@ -301,7 +358,11 @@ def _partition(joint: GraphModule, traced: Traced, compilers: Compilers) -> tupl
 
 
 def _compile_later(
-    program: Program, traced: Traced, module: GraphModule, context: GraphContext, compilers: Compilers
+    program: Program,
+    traced: Traced,
+    module: GraphModule,
+    context: GraphContext,
+    compilers: Compilers,
 ) -> Callable[[Asked, Sequence[Any]], Boxed | None]:
     """The backward for what is asked, compiled when it first runs.
 
@@ -318,7 +379,11 @@ def _compile_later(
             with turns.take("backward"), quiet.compiling():
                 if asked not in known:
                     full = asked.tangents == every.tangents
-                    chosen = module if full else _part(program, traced, module, compilers, asked.tangents, primals)
+                    chosen = (
+                        module
+                        if full
+                        else _part(program, traced, module, compilers, asked.tangents, primals)
+                    )
                     if chosen is not None and asked.gradients != every.gradients:
                         chosen = _only(chosen, asked.gradients)
                     # a trace of its own has learnt more of sizes inside of it
@@ -332,9 +397,18 @@ def _compile_later(
 def _only(backward: GraphModule, gradients: int) -> GraphModule:
     """A backward that computes some of its gradients only."""
     nodes = list(backward.graph.nodes)
-    outputs = [value if gradients >> bit & 1 else None for bit, value in enumerate(flat_outputs(backward.graph))]
-    graph = extract(nodes, [node for node in nodes if node.op == "placeholder"], outputs, forward=False)
-    constants = {str(node.target): getattr(backward, str(node.target)) for node in nodes if node.op == "get_attr"}
+    outputs = [
+        value if gradients >> bit & 1 else None
+        for bit, value in enumerate(flat_outputs(backward.graph))
+    ]
+    graph = extract(
+        nodes, [node for node in nodes if node.op == "placeholder"], outputs, forward=False
+    )
+    constants = {
+        str(node.target): getattr(backward, str(node.target))
+        for node in nodes
+        if node.op == "get_attr"
+    }
     return make_module(graph, constants, "PartialBackward")
 
 
@@ -350,7 +424,12 @@ def _examples(module: GraphModule) -> list[Any]:
 
 
 def _part(
-    program: Program, traced: Traced, module: GraphModule, compilers: Compilers, present: int, primals: Sequence[Any]
+    program: Program,
+    traced: Traced,
+    module: GraphModule,
+    compilers: Compilers,
+    present: int,
+    primals: Sequence[Any],
 ) -> GraphModule | None:
     """The backward of some of the results, from what the forward has saved for all of them.
 
@@ -388,7 +467,11 @@ def _differentiate_later(
         values = [*primals, *tangents]
         if len(known) >= MOST_BACKWARDS:
             asked = asked._replace(gradients=full_backward(traced).gradients)
-        key: tuple[int, ...] = (*asked, torch.is_grad_enabled(), *(tangent.requires_grad for tangent in tangents))
+        key: tuple[int, ...] = (
+            *asked,
+            torch.is_grad_enabled(),
+            *(tangent.requires_grad for tangent in tangents),
+        )
         if traced.sizes is not None:  # one program for each combination of sizes
             key = (*key, *traced.sizes.values(primals).values())
         if key not in known:

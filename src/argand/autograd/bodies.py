@@ -17,10 +17,17 @@ from torch.utils._python_dispatch import _pop_mode, _push_mode
 
 from argand.autograd.geometry import aten
 from argand.autograd.graphs import flat_outputs, is_view, make_module, remove_dead
+from argand.autograd.nodes import hold
 from argand.autograd.outputs import Untraceable
 from argand.autograd.partition import min_cut_partition
-from argand.autograd.recorder import AtenRecorder, hold
-from argand.autograd.recording import NoPeeking, drop_history, own_memory, record_backward
+from argand.autograd.recorder import AtenRecorder
+from argand.autograd.recording import (
+    NoPeeking,
+    drop_history,
+    own_memory,
+    record_backward,
+    run_engine,
+)
 from argand.ops.fakes import fake_of
 from argand.ops.layout import contiguous
 from argand.protocol import Boxed, CompiledGraph
@@ -128,7 +135,11 @@ def trace_body(
 
 
 def halve(
-    outer: AtenRecorder, program: Program, inputs: Sequence[torch.Tensor], wanted: Sequence[int], run: Any
+    outer: AtenRecorder,
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    wanted: Sequence[int],
+    run: Any,
 ) -> Halves:
     """A branch with its derivative by the inputs in ``wanted``, cut in two. ``run`` makes programs of graphs."""
     with aside():
@@ -138,11 +149,15 @@ def halve(
         nodes = own_memory(recorder, results, 0)
         tangents = [k for k, value in enumerate(results) if value.requires_grad]
         leaves = [fakes[index] for index in wanted]
-        gradients, tangent_fakes = record_backward(recorder, results, tangents, leaves, accumulate=False)
+        gradients, tangent_fakes = record_backward(
+            recorder, results, tangents, leaves, accumulate=False
+        )
         gradients = gradients or [None] * len(wanted)
         joint = _finish(outer, recorder, [*nodes, *gradients], "Joint")
         places = [node for node in joint.graph.nodes if node.op == "placeholder"]
-        forward, backward = min_cut_partition(joint, [*fakes, *tangent_fakes], num_fwd_outputs=len(nodes))
+        forward, backward = min_cut_partition(
+            joint, [*fakes, *tangent_fakes], num_fwd_outputs=len(nodes)
+        )
     saved, chosen = _read_saved(forward, [node.name for node in places], len(fakes), len(nodes))
     picked = [*range(len(nodes)), *chosen]
     run_forward = run(forward)
@@ -154,7 +169,9 @@ def halve(
     return Halves(program_of_forward, backward, saved, len(chosen), tangents)
 
 
-def _read_saved(forward: GraphModule, names: list[str], inputs: int, count: int) -> tuple[list[Saved], list[int]]:
+def _read_saved(
+    forward: GraphModule, names: list[str], inputs: int, count: int
+) -> tuple[list[Saved], list[int]]:
     """What the backward takes, and which outputs of the forward that are no inputs."""
     saved: list[Saved] = []
     chosen: list[int] = []
@@ -207,3 +224,61 @@ def below_autograd(compiled: CompiledGraph, module: GraphModule) -> Boxed:
             return call(inputs)
 
     return run
+
+
+RunBody = Callable[[Any], Program]
+
+
+def is_float(value: Any) -> bool:
+    """Whether a value is a tensor that can have a gradient."""
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def needs_gradient(values: Sequence[Any]) -> bool:
+    """Whether autograd follows what is computed from these now."""
+    return torch.is_grad_enabled() and any(
+        isinstance(v, torch.Tensor) and v.requires_grad for v in values
+    )
+
+
+def only_tensors(program: Program, operands: Sequence[Any]) -> tuple[Program, list[torch.Tensor]]:
+    """A program of the tensors among its operands; the sizes are what they are."""
+    places = [k for k, value in enumerate(operands) if isinstance(value, torch.Tensor)]
+    others = list(operands)
+
+    def of_tensors(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
+        values = list(others)
+        for place, value in zip(places, inputs, strict=True):
+            values[place] = value
+        result = program(recorder, values)
+        return (result,) if isinstance(result, torch.Tensor) else result
+
+    return of_tensors, [operands[k] for k in places]
+
+
+def gradient_of(
+    program: Program, count: int, wanted: Sequence[int], tangents: Sequence[int]
+) -> Program:
+    """(inputs, tangents) -> the gradients of the inputs in ``wanted``, zeros where there is none."""
+
+    def gradients(recorder: AtenRecorder, values: list[Any]) -> Sequence[Any]:
+        inputs, given = values[:count], dict(zip(tangents, values[count:], strict=True))
+        again = any(value.requires_grad for value in values)
+        with torch.enable_grad():
+            leaves = [
+                x if x.requires_grad else x.detach().requires_grad_()
+                for x in (inputs[i] for i in wanted)
+            ]
+            for place, leaf in zip(wanted, leaves, strict=True):
+                inputs[place] = leaf
+            results = list(program(recorder, inputs))
+            chosen = [k for k in given if results[k].requires_grad]
+            ends, starts = [results[k] for k in chosen], [given[k] for k in chosen]
+            found = (
+                run_engine(ends, starts, leaves, create_graph=again)
+                if ends
+                else [None] * len(leaves)
+            )
+        return [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+
+    return gradients

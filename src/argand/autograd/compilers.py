@@ -55,4 +55,6 @@ class CompiledProgram(NamedTuple):
 
 def can_repeat(traced: Traced, compiled: CompiledGraph) -> bool:
     """Whether a call of an inference program that raised may begin anew, though it wrote to its inputs."""
-    return compiled.repeatable and not any(mutation.differentiable for mutation in traced.effects.mutations)
+    return compiled.repeatable and not any(
+        mutation.differentiable for mutation in traced.effects.mutations
+    )

@@ -30,7 +30,9 @@ class Action(enum.Enum):
     RESHAPE = "changes the geometry of a tensor object, not its memory (t_, squeeze_)"
     COMPOSITE = "run its decomposition"
     QUESTION = "asks about metadata"
-    EFFECT = "record it for what it does: a check of values, an op of the user's that gives nothing back"
+    EFFECT = (
+        "record it for what it does: a check of values, an op of the user's that gives nothing back"
+    )
     DEPENDENT = "record it if FakeMode does not refuse: its type may depend on data"
     REFUSE = "changes storages themselves"
 
@@ -71,7 +73,9 @@ def recipe_of(func: Any) -> Recipe:
     written = written_arguments(schema)
     pure = sum(1 for r in schema.returns if r.alias_info is None)
     results = len(written) + pure
-    twins = (t for t in functional_twins(func) if not t.is_view and len(t._schema.returns) == results)
+    twins = (
+        t for t in functional_twins(func) if not t.is_view and len(t._schema.returns) == results
+    )
     return Recipe(Action.WRITE, next(twins, None) or Copied(func, written), written, pure)
 
 
@@ -81,7 +85,11 @@ def twin_of(func: OpOverload, recipe: Recipe, targets: Sequence[Any], *, eager_d
     The functional twin of ``bernoulli_`` draws in the order of indices, whatever the layout; written in place, numbers are drawn in the
     order that torch's kernel takes through memory. Who wants eager's draws gets the op itself, on a copy.
     """
-    if eager_draws and recipe.functional is torch.ops.aten.bernoulli.p and not targets[0].is_contiguous():
+    if (
+        eager_draws
+        and recipe.functional is torch.ops.aten.bernoulli.p
+        and not targets[0].is_contiguous()
+    ):
         return Copied(func, recipe.written)
     return recipe.functional
 
@@ -109,12 +117,16 @@ def is_effect(func: Any) -> bool:
     return func.namespace not in OF_TORCH or row_of(func).raises is not Raises.NEVER
 
 
-def complete(func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def complete(
+    func: OpOverload, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
     """Arguments for a twin that lacks a default of the op (bernoulli.p and bernoulli_.float)."""
     if isinstance(twin, Copied):
         return args
     missing = []
-    for own, other in zip(func._schema.arguments[len(args) :], twin._schema.arguments[len(args) :], strict=False):
+    for own, other in zip(
+        func._schema.arguments[len(args) :], twin._schema.arguments[len(args) :], strict=False
+    ):
         if own.kwarg_only or own.name in kwargs or other.has_default_value():
             break
         missing.append(own.default_value)

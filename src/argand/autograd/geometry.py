@@ -33,7 +33,14 @@ class ViewStep(NamedTuple):
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """What makes two tensors on one storage the same region of it."""
-    return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return (
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
 
 
 def bits_of(tensor: torch.Tensor) -> tuple[bool, bool]:
@@ -76,7 +83,9 @@ def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | 
     return order
 
 
-def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int) -> list[ViewStep]:
+def steps_of(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: int
+) -> list[ViewStep]:
     """One step per result of a view op; multi-result views become slices and selects."""
     tail = args[1:]
     if func in _SPLITS:
@@ -85,7 +94,9 @@ def steps_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], count: in
     return [ViewStep(func, tail, kwargs)]
 
 
-def shifted_view(tensor: torch.Tensor, size: list[int], stride: list[int], shift: int) -> torch.Tensor:
+def shifted_view(
+    tensor: torch.Tensor, size: list[int], stride: list[int], shift: int
+) -> torch.Tensor:
     """as_strided with an offset relative to the tensor's own; for replay on real tensors."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + shift)
 
@@ -95,7 +106,9 @@ def retyped_view(
 ) -> torch.Tensor:
     """The same as elements of another type, ``shift`` bytes from the tensor's own start; no view to autograd."""
     start = tensor.storage_offset() * tensor.dtype.itemsize + shift
-    return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage(), start // dtype.itemsize, size, stride)
+    return torch.empty(0, dtype=dtype).set_(
+        tensor.untyped_storage(), start // dtype.itemsize, size, stride
+    )
 
 
 def can_undo(step: ViewStep, view: torch.Tensor, parent: torch.Tensor) -> bool:
@@ -124,14 +137,18 @@ def _split(tensor: torch.Tensor, size: int, dim: int = 0) -> list[ViewStep]:
 _SPLITS: Final[dict[Any, Callable[..., list[ViewStep]]]] = {
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _slices,
-    aten.unbind.int: lambda x, dim=0: [ViewStep(aten.select.int, (dim, index), {}) for index in range(x.shape[dim])],
+    aten.unbind.int: lambda x, dim=0: [
+        ViewStep(aten.select.int, (dim, index), {}) for index in range(x.shape[dim])
+    ],
 }
 
 # What undo needs: emit(func, args, kwargs) -> node; parent() -> node of the parent's current value.
 Emit = Callable[..., Any]
 
 
-def undo_step(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]) -> Any:
+def undo_step(
+    step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Callable[[], Any]
+) -> Any:
     """Node of the parent after its view got the value ``child``; ``old`` is a fake of the parent."""
     return _UNDO[step.func](step, child, old, emit, parent)
 
@@ -146,7 +163,9 @@ def _by_view(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: 
 
 
 def _by_scatter(func: Any) -> Callable[..., Any]:
-    return lambda step, child, old, emit, parent: emit(func, (parent(), child, *step.tail), step.kwargs)
+    return lambda step, child, old, emit, parent: emit(
+        func, (parent(), child, *step.tail), step.kwargs
+    )
 
 
 def _by_permute(step: ViewStep, child: Any, old: torch.Tensor, emit: Emit, parent: Any) -> Any:
@@ -165,7 +184,9 @@ def _by_func(func: Any) -> Callable[..., Any]:
 
 
 _UNDO: Final[dict[Any, Callable[..., Any]]] = {
-    **dict.fromkeys((aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default), _by_view),
+    **dict.fromkeys(
+        (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default), _by_view
+    ),
     **dict.fromkeys((aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _by_view),
     **dict.fromkeys((aten.unsqueeze.default, aten.expand.default), _by_view),
     **dict.fromkeys((aten.t.default, aten.transpose.int), _by_same),
@@ -179,7 +200,9 @@ _UNDO: Final[dict[Any, Callable[..., Any]]] = {
     aten.view_as_complex.default: _by_func(aten.view_as_real.default),
     aten._conj.default: _by_func(aten._conj_physical.default),
     aten._neg_view.default: _by_func(aten.neg.default),
-    aten.view.dtype: lambda step, child, old, emit, parent: emit(aten.view.dtype, (child, old.dtype)),
+    aten.view.dtype: lambda step, child, old, emit, parent: emit(
+        aten.view.dtype, (child, old.dtype)
+    ),
 }
 
 UNDONE: Final = frozenset(_UNDO)  # views through which a write comes back

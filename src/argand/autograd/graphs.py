@@ -19,7 +19,9 @@ from argand.support.errors import InternalError
 
 def make_module(graph: Graph, constants: Mapping[str, torch.Tensor], name: str) -> GraphModule:
     """A GraphModule that generates its Python code only when somebody calls or prints it."""
-    root = {node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"}
+    root = {
+        node.target: constants[str(node.target)] for node in graph.nodes if node.op == "get_attr"
+    }
     return LazyGraph(root, graph, name)
 
 
@@ -80,7 +82,9 @@ def add_node(graph: Graph, op: str, target: Any, args: Any, kwargs: Any, name: s
     return node
 
 
-def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, forward: bool) -> Graph:
+def extract(
+    nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any], *, forward: bool
+) -> Graph:
     """A graph of its own computing ``outputs`` from ``inputs``.
 
     It keeps the order of ``nodes``; anything else it needs is computed just before its first use.
@@ -120,8 +124,24 @@ def extract(nodes: Iterable[Node], inputs: Sequence[Node], outputs: Sequence[Any
     for node in outputs:
         if isinstance(node, Node) and node not in copies:
             copy(node)
-    graph.output([copies[value] if isinstance(value, Node) else value for value in outputs])
+    results = [copies[value] if isinstance(value, Node) else value for value in outputs]
+    graph.output(results if forward else [_own(graph, value) for value in results])
     return graph
+
+
+def _own(graph: Graph, gradient: Any) -> Any:
+    """A gradient in memory of its own: who writes to one must not write to what is kept for the next backward."""
+    source = gradient
+    while isinstance(source, Node) and is_view(source):
+        source = source.args[0]
+    if not isinstance(source, Node) or source.op not in ("placeholder", "get_attr"):
+        return gradient
+    if str(source.target).startswith("tangents"):
+        return gradient  # as in eager
+    clone = torch.ops.aten.clone.default
+    made = add_node(graph, "call_function", clone, (gradient,), {}, "own")
+    made.meta = dict(gradient.meta)
+    return made
 
 
 def readable(module: GraphModule) -> str:

@@ -47,8 +47,14 @@ def gradient_program(program: Program, traced: Traced, asked: Asked) -> Program:
                 outputs = program(recorder, given)
             effects = read_effects(given, before, list(outputs), written, lambda base, view: ())
             results = effects.results(given)
-            targets = {bit: primals[i] for bit, i in enumerate(traced.differentiable) if asked.gradients >> bit & 1}
-            chosen = [results[k] for bit, k in enumerate(traced.tangents) if asked.tangents >> bit & 1]
+            targets = {
+                bit: primals[i]
+                for bit, i in enumerate(traced.differentiable)
+                if asked.gradients >> bit & 1
+            }
+            chosen = [
+                results[k] for bit, k in enumerate(traced.tangents) if asked.tangents >> bit & 1
+            ]
             made = run_engine(chosen, tangents, list(targets.values()), create_graph=True)
             found = dict(zip(targets, made, strict=True))
             return [found.get(bit) for bit in range(len(traced.differentiable))]

@@ -65,7 +65,11 @@ def parts_of(backward: Graph) -> list[list[int]]:
 
     Nothing where all of them are read for all tangents: then torch's own book-keeping is right.
     """
-    places = [n for n in backward.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
+    places = [
+        n
+        for n in backward.nodes
+        if n.op == "placeholder" and not str(n.target).startswith("tangents")
+    ]
     read = readers(backward)
     every = together(_tangents(backward).values())
     parts = [sorted(read[place]) for place in places]
@@ -78,7 +82,9 @@ class KeptParts:
 
     __slots__ = ("parts", "used", "values", "versions")
 
-    def __init__(self, parts: Sequence[Sequence[int]], values: Sequence[Any], results: Sequence[Any]) -> None:
+    def __init__(
+        self, parts: Sequence[Sequence[int]], values: Sequence[Any], results: Sequence[Any]
+    ) -> None:
         self.parts = parts
         known = set(map(id, results))  # a result would keep itself alive through its history
         self.values = [value.detach() if id(value) in known else value for value in values]
@@ -93,7 +99,12 @@ class KeptParts:
             raise RuntimeError(_FREED)
         for value, version, masks in zip(self.values, self.versions, self.parts, strict=False):
             if value._version != version and any(mask & tangents for mask in masks):
-                words = {"type": value.type(), "shape": list(value.shape), "found": value._version, "wanted": version}
+                words = {
+                    "type": value.type(),
+                    "shape": list(value.shape),
+                    "found": value._version,
+                    "wanted": version,
+                }
                 raise RuntimeError(_CHANGED.format(**words))
 
     def take(self, tangents: int) -> list[Any]:
@@ -112,8 +123,14 @@ class KeptParts:
         return done
 
 
-def keep(parts: Sequence[Sequence[int]], values: Sequence[Any], results: Sequence[Any]) -> KeptParts | None:
+def keep(
+    parts: Sequence[Sequence[int]], values: Sequence[Any], results: Sequence[Any]
+) -> KeptParts | None:
     """What a call keeps; None where torch is to keep it: users may have a say in how."""
-    if not parts or not values or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+    if (
+        not parts
+        or not values
+        or torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+    ):
         return None
     return KeptParts(parts, values, results)

@@ -19,14 +19,16 @@ from torch.utils import _pytree as pytree
 from argand.autograd.graphs import extract, flat_outputs, make_module
 from argand.autograd.outputs import Traced
 from argand.autograd.programs import Program, run_graph
-from argand.autograd.runtime import MOST_BACKWARDS, Asked, Places, full_backward
+from argand.autograd.runtime import MOST_BACKWARDS, Asked, full_backward
+from argand.autograd.tangents import Places
 from argand.ops.fakes import FakeMode, fake_of
 from argand.protocol import Boxed
 from argand.runtime import _native, quiet
 from argand.support.locks import Turns
 
 _SCATTERS: Final = frozenset(
-    getattr(torch.ops.aten, f"{name}_scatter").default for name in ("select", "diagonal", "as_strided")
+    getattr(torch.ops.aten, f"{name}_scatter").default
+    for name in ("select", "diagonal", "as_strided")
 ) | {torch.ops.aten.slice_scatter.default}
 
 # Torch's derivative of it keeps what was overwritten and drops the rest. Eager never asks for it: writes to views have
@@ -53,7 +55,11 @@ class Tools(Protocol):
 def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[..., Any] | None:
     """The program for these inputs with linked gradients."""
     traced = tools.trace(program, inputs)
-    if traced is None or not _is_plain(traced) or not all(isinstance(x, torch.Tensor) for x in inputs):
+    if (
+        traced is None
+        or not _is_plain(traced)
+        or not all(isinstance(x, torch.Tensor) for x in inputs)
+    ):
         return None
     forward, _ = tools.halves(traced)
     outputs = flat_outputs(forward.graph)
@@ -77,10 +83,16 @@ def _can_be_differentiated(whole: Traced) -> bool:
     """Whether autograd knows all ops that the gradients are made of; writes in eager's formulas became some it does not."""
     if any(node.target in _WRONG_DERIVATIVES for node in whole.graph.nodes):
         return False
-    ops = [(node.target, node.meta.get("val")) for node in _behind(whole) if node.op == "call_function"]
+    ops = [
+        (node.target, node.meta.get("val")) for node in _behind(whole) if node.op == "call_function"
+    ]
     written = [value for op, value in ops if op in _SCATTERS and isinstance(value, torch.Tensor)]
     copies = any(op is torch.ops.aten.copy.default for op, _ in ops)
-    return not copies and not any(value.is_complex() for value in written) and _have_derivatives(_behind(whole))
+    return (
+        not copies
+        and not any(value.is_complex() for value in written)
+        and _have_derivatives(_behind(whole))
+    )
 
 
 def _have_derivatives(nodes: Sequence[Node]) -> bool:
@@ -92,9 +104,14 @@ def _have_derivatives(nodes: Sequence[Node]) -> bool:
 
 def _ends_history(node: Node) -> bool:
     given = pytree.tree_map(_leaf_like, (node.args, node.kwargs))
-    results = node.target(*given[0], **given[1])
+    try:
+        results = node.target(*given[0], **given[1])
+    except RuntimeError:  # there is no derivative for one of its arguments
+        return True
     histories = [
-        t.grad_fn for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor) and t.grad_fn is not None
+        t.grad_fn
+        for t in pytree.tree_leaves(results)
+        if isinstance(t, torch.Tensor) and t.grad_fn is not None
     ]
     return any(history.name() == "torch::autograd::NotImplemented" for history in histories)
 
@@ -119,7 +136,8 @@ def _is_plain(traced: Traced) -> bool:
         traced.cut,
     )
     fresh = all(
-        row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(traced.effects.rows)
+        row.source == "fresh" and row.how == "self" and row.index == k
+        for k, row in enumerate(traced.effects.rows)
     )
     return traced.training and fresh and not traced.effects.mutations and not any(odd)
 
@@ -128,12 +146,18 @@ def _is_plain(traced: Traced) -> bool:
 class _Gradients:
     """The gradients of a program from its inputs, its results and tangents: code for each question."""
 
-    def __init__(self, program: Program, inputs: Sequence[Any], whole: Traced, tools: Tools) -> None:
+    def __init__(
+        self, program: Program, inputs: Sequence[Any], whole: Traced, tools: Tools
+    ) -> None:
         self.program, self.whole, self.tools = program, whole, tools
         # like the inputs, which must not live as long as this
         self.examples = [fake_of(x) for x in inputs]
         joint = whole.graph
-        places = [n for n in joint.nodes if n.op == "placeholder" and not str(n.target).startswith("tangents")]
+        places = [
+            n
+            for n in joint.nodes
+            if n.op == "placeholder" and not str(n.target).startswith("tangents")
+        ]
         graph = extract(joint.nodes, places, flat_outputs(joint)[: whole.results], forward=True)
         self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
         self.read = _read_behind(whole)
@@ -233,6 +257,8 @@ def _make_function(gradients: _Gradients) -> Callable[..., Any]:
             if not present:
                 return (None,) * places.inputs
             asked = Asked(present, places.wanted(ctx.next_functions))
-            return places.scatter(gradients.run(asked, [*(ctx.saved_tensors if read else ()), *tangents]), present)
+            return places.scatter(
+                gradients.run(asked, [*(ctx.saved_tensors if read else ()), *tangents]), present
+            )
 
     return super(torch.autograd.Function, LinkedFunction).apply

@@ -15,7 +15,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from argand.autograd.recorder import AtenRecorder, hold
+from argand.autograd.nodes import hold
+from argand.autograd.recorder import AtenRecorder
 from argand.ops.fakes import DataDependent
 
 
@@ -40,7 +41,9 @@ class Gradient:
         tracked = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
         inputs = [arguments[place] for place in self.wanted]
         found = torch.autograd.grad(tracked, inputs, tangents, allow_unused=True)
-        return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True))
+        return tuple(
+            torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)
+        )
 
 
 class _Sealed(torch.autograd.Function):

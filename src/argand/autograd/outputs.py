@@ -81,7 +81,8 @@ class Traced:
     tangents: list[int]  # results that take a gradient
     tangent_fakes: list[torch.Tensor]
     gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
-    gradient_reads: list[tuple[int, int]]  # inputs whose values gradients depend on, bits of the tangents whose do
+    # inputs whose values gradients depend on, bits of the tangents whose do
+    gradient_reads: list[tuple[int, int]]
     copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
     flipped_inputs: list[int]  # inputs on which the program calls requires_grad_()
     random: bool
@@ -89,11 +90,11 @@ class Traced:
     grad_mode: bool  # ambient grad mode at the time of the trace
     tracked: bool  # whether an input requires grad
     view_results: list[int]  # results whose node is a view of an internal value
-    parts: list[list[int]] = field(default_factory=list)  # of what the forward keeps, see kept.parts_of
-    bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)  # inputs with a conjugate or a negative bit
-    cut: bool = (
-        False  # some of it is hidden from autograd (detach, no_grad, a Function of the user's): aten does not tell
-    )
+    # of what the forward keeps, see kept.parts_of
+    parts: list[list[int]] = field(default_factory=list)
+    # inputs with a conjugate or a negative bit
+    bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)
+    cut: bool = False  # some of it is hidden from autograd (detach, no_grad, a Function of the user's): aten does not tell
     absolute: bool = False  # it holds for the storage offsets of these inputs alone, which no key of a cache tells
     sizes: Any = None  # OpenSizes when sizes are known only at run time
 
@@ -203,7 +204,9 @@ def _row(
     if value.retains_grad:
         raise Untraceable("retain_grad() on a result, inside the graph")
     if value.requires_grad and value.is_leaf and value._base is None and source == "fresh":
-        raise Untraceable("a result is a leaf made inside: backward() fills its grad, whatever else depends on it")
+        raise Untraceable(
+            "a result is a leaf made inside: backward() fills its grad, whatever else depends on it"
+        )
     if value is base:
         return OutputRow(source, index)
     how: How
@@ -215,7 +218,9 @@ def _row(
         how = "no_grad"  # a view made under no_grad says that it requires grad, as a leaf
     else:
         how = "plain"
-    if value.requires_grad and (how not in ("plain", "no_grad") or (how == "plain" and not _follows(value, base))):
+    if value.requires_grad and (
+        how not in ("plain", "no_grad") or (how == "plain" and not _follows(value, base))
+    ):
         raise Untraceable("an output shares memory with a tensor of another history")
     return OutputRow(source, index, how, value, path(base, value))
 

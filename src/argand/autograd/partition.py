@@ -154,7 +154,9 @@ class JointSplit:
         return (
             is_checkpointed(node)
             and node not in self.results
-            and all(user.meta.get("checkpoint") == region for user in node.users if user in self.forward)
+            and all(
+                user.meta.get("checkpoint") == region for user in node.users if user in self.forward
+            )
         )
 
     def _price(self, node: Node) -> int:
@@ -240,7 +242,9 @@ def cut(joint: GraphModule, saved: Sequence[Node], count: int) -> tuple[GraphMod
         *(p for p in primals if isinstance(p.meta["val"], SizeInt | OpenFloat)),
     ]
     constants = {
-        str(node.target): getattr(joint, str(node.target)) for node in joint.graph.nodes if node.op == "get_attr"
+        str(node.target): getattr(joint, str(node.target))
+        for node in joint.graph.nodes
+        if node.op == "get_attr"
     }
     forward_nodes = [node for node in joint.graph.nodes if not node.meta.get("is_backward")]
     backward_nodes = [node for node in joint.graph.nodes if node.meta.get("is_backward")]

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import torch
 
-from argand.autograd.geometry import ViewStep, aten, bare, bit_steps, geometry_of, retyped_view, shifted_view
+from argand.autograd.geometry import (
+    ViewStep,
+    aten,
+    bare,
+    bit_steps,
+    geometry_of,
+    retyped_view,
+    shifted_view,
+)
 from argand.autograd.outputs import Untraceable
 from argand.autograd.recorder import AtenRecorder
 
 
-def path_between(recorder: AtenRecorder, base: torch.Tensor, view: torch.Tensor) -> tuple[ViewStep, ...]:
+def path_between(
+    recorder: AtenRecorder, base: torch.Tensor, view: torch.Tensor
+) -> tuple[ViewStep, ...]:
     """View steps from one tensor to another on the same storage."""
     if view.requires_grad and recorder.region_of(view).ambiguous:
-        raise Untraceable("a view of a tensor whose elements share memory: its place does not tell its history")
+        raise Untraceable(
+            "a view of a tensor whose elements share memory: its place does not tell its history"
+        )
     if geometry_of(base) == geometry_of(view):
         return ()
     if base.is_contiguous() and base.numel() == view.numel() and base.dtype == view.dtype:
@@ -45,6 +57,8 @@ def _strided_path(base: torch.Tensor, view: torch.Tensor) -> tuple[ViewStep, ...
         raise Untraceable("two outputs share memory, and not their conjugate or negative bits")
     place = (list(view.shape), list(view.stride()))
     if base.dtype == view.dtype:
-        return (ViewStep(shifted_view, (*place, view.storage_offset() - base.storage_offset()), {}),)
+        return (
+            ViewStep(shifted_view, (*place, view.storage_offset() - base.storage_offset()), {}),
+        )
     start, own = view.storage_offset() * view.itemsize, base.storage_offset() * base.itemsize
     return (ViewStep(retyped_view, (*place, start - own, view.dtype), {}),)

@@ -28,12 +28,27 @@ from argand.native.graph_cache import GraphCompiler, GraphText
 from argand.protocol import Boxed, Bypass, CompiledGraph, GraphContext
 from argand.runtime import quiet
 from argand.runtime.disk.format import Damaged
-from argand.runtime.disk.graphs import GraphWriter, opened, read_graph, read_spec, spec_of, write_graph
-from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
+from argand.runtime.disk.graphs import (
+    GraphWriter,
+    opened,
+    read_graph,
+    read_spec,
+    spec_of,
+    write_graph,
+)
+from argand.runtime.disk.keys import (
+    about,
+    environment,
+    hexdigest,
+    make_key,
+    options_part,
+    state_part,
+)
 from argand.runtime.disk.stage import Sections, Stage, look_up
 from argand.runtime.disk.store import open_store
 from argand.runtime.disk.values import Reader, Unstorable, Writer, guarded
 from argand.sizes.expressions import SizeInt
+from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
 from argand.support import events
 from argand.support.locks import Turns
@@ -146,9 +161,14 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
         }
         if not value.facts:
             return {self._key: sections}
-        facts = json.dumps([writer.write((fact.operator, fact.left, fact.right)) for fact in value.facts]).encode()
+        facts = json.dumps(
+            [writer.write((fact.operator, fact.left, fact.right)) for fact in value.facts]
+        ).encode()
         key = hexdigest(self._key.encode(), facts)
-        return {key: sections, self._key: {"about": sections["about"], "facts": facts, "key": key.encode()}}
+        return {
+            key: sections,
+            self._key: {"about": sections["about"], "facts": facts, "key": key.encode()},
+        }
 
 
 def _program(gm: GraphModule, sizes: GraphSizes | None) -> bytes:
@@ -172,7 +192,9 @@ def _named(shown: Any, value: Any, table: Any) -> Any:
         raise Unstorable("a float that is left open")
     data = spec_of(value)
     if isinstance(value, torch.Tensor) and table is not None:
-        data[1:3] = [[n if type(n) is int else str(n) for n in row] for row in opened(value, shown, table)]
+        data[1:3] = [
+            [n if type(n) is int else str(n) for n in row] for row in opened(value, shown, table)
+        ]
     return data
 
 
@@ -214,13 +236,19 @@ def _data(writer: Writer, origin: Recorded, backward: GraphText | None) -> list[
     """What run-time glue needs of a trace."""
     traced = origin.traced
     table = None if traced.sizes is None else traced.sizes.table
-    rows = [row if row.source == "constant" else dataclasses.replace(row, value=None) for row in traced.effects.rows]
+    rows = [
+        row if row.source == "constant" else dataclasses.replace(row, value=None)
+        for row in traced.effects.rows
+    ]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations, bumps=traced.effects.bumps)
     shown = traced.inputs if table is None else traced.sizes.shown
     return [
         writer.write(plain),
-        [isinstance(x, torch.Tensor) or (writer.write(x) if isinstance(x, SizeInt) else None) for x in shown],
+        [
+            isinstance(x, torch.Tensor) or (writer.write(x) if isinstance(x, SizeInt) else None)
+            for x in shown
+        ],
         [spec_of(fake, table) for fake in traced.tangent_fakes],
         [origin.forward, backward.key if backward else ""],
         None if table is None else writer.write(table.state()),
@@ -260,7 +288,9 @@ def _decode(
         return CompiledProgram(run, key, traced.random, repeatable=can_repeat(traced, forward))
     late = _Late(traced, sections, functools.partial(compiler.load, keys[1]), compilers)
     switch = LinkSwitch(late.link)
-    switch.run = run_training(traced, forward.takes_list, late.backward, switch.noticing(late.again))
+    switch.run = run_training(
+        traced, forward.takes_list, late.backward, switch.noticing(late.again)
+    )
     return CompiledProgram(switch, key, traced.random)
 
 
@@ -273,8 +303,6 @@ def forget(key: str | Bypass, options: Options) -> None:
 
 def _facts(sections: Mapping[str, bytes], table: Any) -> list[Any]:
     """What a program relies on besides what its first key says; nothing when that is not so for these sizes."""
-    from argand.sizes.facts import Fact  # noqa: PLC0415  # only where sizes are open
-
     facts = [Fact(*Reader().read(row)) for row in json.loads(sections["facts"])]
     return facts if table is not None and all(fact.holds(table.reals) for fact in facts) else []
 
@@ -326,7 +354,9 @@ class _Late:
             with self.turns.take("backward"), quiet.compiling():
                 if asked not in self.known:
                     found = self.load() if asked == full_backward(self.traced) else None
-                    self.known[asked] = found.takes_list if found else self._late()[0](asked, primals)
+                    self.known[asked] = (
+                        found.takes_list if found else self._late()[0](asked, primals)
+                    )
         return self.known[asked]
 
     def again(self, primals: Sequence[Any], tangents: Sequence[Any], asked: Asked) -> Sequence[Any]:

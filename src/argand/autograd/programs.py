@@ -16,6 +16,7 @@ from torch.fx import GraphModule, Node
 from argand.autograd import control_flow
 from argand.autograd.bodies import Program as Program
 from argand.autograd.recorder import AtenRecorder
+from argand.ops.hooks import HOOKS
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
 
@@ -58,7 +59,8 @@ def run_graph(module: GraphModule) -> Program:
                 case _:
                     result = args[0]
             if node.op in ("call_function", "call_method"):
-                recorder.cut = recorder.cut or _cuts(args, kwargs, values[node])
+                hidden = node.target in HOOKS or _cuts(args, kwargs, values[node])
+                recorder.cut = recorder.cut or hidden
         recorder.stack_trace = recorder.checkpoint = None
         return result
 
@@ -68,9 +70,12 @@ def run_graph(module: GraphModule) -> Program:
 def _cuts(args: Any, kwargs: Any, result: Any) -> bool:
     """Whether a call hides from autograd what its result is made of."""
     if isinstance(result, torch.Tensor):
-        open_ended = not result.requires_grad and (result.is_floating_point() or result.is_complex())
+        open_ended = not result.requires_grad and (
+            result.is_floating_point() or result.is_complex()
+        )
         return open_ended and any(
-            isinstance(value, torch.Tensor) and value.requires_grad for value in (*args, *kwargs.values())
+            isinstance(value, torch.Tensor) and value.requires_grad
+            for value in (*args, *kwargs.values())
         )
     return False
 

@@ -42,5 +42,7 @@ def _in_order(ends: Sequence[Any]) -> list[Any]:
         elif function not in seen:
             seen.add(function)
             waiting.append((function, True))
-            waiting.extend((source, False) for source, _ in function.next_functions if source is not None)
+            waiting.extend(
+                (source, False) for source, _ in function.next_functions if source is not None
+            )
     return order[::-1]

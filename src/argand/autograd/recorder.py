@@ -16,15 +16,24 @@ import torch
 from torch.fx import Graph, Node
 from typing_extensions import override
 
-from argand.autograd import functional, zero_tensors
+from argand.autograd import functional, lists, zero_tensors
 from argand.autograd.aliasing import Aliasing, StorageView
 from argand.autograd.functional import Action, Recipe
-from argand.autograd.geometry import ViewStep, aten, bare, bit_steps, dense_order, geometry_of, same_layout, steps_of
+from argand.autograd.geometry import (
+    ViewStep,
+    aten,
+    bare,
+    bit_steps,
+    dense_order,
+    geometry_of,
+    same_layout,
+    steps_of,
+)
 from argand.autograd.graphs import add_node, is_view
+from argand.autograd.nodes import fresh_like, frozen, hold, name_of, value_of
 from argand.autograd.outputs import Untraceable
 from argand.ops.copied import Copied, map_nested
 from argand.ops.fakes import FakeMode, infer
-from argand.ops.table import written_arguments
 from argand.sizes.formulas import explain_sizes
 from argand.sizes.table import SizeTable
 
@@ -43,7 +52,8 @@ class AtenRecorder(FakeMode):
         eager_draws: bool = False,
     ) -> None:
         super().__init__(sizes)
-        self.eager_draws = eager_draws  # random numbers are wanted in the order in which eager draws them
+        # random numbers are wanted in the order in which eager draws them
+        self.eager_draws = eager_draws
         self.learn: Callable[..., None] = lambda *_: None
         if sizes is not None:
             self.learn = functools.partial(explain_sizes, sizes)
@@ -124,26 +134,32 @@ class AtenRecorder(FakeMode):
         finally:
             self.open.discard(func)
         if func._schema.is_mutable:
-            _count_writes_to_lists(func, args, kwargs)
+            lists.count_writes(func, args, kwargs)
         if isinstance(result, torch.Tensor) and not func.is_view:
             return self._with_strides_of(func, args, kwargs, result)
         return result
 
-    def _with_strides_of(self, func: Any, args: Any, kwargs: Any, result: torch.Tensor) -> torch.Tensor:
+    def _with_strides_of(
+        self, func: Any, args: Any, kwargs: Any, result: torch.Tensor
+    ) -> torch.Tensor:
         """The result of a decomposition with the op's own strides of dimensions of size one: they tell how it is made."""
         if func._schema.is_mutable or (1 not in result.shape and 0 not in result.shape):
             return result
         wanted = infer(func, args, kwargs)
         if not isinstance(wanted, torch.Tensor) or wanted.stride() == result.stride():
             return result
-        if wanted.shape != result.shape or not same_layout(result.shape, wanted.stride(), result.stride()):
+        if wanted.shape != result.shape or not same_layout(
+            result.shape, wanted.stride(), result.stride()
+        ):
             return result
         view: torch.Tensor = self._view(
             aten.as_strided.default, (result, list(result.shape), list(wanted.stride())), _NO_KWARGS
         )
         return view
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any = None) -> Any:
+    def record(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any = None
+    ) -> Any:
         """Record a pure call, perhaps under another target; its results are fresh fakes."""
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(v) for name, v in kwargs.items()} if kwargs else kwargs
@@ -167,14 +183,17 @@ class AtenRecorder(FakeMode):
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         base = args[0]
-        if not isinstance(base, torch.Tensor):  # a number in a formula of torch, such as the conjugate of a factor
+        # a number in a formula of torch, such as the conjugate of a factor
+        if not isinstance(base, torch.Tensor):
             dtype = torch.complex128 if isinstance(base, complex) else torch.float64
             base = self.record(aten.scalar_tensor.default, (base,), {"dtype": dtype})
             args = (base, *args[1:])
         parent = self.region_of(base)
         result = func(*args, **kwargs)
         if func is aten.as_strided.default:  # it looks at the storage, whatever its argument
-            self.absolute |= parent.memory.source == "input" and (len(args) > 3 or "storage_offset" in kwargs)
+            self.absolute |= parent.memory.source == "input" and (
+                len(args) > 3 or "storage_offset" in kwargs
+            )
             if geometry_of(result) not in parent.memory.regions:
                 made = (parent, ViewStep(func, args[1:], kwargs), parent.memory.version)
                 self.region_of(result).origin = made
@@ -184,8 +203,15 @@ class AtenRecorder(FakeMode):
             self.aliasing.view(parent, step, view)
         return result
 
-    def _write(self, func: Any, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _write(
+        self, func: Any, recipe: Recipe, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """An op that writes: record its functional twin, store the results."""
+        if lists.is_of_lists(func):
+            tensors = lists.tensors_of((args, kwargs))
+            if lists.meet([self.region_of(t).memory for t in tensors]):
+                with self:
+                    return lists.write_one_by_one(func, args, kwargs)
         targets = [args[i] if i < len(args) else kwargs.get(name) for i, name in recipe.written]
         arguments = func._schema.arguments
         outs = {name for i, name in recipe.written if arguments[i].is_out}
@@ -203,7 +229,7 @@ class AtenRecorder(FakeMode):
         fresh, stored = values[: recipe.pure_results], values[recipe.pure_results :]
         for target, value in zip(targets, stored, strict=True):
             self.store(target, value, outs=bool(outs))
-        if func._opname.startswith("_foreach_") or isinstance(twin, Copied):
+        if lists.is_of_lists(func) or isinstance(twin, Copied):
             # eager's kernel writes by ops of its own, each of which counts
             for target in targets:
                 if target is not None:
@@ -216,12 +242,14 @@ class AtenRecorder(FakeMode):
         answer = [next(pure) if r.alias_info is None else next(written) for r in described]
         return answer[0] if len(answer) == 1 else tuple(answer)
 
-    def _record_copied(self, twin: Copied, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]) -> Any:
+    def _record_copied(
+        self, twin: Copied, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Any]
+    ) -> Any:
         described = super().__torch_dispatch__(twin.op, (), args, kwargs)
         results = described if isinstance(described, tuple) else (described,)
         returns = twin.op._schema.returns
         fresh = [v for v, r in zip(results, returns, strict=False) if r.alias_info is None]
-        copies = map_nested(_fresh_like, targets)
+        copies = map_nested(fresh_like, targets)
         node_args = tuple([self.node_of(value) for value in args])
         node_kwargs = {name: self.node_of(value) for name, value in kwargs.items()}
         values = (*fresh, *copies)
@@ -239,7 +267,9 @@ class AtenRecorder(FakeMode):
                 raise Untraceable("out= with a tensor of another shape")
             self._check_writable(target, value)
             # `logical_or_` and the like leave a history as it is: the graph does not tell of it
-            self.cut |= target.requires_grad and not (value.is_floating_point() or value.is_complex())
+            self.cut |= target.requires_grad and not (
+                value.is_floating_point() or value.is_complex()
+            )
             node = self.aliasing.read(self.region_of(value))
             self.aliasing.write(self.region_of(target), node)
 
@@ -302,7 +332,11 @@ class AtenRecorder(FakeMode):
     def placeholder(self, fake: Any, name: str) -> Node:
         """A placeholder after the ones made so far."""
         graph = self.graph
-        before = next(iter(graph.nodes), None) if self.last_placeholder is None else self.last_placeholder.next
+        before = (
+            next(iter(graph.nodes), None)
+            if self.last_placeholder is None
+            else self.last_placeholder.next
+        )
         point = graph.inserting_before(before) if before is not None else graph.inserting_after()
         with point:
             node = graph.create_node("placeholder", name, name=name)
@@ -334,8 +368,8 @@ class AtenRecorder(FakeMode):
         if known is not None:
             return known
         if val is None:
-            val = _value_of(func, args, kwargs)
-        name = _name_of(func)
+            val = value_of(func, args, kwargs)
+        name = name_of(func)
         node = add_node(self.graph, "call_function", func, args, kwargs, name)
         meta = node.meta
         meta["val"] = val
@@ -360,55 +394,16 @@ class AtenRecorder(FakeMode):
             torch.rand(())
             return (func, state)
         try:
-            key = (func, scope, *map(_freeze, args), *((name, _freeze(value)) for name, value in kwargs.items()))
+            key = (
+                func,
+                scope,
+                *map(frozen, args),
+                *((name, frozen(value)) for name, value in kwargs.items()),
+            )
             hash(key)
         except TypeError:  # an argument that has no hash
             return None
         return key
-
-
-def _freeze(value: Any) -> Any:
-    kind = type(value)
-    if kind is Node or kind is int or value is None:
-        return value
-    if kind is list or kind is tuple:
-        return (kind, *map(_freeze, value))
-    if kind is float:
-        return (float, repr(value))  # 0.0 is not -0.0, and 1.0 is not 1
-    return (kind, value)
-
-
-def _name_of(func: Any) -> str:
-    if func is operator.getitem:
-        return "getitem"
-    name = getattr(func, "_opname", None) or func.__name__
-    return str(name)
-
-
-def hold(value: Any) -> Any:
-    """A tensor object of our own over the memory of a fake."""
-    return value.detach() if isinstance(value, torch.Tensor) else value
-
-
-def _fresh_like(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    return value
-
-
-def _value_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The fake result of a call on nodes."""
-    fakes = map_nested(_fake_of_node, args)
-    named = {name: map_nested(_fake_of_node, value) for name, value in kwargs.items()}
-    if functional.is_effect(func):
-        return None
-    if func.is_view:
-        return func(*fakes, **named)
-    return infer(func, tuple(fakes), named)
-
-
-def _fake_of_node(value: Any) -> Any:
-    return value.meta["val"] if isinstance(value, Node) else value
 
 
 # -- ops that need a word of their own ---------------------------------------------------------
@@ -439,7 +434,9 @@ def _fill(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict
     return target
 
 
-def _batch_norm(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _batch_norm(
+    recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """native_batch_norm updates the running statistics, although its schema does not say so."""
     mean, variance, training = args[3:6]
     if not training or mean is None:
@@ -451,11 +448,17 @@ def _batch_norm(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs
     return tuple(results)
 
 
-def _recurrent_layer(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return recorder.record(func, args, kwargs, functional.recurrent_layer if torch.is_grad_enabled() else None)
+def _recurrent_layer(
+    recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return recorder.record(
+        func, args, kwargs, functional.recurrent_layer if torch.is_grad_enabled() else None
+    )
 
 
-def _unsafe_split(recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _unsafe_split(
+    recorder: AtenRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Parts that torch lays over the whole without saying so: as views, whose memory the compilers keep."""
     twin = aten.split.Tensor if func is aten.unsafe_split.Tensor else aten.split_with_sizes.default
     return recorder.record(func, args, kwargs, twin)
@@ -474,17 +477,13 @@ _SPECIAL: Final[dict[Any, Callable[..., Any]]] = {
     aten.copy_.default: _copy,
     **dict.fromkeys((aten.zero_.default, aten.fill_.Scalar), _fill),
     # torch.tensor(...): data known now; the graph may write to a copy of it
-    aten.lift_fresh.default: lambda recorder, _, args, __: recorder.record(aten.clone.default, args, _NO_KWARGS),
+    aten.lift_fresh.default: lambda recorder, _, args, __: recorder.record(
+        aten.clone.default, args, _NO_KWARGS
+    ),
     aten._efficientzerotensor.default: zero_tensors.make,
     aten.native_batch_norm.default: _batch_norm,
     aten.mkldnn_rnn_layer.default: _recurrent_layer,
-    **dict.fromkeys((aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split),
+    **dict.fromkeys(
+        (aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default), _unsafe_split
+    ),
 }
-
-
-def _count_writes_to_lists(func: Any, args: Any, kwargs: Any) -> None:
-    """Raise versions as eager does: torch counts writes to lists in kernels, not before the dispatch."""
-    for place, name in written_arguments(func._schema):
-        target = args[place] if place < len(args) else kwargs.get(name)
-        if isinstance(target, list | tuple):
-            torch.autograd.graph.increment_version([t for t in target if not t.is_inference()])

@@ -54,9 +54,15 @@ def own_memory(recorder: AtenRecorder, results: Sequence[torch.Tensor], writes: 
             node = root = recorder.copy(node, tensor)
         taken.add(root)
         own = node.meta["val"].stride()
-        if len(nodes) >= writes and own != tensor.stride() and same_layout(tensor.shape, own, tensor.stride()):
+        if (
+            len(nodes) >= writes
+            and own != tensor.stride()
+            and same_layout(tensor.shape, own, tensor.stride())
+        ):
             # dimensions of size one, after a write in place
-            node = recorder.emit(aten.as_strided.default, (node, list(tensor.shape), list(tensor.stride())))
+            node = recorder.emit(
+                aten.as_strided.default, (node, list(tensor.shape), list(tensor.stride()))
+            )
         nodes.append(node)
     return nodes
 
@@ -78,7 +84,9 @@ def record_backward(
         fakes.append(fake)
     recorder.backward = True
     recorder.lines = recorder.line_book.current if recorder.line_book is not None else None
-    versions = {id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"}
+    versions = {
+        id(m): m.version for m in recorder.aliasing.memories.values() if m.source == "input"
+    }
     torch.set_autocast_enabled("cpu", False)
     with recorder, NoPeeking():
         outputs = [results[k] for k in tangents]
@@ -89,8 +97,12 @@ def record_backward(
             else:
                 gradients = run_engine(outputs, fakes, wanted)
         except RuntimeError as error:
-            if "modified by an inplace operation" in str(error) or isinstance(error, NotImplementedError):
-                raise Untraceable("eager refuses this backward, and only if it is asked for") from error
+            if "modified by an inplace operation" in str(error) or isinstance(
+                error, NotImplementedError
+            ):
+                raise Untraceable(
+                    "eager refuses this backward, and only if it is asked for"
+                ) from error
             raise
     for memory in recorder.aliasing.memories.values():
         if memory.version != versions.get(id(memory), memory.version):
@@ -136,5 +148,6 @@ def drop_history(graph: Graph) -> None:
                 node.meta["val"] = value.data
         elif isinstance(value, tuple | list):
             node.meta["val"] = tuple(
-                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item for item in value
+                item.data if isinstance(item, torch.Tensor) and item.requires_grad else item
+                for item in value
             )

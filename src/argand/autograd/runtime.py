@@ -13,13 +13,15 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
-from argand.autograd.geometry import ViewStep, same_layout
+from argand.autograd.geometry import ViewStep
 from argand.autograd.kept import keep
 from argand.autograd.outputs import Mutation, OutputRow, Traced
+from argand.autograd.tangents import Places
 from argand.protocol import Boxed
 from argand.runtime import _native
 
-MOST_BACKWARDS: Final = 8  # of one graph for different sets of gradients; then all of them are computed
+# of one graph for different sets of gradients; then all of them are computed
+MOST_BACKWARDS: Final = 8
 
 
 class Asked(NamedTuple):
@@ -35,7 +37,8 @@ Backward = Callable[[Asked, Sequence[Any]], Boxed | None]
 Differentiable = Callable[[Sequence[Any], Sequence[Any], Asked], Sequence[Any]]
 
 _set_grad_enabled: Final = torch._C._set_grad_enabled
-_alias: Final = torch.ops.aten.alias.default  # `view_as` would tidy the strides of dimensions of size one
+# `view_as` would tidy the strides of dimensions of size one
+_alias: Final = torch.ops.aten.alias.default
 _set_version: Final = torch._C._autograd._unsafe_set_version_counter
 
 
@@ -166,7 +169,10 @@ class OutputAssembly:
         self.trivial = (
             not self.mutations
             and not self.bumps
-            and all(row.source == "fresh" and row.how == "self" and row.index == k for k, row in enumerate(self.rows))
+            and all(
+                row.source == "fresh" and row.how == "self" and row.index == k
+                for k, row in enumerate(self.rows)
+            )
         )
 
     def __call__(
@@ -257,7 +263,9 @@ def _twin(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
 
 
-def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
+def run_training(
+    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
+) -> Callable[..., Any]:
     """The callable of a program with a backward; ``again`` serves ``create_graph=True``."""
     apply = _make_function(traced, forward, backward, again)
     epilogue = OutputAssembly(traced, written_in_graph=False)
@@ -297,21 +305,9 @@ def run_training(traced: Traced, forward: Boxed, backward: Backward, again: Diff
     return run
 
 
-def _fit_tangent(
-    tangent: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...], wanted: tuple[int, ...]
-) -> torch.Tensor:
-    """The tangent with the strides the graph was traced with, its values in memory as they are."""
-    if tangent._is_zerotensor():
-        return torch.empty_strided(shape, wanted, dtype=dtype).zero_()
-    if tangent.is_neg() or tangent.is_conj():
-        tangent = tangent.resolve_conj().resolve_neg()
-    stride = tangent.stride()
-    if stride == wanted or same_layout(shape, stride, wanted):
-        return tangent
-    return torch.empty_strided(shape, wanted, dtype=dtype).copy_(tangent)
-
-
-def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Differentiable) -> Callable[..., Any]:
+def _make_function(
+    traced: Traced, forward: Boxed, backward: Backward, again: Differentiable
+) -> Callable[..., Any]:
     """``apply`` of an autograd function made for one graph."""
     results, random, sizes, parts = traced.results, traced.random, traced.sizes, traced.parts
     places = Places(traced)
@@ -332,7 +328,8 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
             if sizes is not None:
                 ctx.sizes = sizes.values(args)
                 values = values[: len(values) - len(ctx.sizes)]
-            ctx.keeps = len(values) > results  # without, there may be any number of backwards, as in eager
+            # without, there may be any number of backwards, as in eager
+            ctx.keeps = len(values) > results
             outputs = tuple(values[:results])
             ctx.kept = keep(parts, values[results:], outputs)
             if ctx.kept is None:
@@ -345,95 +342,43 @@ def _make_function(traced: Traced, forward: Boxed, backward: Backward, again: Di
         @_native.disabled  # it may compile, in the middle of a compiled function of the user that calls backward()
         def backward(ctx: Any, *grads: Any) -> Any:
             """Run the backward, or its differentiable form."""
-            opened = None if sizes is None else ctx.sizes
-            present, tangents = places.gather(grads, opened)
-            wanted = places.wanted(ctx.next_functions)
+            present, tangents = places.gather(grads, None if sizes is None else ctx.sizes)
             if not present:
                 return (None,) * places.inputs
-            asked = Asked(present, wanted)
-            if torch.is_grad_enabled():
-                return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
-            if ctx.primals is None:
-                _saved(ctx, present)  # raises what eager raises when they were freed
-            run = backward(asked, ctx.primals)
-            if run is None and _are_unchanged(ctx, checked, present):
-                return places.scatter(_differentiate(ctx, tangents, asked, checked, again), present)
-            if run is None:  # zeros for what is missing: not quite the same, where a derivative is infinite
-                run = backward(Asked(places.every, wanted), ctx.primals)
-                tangents = places.fill(tangents, present, opened)
-            assert run is not None
-            values = [*(_saved(ctx, present) if ctx.keeps else ()), *(opened or {}).values(), *tangents]
-            tangents.clear()
-            if ctx.keeps:
-                _release(ctx, present)
-            return places.scatter(run(values), present)
+            asked = Asked(present, places.wanted(ctx.next_functions))
+            gradients = None
+            if not torch.is_grad_enabled():
+                gradients = _run_backward(ctx, places, asked, tangents, backward)
+            if gradients is None:
+                gradients = _differentiate(ctx, tangents, asked, checked, again)
+            return places.scatter(gradients, present)
 
     # Function.apply in Python only serves functorch transforms, which never reach a compiled graph
     return super(torch.autograd.Function, CompiledFunction).apply
 
 
-@final
-class Places:
-    """Where gradients come from and go to."""
-
-    def __init__(self, traced: Traced) -> None:
-        self.inputs = len(traced.inputs)
-        fakes = [(fake.dtype, tuple(fake.shape), fake.stride()) for fake in traced.tangent_fakes]
-        self.sizes = traced.sizes
-        if traced.sizes is not None:
-            fakes = traced.sizes.table.expressed(fakes)
-        self.tangents = tuple(zip(traced.tangents, fakes, strict=True))
-        self.every = (1 << len(self.tangents)) - 1
-        self.constant = [k for k in range(traced.results) if k not in set(traced.tangents)]
-        self.gradients = tuple(zip(traced.differentiable, traced.gradient_needs, strict=True))
-        tensors = [k for k, value in enumerate(traced.inputs) if isinstance(value, torch.Tensor)]
-        self.edges = tuple(tensors.index(k) for k in traced.differentiable)  # among those autograd knows of
-        unread = {m.index for m in traced.effects.mutations} - set(traced.copied_inputs)
-        read = [(k, needs) for k, needs in traced.gradient_reads if k < self.inputs and k not in unread]
-        self.checked = [(k, needs) for k, needs in read if isinstance(traced.inputs[k], torch.Tensor)]
-
-    def wanted(self, edges: Sequence[Any]) -> int:
-        """Bits of the gradients that the engine will use: ``autograd.grad`` may ask for few."""
-        return sum(1 << bit for bit, edge in enumerate(self.edges) if _is_wanted(edges[edge][0]))
-
-    def gather(self, grads: Sequence[Any], opened: Mapping[Any, int] | None) -> tuple[int, list[torch.Tensor]]:
-        """(bits of the tangents that are there, those tangents as the graph wants them)."""
-        present, found = 0, []
-        for bit, (place, fake) in enumerate(self.tangents):
-            if grads[place] is not None:
-                present |= 1 << bit
-                layout = fake if opened is None else self.sizes.resolved(fake, opened)
-                found.append(_fit_tangent(grads[place], *layout))
-        return present, found
-
-    def fill(
-        self, tangents: Sequence[torch.Tensor], present: int, opened: Mapping[Any, int] | None
-    ) -> list[torch.Tensor]:
-        """All tangents, with zeros for those that are not there."""
-        given = iter(tangents)
-        filled = []
-        for bit, (_, fake) in enumerate(self.tangents):
-            if present >> bit & 1:
-                filled.append(next(given))
-            else:
-                dtype, *layout = fake if opened is None else self.sizes.resolved(fake, opened)
-                filled.append(torch.empty_strided(*layout, dtype=dtype).zero_())
-        return filled
-
-    def scatter(self, gradients: Sequence[Any], present: int) -> tuple[Any, ...]:
-        """One gradient per input; None where only absent tangents could have given one."""
-        answer: list[Any] = [None] * self.inputs
-        for (place, needs), gradient in zip(self.gradients, gradients, strict=True):
-            if needs & present:
-                answer[place] = gradient
-        return tuple(answer)
-
-
-def _is_wanted(node: Any) -> bool:
-    try:
-        return node is not None and torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # what it says of a leaf that ``autograd.grad`` asks for
-        return True
+def _run_backward(
+    ctx: Any, places: Places, asked: Asked, tangents: list[Any], backward: Backward
+) -> Sequence[Any] | None:
+    """Gradients without a history; None when there is no code for what is asked, and the inputs are unchanged."""
+    present = asked.tangents
+    opened = None if places.sizes is None else ctx.sizes
+    if ctx.primals is None:
+        _saved(ctx, present)  # raises what eager raises when they were freed
+    run = backward(asked, ctx.primals)
+    if run is None:
+        if _are_unchanged(ctx, places.checked, present):
+            return None
+        # zeros for what is missing: not quite the same, where a derivative is infinite
+        run = backward(Asked(places.every, asked.gradients), ctx.primals)
+        tangents[:] = places.fill(tangents, present, opened)
+    assert run is not None
+    values = [*(_saved(ctx, present) if ctx.keeps else ()), *(opened or {}).values(), *tangents]
+    tangents.clear()
+    if ctx.keeps:
+        _release(ctx, present)
+    gradients: Sequence[Any] = run(values)
+    return gradients
 
 
 def _saved(ctx: Any, present: int) -> Sequence[Any]:
@@ -449,20 +394,25 @@ def _release(ctx: Any, present: int) -> None:
             ctx.primals = None
         return
     ctx.maybe_clear_saved_tensors()
-    try:
-        _ = ctx._raw_saved_tensors
-    except RuntimeError:  # they are gone
+    # the question that cleared them; to ask for them raises, which takes as long as a small kernel
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
         ctx.primals = None
 
 
 def _are_unchanged(ctx: Any, checked: Sequence[tuple[int, int]], present: int) -> bool:
     """Whether the inputs that these tangents need are what they were in the forward."""
     rows = zip(checked, ctx.versions, strict=True)
-    return all(ctx.primals[k]._version == version for (k, needs), version in rows if needs & present)
+    return all(
+        ctx.primals[k]._version == version for (k, needs), version in rows if needs & present
+    )
 
 
 def _differentiate(
-    ctx: Any, tangents: list[Any], asked: Asked, checked: Sequence[tuple[int, int]], again: Differentiable
+    ctx: Any,
+    tangents: list[Any],
+    asked: Asked,
+    checked: Sequence[tuple[int, int]],
+    again: Differentiable,
 ) -> Sequence[Any]:
     """Gradients with a history, from the same inputs and the same random draws."""
     if ctx.keeps:

@@ -31,7 +31,13 @@ from argand.sizes.view import GraphSizes
 from argand.support import events
 
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    **{"+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv},
+    **{
+        "+": operator.add,
+        "*": operator.mul,
+        "//": operator.floordiv,
+        "%": operator.mod,
+        "/": operator.truediv,
+    },
     **{"min": min, "max": max},
 }
 
@@ -71,7 +77,9 @@ class ProgramSizes:
         self._relied = frozenset(sizes.relied)
         self.places: dict[Symbol, int] = {}  # inputs that are sizes or floats
         self._floats: dict[tuple[float, float], int] = {}
-        self.float_symbols = frozenset(s for value in shown if isinstance(value, OpenFloat) for s in value.symbols)
+        self.float_symbols = frozenset(
+            s for value in shown if isinstance(value, OpenFloat) for s in value.symbols
+        )
         for place, value in enumerate(self.shown):
             if isinstance(value, SizeInt) and value.expr.terms[0][0]:
                 (symbol, *_), _ = value.expr.terms[0]
@@ -91,7 +99,11 @@ class ProgramSizes:
     @staticmethod
     def of(module: GraphModule, sizes: GraphSizes | None) -> ProgramSizes | None:
         """The open sizes of a captured graph."""
-        shown = [node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"]
+        shown = [
+            node.meta.get("example_value")
+            for node in module.graph.nodes
+            if node.op == "placeholder"
+        ]
         return None if sizes is None else ProgramSizes(shown, sizes)
 
     def frozen(self) -> GraphSizes:
@@ -158,8 +170,13 @@ class ProgramSizes:
             self._values(one.meta.get("val"), two.meta.get("val"))
             args, kwargs = self.same(one.args, two.args), self.same(one.kwargs, two.kwargs)
             if one.op != "placeholder":
-                if _has_floats((args, kwargs)) and not (_takes_floats(one.target) and writer.inputs):
-                    self.refuse(f"the value of a float may decide what {one.target} does", self.float_symbols)
+                if _has_floats((args, kwargs)) and not (
+                    _takes_floats(one.target) and writer.inputs
+                ):
+                    self.refuse(
+                        f"the value of a float may decide what {one.target} does",
+                        self.float_symbols,
+                    )
                 one.args, one.kwargs = writer.written(args), writer.written(kwargs)
 
     def _open_body(self, one: GraphModule, two: GraphModule) -> None:
@@ -175,7 +192,8 @@ class ProgramSizes:
 
     def _row(self, one: OutputRow, two: OutputRow) -> OutputRow:
         steps = tuple(
-            step._replace(tail=self.same(step.tail, twin.tail)) for step, twin in zip(one.steps, two.steps, strict=True)
+            step._replace(tail=self.same(step.tail, twin.tail))
+            for step, twin in zip(one.steps, two.steps, strict=True)
         )
         value = self.same(one.value, two.value) if one.source == "constant" else None
         return OutputRow(one.source, one.index, one.how, value, steps)
@@ -215,9 +233,18 @@ class ProgramSizes:
             return {key: self.same(value, two[key]) for key, value in one.items()}
         if type(one) is int or isinstance(one, SizeInt):
             return self._integer(int(one), int(two))
-        if isinstance(one, Node | torch.Tensor) or one is two or one == two or (one != one and two != two):
+        if (
+            isinstance(one, Node | torch.Tensor)
+            or one is two
+            or one == two
+            or (one != one and two != two)
+        ):
             return one
-        return self._number(one, two) if isinstance(one, float) else self.refuse(_DEPENDS.format(one, two))
+        return (
+            self._number(one, two)
+            if isinstance(one, float)
+            else self.refuse(_DEPENDS.format(one, two))
+        )
 
     def _number(self, one: float, two: float) -> Any:
         """A float that differs: a size, or a small number over one (derivatives of means and variances)."""
@@ -227,7 +254,10 @@ class ProgramSizes:
             return self._integer(int(one), int(two))
         for above in (1.0, 2.0, -1.0, -2.0):
             below = [round(above / value) if value else 0 for value in (one, two)]
-            exact = all(size and above / size == value for size, value in zip(below, (one, two), strict=True))
+            exact = all(
+                size and above / size == value
+                for size, value in zip(below, (one, two), strict=True)
+            )
             size = self._size(*below) if exact else None
             if size is not None:
                 return Ratio(above, size)
@@ -238,7 +268,9 @@ class ProgramSizes:
         if known is not None:
             return known
         size = self.table.express(one)
-        if isinstance(size, SizeInt) and (one in self.table.ambiguous or one == two == self.twin.at(size)):
+        if isinstance(size, SizeInt) and (
+            one in self.table.ambiguous or one == two == self.twin.at(size)
+        ):
             self.refuse(f"two sizes look alike: {one}, elsewhere {two}", size.expr.symbols)
         if one == two and one not in self._opened:
             if isinstance(size, SizeInt):
@@ -282,7 +314,9 @@ class ProgramSizes:
 
         def row_of(row: OutputRow) -> OutputRow:
             steps = tuple(s._replace(tail=self.resolved(s.tail, values)) for s in row.steps)
-            return OutputRow(row.source, row.index, row.how, self.resolved(row.value, values), steps)
+            return OutputRow(
+                row.source, row.index, row.how, self.resolved(row.value, values), steps
+            )
 
         return [row_of(row) for row in rows]
 
@@ -298,7 +332,11 @@ class _Writer:
     """Writes sizes into a graph as int nodes, each once, after the placeholders."""
 
     def __init__(
-        self, graph: Graph, sizes: ProgramSizes, leaves: Mapping[Symbol, Node], inputs: Sequence[Node]
+        self,
+        graph: Graph,
+        sizes: ProgramSizes,
+        leaves: Mapping[Symbol, Node],
+        inputs: Sequence[Node],
     ) -> None:
         self.graph, self.sizes, self.leaves = graph, sizes, leaves
         self.inputs = inputs  # of the program; a body has none

@@ -19,7 +19,7 @@ from argand.autograd.geometry import bare, bits_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.kept import readers, together
 from argand.autograd.opaque import OpaqueOps
-from argand.autograd.outputs import Effects, Traced, Untraceable, read_effects, state_of
+from argand.autograd.outputs import Effects, Mutation, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
 from argand.autograd.programs import Program
 from argand.autograd.reach import reached_from
@@ -69,7 +69,8 @@ def _make_fakes(
         else:
             known[id(real)] = index
             leaf = fake_of(given)
-            with torch.enable_grad():  # it has its history, whatever is recorded now: the program may turn that on
+            # it has its history, whatever is recorded now: the program may turn that on
+            with torch.enable_grad():
                 shown = leaf if real.is_leaf else _NonLeaf.apply(leaf)
             recorder.input(shown, name).meta["parameter"] = isinstance(real, torch.nn.Parameter)
             plain.append(bare(shown.detach()))
@@ -144,7 +145,15 @@ def trace(
     if sizes is None:
         return _trace_at(program, examples, decompositions, only, eager_draws)
     one, two = (
-        _trace_at(program, examples, decompositions, only, eager_draws, sizes.fakes(examples, table), table)
+        _trace_at(
+            program,
+            examples,
+            decompositions=decompositions,
+            only=only,
+            eager_draws=eager_draws,
+            fakes=sizes.fakes(examples, table),
+            table=table,
+        )
         for table in (sizes.table, sizes.twin)
     )
     return sizes.open(one, two)
@@ -179,6 +188,15 @@ def _trace_at(
             accumulate = True  # reentrant checkpoints want gradients accumulated into leaves
 
 
+def _check_shared_memory(mutations: Sequence[Mutation], examples: Sequence[Any]) -> None:
+    """Refuse programs whose writes are seen through other inputs, or twice in one."""
+    shared = _overlaps(examples)
+    if any(mutation.index in shared for mutation in mutations):
+        raise Untraceable("an input that shares memory with another input is written to")
+    if any(_shares_places(examples[mutation.index]) for mutation in mutations):
+        raise Untraceable("an input is written to whose elements share memory")
+
+
 def _trace(
     program: Program,
     examples: Sequence[Any],
@@ -198,12 +216,9 @@ def _trace(
         with recorder, opaque, NoPeeking():
             outputs = list(program(recorder, inputs))
         written = functools.partial(_was_written, recorder)
-        effects = read_effects(inputs, before, outputs, written, functools.partial(path_between, recorder))
-        shared = _overlaps(examples)
-        if any(mutation.index in shared for mutation in effects.mutations):
-            raise Untraceable("an input that shares memory with another input is written to")
-        if any(_shares_places(examples[mutation.index]) for mutation in effects.mutations):
-            raise Untraceable("an input is written to whose elements share memory")
+        between = functools.partial(path_between, recorder)
+        effects = read_effects(inputs, before, outputs, written, between)
+        _check_shared_memory(effects.mutations, examples)
         results = effects.results(inputs)
         values = own_memory(recorder, results, len(effects.mutations))
         every = tangent_indices(effects, results)
@@ -233,7 +248,11 @@ def _trace(
         grad_mode=grad_mode,
         tracked=any(isinstance(x, torch.Tensor) and x.requires_grad for x in examples),
         view_results=[k for k, node in enumerate(values) if is_view(node)],
-        bits={k: bits_of(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and any(bits_of(x))},
+        bits={
+            k: bits_of(x)
+            for k, x in enumerate(inputs)
+            if isinstance(x, torch.Tensor) and any(bits_of(x))
+        },
         cut=recorder.cut,
         absolute=recorder.absolute,
     )
@@ -297,7 +316,12 @@ def leaf_indices(leaves: Sequence[Any]) -> list[int]:
     known: set[int] = set()
     indices = []
     for index, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf and id(leaf) not in known:
+        if (
+            isinstance(leaf, torch.Tensor)
+            and leaf.requires_grad
+            and leaf.is_leaf
+            and id(leaf) not in known
+        ):
             known.add(id(leaf))
             indices.append(index)
     return indices

@@ -14,7 +14,12 @@ from argand.ops.fakes import infer
 
 _aten: Final = torch.ops.aten
 # the places of factors: one zero of them makes the result zero
-_FACTORS: Final = {_aten.mul.Tensor: 2, _aten.mul.Scalar: 1, _aten.div.Tensor: 1, _aten.linalg_cross.default: 2}
+_FACTORS: Final = {
+    _aten.mul.Tensor: 2,
+    _aten.mul.Scalar: 1,
+    _aten.div.Tensor: 1,
+    _aten.linalg_cross.default: 2,
+}
 
 
 class ZeroRecorder(Protocol):
@@ -35,10 +40,15 @@ def make(recorder: ZeroRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     return made
 
 
-def product(recorder: ZeroRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def product(
+    recorder: ZeroRecorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The zeros that a product with zeros is; NotImplemented for other calls."""
     factors = args[: _FACTORS.get(func, 0)]
-    if not any(isinstance(x, torch.Tensor) and x.untyped_storage()._cdata in recorder.zeros for x in factors):
+    if not any(
+        isinstance(x, torch.Tensor) and x.untyped_storage()._cdata in recorder.zeros
+        for x in factors
+    ):
         return NotImplemented
     like = infer(func, args, kwargs)
     return make(recorder, func, (list(like.shape),), {"dtype": like.dtype, "device": like.device})

@@ -38,13 +38,17 @@ def aot_autograd(
     bw_compiler: Callable[..., Any] | None = None,
     inference_compiler: Callable[..., Any] | None = None,
     partition_fn: Callable[..., Any] | None = None,
-    decompositions: Mapping[Any, Callable[..., Any]] | Callable[[], Mapping[Any, Any]] | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]]
+    | Callable[[], Mapping[Any, Any]]
+    | None = None,
     keep_inference_input_mutations: bool = False,
     options: Options | None = None,
 ) -> Callable[..., Any]:
     """A backend that differentiates a graph, then hands aten graphs to the given compilers."""
 
-    def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph:
+    def compile_graph(
+        gm: torch.fx.GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph:
         run = compile_with_autograd(
             gm,
             list(example_inputs),
@@ -59,7 +63,9 @@ def aot_autograd(
         )
         return CompiledGraph(run)
 
-    def compiler_fn(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable[..., Any]:
+    def compiler_fn(
+        gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any
+    ) -> Callable[..., Any]:
         return checked(gm, example_inputs, compile_graph)
 
     return compiler_fn

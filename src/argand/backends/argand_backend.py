@@ -43,7 +43,8 @@ class Custom:
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     joint: GraphPass | None = None  # on forward and backward in one aten graph
     after: GraphPass | None = None  # on each aten graph before its compiler
-    joint_id: str = ""  # a text that changes when the joint pass does; empty: programs are not cached
+    # a text that changes when the joint pass does; empty: programs are not cached
+    joint_id: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -99,19 +100,29 @@ def compile_fx(
 
 
 def compile_graph(
-    gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options, custom: Custom = OURS
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    context: GraphContext,
+    options: Options,
+    custom: Custom = OURS,
 ) -> CompiledGraph | Refusal:
     """Compile a torch-level graph, or find it on disk. The caller sees to it that it is called with inputs like these."""
     if is_off(options, "autograd"):
         return CompiledGraph(gm.forward)
     make = functools.partial(make_compilers, options, custom)
-    program, key = run_stage(ProgramStage(gm, example_inputs, context, options, make, _joint_pass(custom)), options)
+    program, key = run_stage(
+        ProgramStage(gm, example_inputs, context, options, make, _joint_pass(custom)), options
+    )
     if not isinstance(program, CompiledProgram):
         return program
     if isinstance(program.origin, str):
         key = program.origin  # where it lies, not what led there
     compiled = CompiledGraph(
-        program.call, key=key, draws=program.draws, facts=program.facts, repeatable=program.repeatable
+        program.call,
+        key=key,
+        draws=program.draws,
+        facts=program.facts,
+        repeatable=program.repeatable,
     )
     if custom.is_empty and not has_branches(gm) and can_try(compiled, example_inputs, options):
         return never_slower(gm, compiled, functools.partial(forget, compiled.key, options))
@@ -149,11 +160,17 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
         compiler = _run_by_torch
     if custom.after is not None:
         compiler = _after_pass(compiler, custom.after)
-    cut: Callable[..., Any] = functools.partial(min_cut_partition, memory_budget=options.memory_budget)
+    cut: Callable[..., Any] = functools.partial(
+        min_cut_partition, memory_budget=options.memory_budget
+    )
     if is_off(options, "partition"):
         cut = default_partition
     rules = own_decompositions().items()
-    own = {op: r for op, r in rules if str(op) not in KEPT and not is_off(options, "decomposition", str(op))}
+    own = {
+        op: r
+        for op, r in rules
+        if str(op) not in KEPT and not is_off(options, "decomposition", str(op))
+    }
     return Compilers(
         forward=compiler,
         backward=compiler,
@@ -165,7 +182,9 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
     )
 
 
-def _run_by_torch(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph:
+def _run_by_torch(
+    gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+) -> CompiledGraph:
     return CompiledGraph(gm.forward)
 
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from argand.backends.compose import FirstThatTakes
-from argand.backends.registry import BackendSpec, CompilerFunction, is_in_tree, lookup_backend, name_of, open_sizes_of
+from argand.backends.registry import (
+    BackendSpec,
+    CompilerFunction,
+    is_in_tree,
+    lookup_backend,
+    name_of,
+    open_sizes_of,
+)
 from argand.backends.resolve import is_own, own_compiler, own_restore, plain_compiler
 from argand.protocol import Backend, CompiledGraph, Compiler, Described, GraphContext, OpenSizes
 from argand.sizes.refusals import Refusal
@@ -36,10 +43,14 @@ def _freeze(value: object) -> object:
     return value
 
 
-def bind_backend(backend: BackendSpec, mode: str | None = None, options: Mapping[str, object] | None = None) -> Backend:
+def bind_backend(
+    backend: BackendSpec, mode: str | None = None, options: Mapping[str, object] | None = None
+) -> Backend:
     """Resolve a backend now, so that a wrong name or option fails at ``argand.compile``."""
     if mode is not None and options:
-        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
+        raise OptionError(
+            "mode and options cannot be given together", hint="put the mode's settings into options"
+        )
     given = dict(options or {})
     if isinstance(backend, Described):
         backend = backend.describe()
@@ -65,7 +76,9 @@ def _tried(backend: BackendSpec, name: str, compile_graph: Compiler) -> Compiler
     if is_in_tree(backend):
         return compile_graph
 
-    def compile_tried(gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+    def compile_tried(
+        gm: Any, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         found = compile_graph(gm, example_inputs, context)
         if context.sizes is None or not isinstance(found, CompiledGraph):
             return found
@@ -89,21 +102,32 @@ def bind_own(options: Options) -> Backend:
 
 def is_bound_to_own(backend: BackendSpec) -> bool:
     """Whether what the user gave is Argand's own backend, which takes our options; unknown names raise."""
-    if isinstance(backend, Backend | Described) or (isinstance(backend, Sequence) and not isinstance(backend, str)):
+    if isinstance(backend, Backend | Described) or (
+        isinstance(backend, Sequence) and not isinstance(backend, str)
+    ):
         return False
     return is_own(lookup_backend(backend))
 
 
-def _bind_several(several: FirstThatTakes, mode: str | None, options: Mapping[str, object]) -> Backend:
+def _bind_several(
+    several: FirstThatTakes, mode: str | None, options: Mapping[str, object]
+) -> Backend:
     if options or mode not in (None, "default"):
-        raise OptionError("a list of backends takes no mode and no options", hint="give functions with theirs bound")
-    return Backend(name=several.__name__, compile=_guarded(several.__name__, several.compile), identity=several)
+        raise OptionError(
+            "a list of backends takes no mode and no options",
+            hint="give functions with theirs bound",
+        )
+    return Backend(
+        name=several.__name__, compile=_guarded(several.__name__, several.compile), identity=several
+    )
 
 
 def _guarded(name: str, compile_graph: Compiler) -> Compiler:
     """The same; what it raises comes out as ``BackendCompilerFailed``, which names the backend."""
 
-    def compile_guarded(gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+    def compile_guarded(
+        gm: Any, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         with events.stage("backend", name):
             try:
                 return compile_graph(gm, example_inputs, context)

@@ -43,14 +43,18 @@ class FirstThatTakes:
         self.choices: list[Choice] = []
         self.__name__ = " | ".join(name_of(backend) for backend in backends)
 
-    def compile(self, gm: Any, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+    def compile(
+        self, gm: Any, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         """Compile with the first backend that does not raise; one that wants other sizes does not decline."""
         declined: list[tuple[str, str]] = []
         for backend in self.backends:
             try:
                 compiled = compiler_of(backend)(gm, example_inputs, context)
             except Exception as error:  # declining is what exceptions mean here
-                declined.append((name_of(backend), f"{type(error).__name__}: {error}".split("\n")[0]))
+                declined.append(
+                    (name_of(backend), f"{type(error).__name__}: {error}".split("\n")[0])
+                )
                 continue
             choice = Choice(name_of(backend), tuple(declined))
             self.choices.append(choice)

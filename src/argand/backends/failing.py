@@ -36,7 +36,9 @@ def _replace_relu(gm: torch.fx.GraphModule, function: Callable[[Any], Any]) -> C
     return gm.forward
 
 
-def relu_compile_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
+def relu_compile_error_TESTING_ONLY(
+    gm: torch.fx.GraphModule, *_: Any, **__: Any
+) -> Callable[..., Any]:
     """Fail to compile a graph with a relu in it."""
     if _relu_nodes(gm):
         raise ReluCompileError("the graph has a relu")
@@ -47,7 +49,9 @@ def _raise_at_run_time(_: Any) -> Any:
     raise ReluRuntimeError("a relu ran")
 
 
-def relu_runtime_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
+def relu_runtime_error_TESTING_ONLY(
+    gm: torch.fx.GraphModule, *_: Any, **__: Any
+) -> Callable[..., Any]:
     """Fail when a relu runs."""
     return _replace_relu(gm, _raise_at_run_time)
 
@@ -56,6 +60,8 @@ def _add_one(value: Any) -> Any:
     return value + 1
 
 
-def relu_accuracy_error_TESTING_ONLY(gm: torch.fx.GraphModule, *_: Any, **__: Any) -> Callable[..., Any]:
+def relu_accuracy_error_TESTING_ONLY(
+    gm: torch.fx.GraphModule, *_: Any, **__: Any
+) -> Callable[..., Any]:
     """Compute x + 1 instead of a relu."""
     return _replace_relu(gm, _add_one)

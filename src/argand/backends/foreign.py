@@ -23,7 +23,8 @@ from argand.protocol import CompiledGraph, Compiler, context_of, settled
 from argand.runtime import quiet, state
 from argand.runtime._native import FrameView
 from argand.runtime.guard_programs import compile_guards
-from argand.runtime.guards import Guard, GuardKind, Item, Local, SizeOf, Source, tensor_spec
+from argand.runtime.guards import Guard, GuardKind, tensor_spec
+from argand.runtime.sources import Item, Local, SizeOf, Source
 from argand.sizes.expressions import Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.plan import SizePlan
@@ -36,7 +37,17 @@ MOST_VARIANTS: Final = 8  # kinds of inputs code is compiled for, as in ``Option
 _MOST_SIZES: Final = 4096  # combinations of sizes whose answer is remembered
 _MANY: Final = 32  # attempts to leave sizes open
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
-_SCALARS: Final = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout)
+_SCALARS: Final = (
+    int,
+    float,
+    bool,
+    complex,
+    str,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.layout,
+)
 _INPUTS: Final = Local("inputs")
 _UNKNOWN: Final = (-1,)  # not asked yet
 
@@ -45,7 +56,9 @@ def _graph(*inputs: Any) -> None:
     """The frame that guards are about."""
 
 
-def checked(gm: GraphModule, example_inputs: Sequence[Any], compiler: Compiler) -> Callable[..., Any]:
+def checked(
+    gm: GraphModule, example_inputs: Sequence[Any], compiler: Compiler
+) -> Callable[..., Any]:
     """The graph, compiled for each kind of inputs it is called with.
 
     For the examples at once, so that what is wrong with it raises here; at the first call when they are symbols.
@@ -96,8 +109,12 @@ class Variant:
 
     def _fit(self, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
         values = {symbol: sizes[place] // by for symbol, (place, by) in self._symbols.items()}
-        within = all(s.minimum <= n <= (n if s.maximum is None else s.maximum) for s, n in values.items())
-        if not within or any(expr.evaluate(values) != size for expr, size in zip(self._sizes, sizes, strict=True)):
+        within = all(
+            s.minimum <= n <= (n if s.maximum is None else s.maximum) for s, n in values.items()
+        )
+        if not within or any(
+            expr.evaluate(values) != size for expr, size in zip(self._sizes, sizes, strict=True)
+        ):
             return None
         if not all(fact.holds(values) for fact in self._facts):
             return None
@@ -110,10 +127,13 @@ class CheckedGraph:
 
     def __init__(self, gm: GraphModule, compiler: Compiler, examples: Sequence[Any]) -> None:
         self.gm, self._compiler = gm, compiler
-        self._context = context_of(gm)  # a graph of our own captures, by way of a backend of the user's, has one
+        # a graph of our own captures, by way of a backend of the user's, has one
+        self._context = context_of(gm)
         self._writes, self._reads_offsets = may_write(gm), reads_offsets(gm)
         self._variants: tuple[Variant, ...] = ()  # replaced as a whole: other threads read it
-        self._seen: dict[tuple[Any, ...], list[tuple[int, ...]]] = {}  # sizes of earlier calls, by kind of inputs
+        self._seen: dict[
+            tuple[Any, ...], list[tuple[int, ...]]
+        ] = {}  # sizes of earlier calls, by kind of inputs
         self._closed: set[tuple[Any, ...]] = set()  # kinds whose sizes cannot be left open
         self._symbolic = _symbolic_places(gm, examples)
         # tensors inside of the graph that may be written to: it cannot be tried on fakes
@@ -141,7 +161,9 @@ class CheckedGraph:
                 return variant.call, more
         return None
 
-    def _try_add(self, inputs: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
+    def _try_add(
+        self, inputs: tuple[Any, ...]
+    ) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
         try:
             with quiet.compiling(), state.own_history():
                 self.add(inputs)
@@ -163,7 +185,9 @@ class CheckedGraph:
     def _refused(self, inputs: tuple[Any, ...]) -> str:
         if any(type(x) not in (*_PLAIN, *_SCALARS) for x in inputs):
             return "inputs of other types than tensors and numbers"
-        if self._writes and len(_storages(inputs)) < len({id(x) for x in inputs if isinstance(x, torch.Tensor)}):
+        if self._writes and len(_storages(inputs)) < len(
+            {id(x) for x in inputs if isinstance(x, torch.Tensor)}
+        ):
             return "inputs that share memory, in a graph that may write to it"
         if self._reads_offsets and _lies_inside(inputs):
             return "inputs that are parts of storages, in a graph that reads their offsets"
@@ -175,7 +199,8 @@ class CheckedGraph:
         """Sizes that our own capture has left open, which a backend of the user's hands on to us."""
         if self._variants or self._context.sizes is None:
             return None
-        compiled = settled(self._compiler(self.gm, list(inputs), self._context))  # our capture tries other sizes
+        # our capture tries other sizes
+        compiled = settled(self._compiler(self.gm, list(inputs), self._context))
         return self._variant(inputs, compiled, CapturedOpening(self.gm, self._context.sizes))
 
     def _exact(self, inputs: tuple[Any, ...]) -> Variant:
@@ -188,7 +213,11 @@ class CheckedGraph:
         kind, sizes = _kind(inputs), sizes_in(inputs)
         calls = [*self._seen.setdefault(kind, []), tuple(sizes.values())]
         self._seen[kind].append(calls[-1])
-        varied = {place: column for place, *column in zip(sizes, *calls, strict=True) if len(set(column)) > 1}
+        varied = {
+            place: column
+            for place, *column in zip(sizes, *calls, strict=True)
+            if len(set(column)) > 1
+        }
         if len(calls) == 1:
             varied = {place: [sizes[place]] for place in self._symbolic if place in sizes}
         groups = {place: tuple(column) for place, column in varied.items() if column[-1] >= 2}
@@ -218,10 +247,17 @@ class CheckedGraph:
             return None
         context = dataclasses.replace(self._context, sizes=opening.sizes)
         compiled = self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals], context)
-        return self._variant(inputs, compiled, opening) if isinstance(compiled, CompiledGraph) else compiled
+        return (
+            self._variant(inputs, compiled, opening)
+            if isinstance(compiled, CompiledGraph)
+            else compiled
+        )
 
     def _variant(
-        self, inputs: tuple[Any, ...], compiled: CompiledGraph, opening: Opening | CapturedOpening | None
+        self,
+        inputs: tuple[Any, ...],
+        compiled: CompiledGraph,
+        opening: Opening | CapturedOpening | None,
     ) -> Variant:
         free = set(opening.places) if opening else set()
         rows = [Guard(GuardKind.GLOBAL_STATE, None), Guard(GuardKind.LENGTH, _INPUTS, len(inputs))]
@@ -229,7 +265,9 @@ class CheckedGraph:
         for number, value in enumerate(inputs):
             source = Item(_INPUTS, number)
             if isinstance(value, torch.Tensor):
-                dims = frozenset(place.dim for place in free if place.number == number and place.dim is not None)
+                dims = frozenset(
+                    place.dim for place in free if place.number == number and place.dim is not None
+                )
                 rows.append(Guard(GuardKind.TENSOR, source, tensor_spec(value, free=dims)))
                 if first.setdefault(id(value), source) is not source:
                     rows.append(Guard(GuardKind.SAME_OBJECT, source, first[id(value)]))
@@ -271,7 +309,9 @@ def _kind(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     for value in inputs:
         if isinstance(value, torch.Tensor):
             keys = torch._C._dispatch_keys(value).raw_repr()
-            rows.append((type(value), value.dtype, value.device, value.dim(), value.requires_grad, keys))
+            rows.append(
+                (type(value), value.dtype, value.device, value.dim(), value.requires_grad, keys)
+            )
         else:
             rows.append(int if type(value) is int else (type(value), repr(value)))
     return tuple(rows)
@@ -279,7 +319,10 @@ def _kind(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _lies_inside(inputs: tuple[Any, ...]) -> bool:
     """Whether an input does not begin where its storage does."""
-    return any(isinstance(x, torch.Tensor) and x.layout is torch.strided and x.storage_offset() for x in inputs)
+    return any(
+        isinstance(x, torch.Tensor) and x.layout is torch.strided and x.storage_offset()
+        for x in inputs
+    )
 
 
 def _storages(inputs: tuple[Any, ...]) -> set[int]:
@@ -296,5 +339,9 @@ def _symbolic_places(gm: GraphModule, examples: Sequence[Any]) -> list[InputPlac
         if isinstance(example, torch.SymInt):
             found.append(InputPlace(number))
         elif isinstance(shown, torch.Tensor) and isinstance(example, torch.Tensor):
-            found += [InputPlace(number, dim) for dim, size in enumerate(shown.shape) if isinstance(size, torch.SymInt)]
+            found += [
+                InputPlace(number, dim)
+                for dim, size in enumerate(shown.shape)
+                if isinstance(size, torch.SymInt)
+            ]
     return found

@@ -22,13 +22,17 @@ def note_ignored(name: str, keywords: dict[str, Any]) -> None:
         _logger.warning("backend %r ignores %s", name, ", ".join(sorted(keywords)))
 
 
-def eager(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+def eager(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+) -> Callable[..., Any]:
     """Run the captured graph as it is."""
     note_ignored("eager", keywords)
     return gm.forward
 
 
-def eager_noexcept(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+def eager_noexcept(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+) -> Callable[..., Any]:
     """Run the captured graph; an exception in it is reported as unexpected."""
     note_ignored("eager_noexcept", keywords)
 
@@ -41,7 +45,9 @@ def eager_noexcept(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **ke
     return run
 
 
-def eager_debug(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+def eager_debug(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+) -> Callable[..., Any]:
     """Run the captured graph under torch's schema checks."""
     note_ignored("eager_debug", keywords)
     # Imported when chosen: it loads torch's fake tensors.

@@ -18,9 +18,13 @@ def _run_boxed(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
 
 
 def _rung(name: str, **how: Any) -> Callable[..., Any]:
-    def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+    def backend(
+        gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+    ) -> Callable[..., Any]:
         note_ignored(name, keywords)
-        compiled: Callable[..., Any] = aot_autograd(fw_compiler=_run_boxed, **how)(gm, example_inputs)
+        compiled: Callable[..., Any] = aot_autograd(fw_compiler=_run_boxed, **how)(
+            gm, example_inputs
+        )
         return compiled
 
     backend.__name__ = name
@@ -30,7 +34,9 @@ def _rung(name: str, **how: Any) -> Callable[..., Any]:
 # Forward and backward graphs run by torch's kernels; saving everything the backward needs instead of
 # recomputing; on the decomposed ops the code generator sees.
 aot_eager = _rung("aot_eager", partition_fn=min_cut_partition)
-aot_eager_default_partitioner = _rung("aot_eager_default_partitioner", partition_fn=default_partition)
+aot_eager_default_partitioner = _rung(
+    "aot_eager_default_partitioner", partition_fn=default_partition
+)
 aot_eager_decomp_partition = _rung(
     "aot_eager_decomp_partition", partition_fn=min_cut_partition, decompositions=decompositions
 )

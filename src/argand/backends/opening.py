@@ -49,14 +49,21 @@ class Opening:
     """One attempt to leave sizes open. ``groups``: for each place that varies what it was in every call."""
 
     def __init__(
-        self, plan: plans.SizePlan, inputs: Sequence[Any], groups: Mapping[InputPlace, tuple[int, ...]]
+        self,
+        plan: plans.SizePlan,
+        inputs: Sequence[Any],
+        groups: Mapping[InputPlace, tuple[int, ...]],
     ) -> None:
         self.plan = plan
         self.table = SizeTable((), plan.facts, wishes=plan.wishes)
         self._leaders = {calls: place for place, calls in reversed(list(groups.items()))}
-        sizes = {place: self._size(self._leaders[calls], calls[-1]) for place, calls in groups.items()}
+        sizes = {
+            place: self._size(self._leaders[calls], calls[-1]) for place, calls in groups.items()
+        }
         self.shown = [self._show(number, value, sizes) for number, value in enumerate(inputs)]
-        self.places = {place: size.expr for place, size in sizes.items() if isinstance(size, SizeInt)}
+        self.places = {
+            place: size.expr for place, size in sizes.items() if isinstance(size, SizeInt)
+        }
 
     @functools.cached_property
     def symbols(self) -> dict[Symbol, tuple[int, int]]:
@@ -69,7 +76,9 @@ class Opening:
     def extra(self) -> tuple[Expr, ...]:
         """Symbols that no input is: the graph gets them as inputs of its own."""
         given = {self.places.get(InputPlace(number)) for number in range(len(self.shown))}
-        return tuple(Expr.of(symbol) for symbol in self.table.samples if Expr.of(symbol) not in given)
+        return tuple(
+            Expr.of(symbol) for symbol in self.table.samples if Expr.of(symbol) not in given
+        )
 
     @property
     def extra_reals(self) -> list[int]:
@@ -102,7 +111,9 @@ class Opening:
         """What a place is in the fakes."""
         plan = self.plan
         row = plans.SizePlace(
-            f"inputs[{place.number}]{'' if place.dim is None else f'.shape[{place.dim}]'}", place, real
+            f"inputs[{place.number}]{'' if place.dim is None else f'.shape[{place.dim}]'}",
+            place,
+            real,
         )
         symbol, given = plan.symbol(row), plan.given.get(row.name)
         if row.name in plan.pinned:
@@ -117,7 +128,9 @@ class Opening:
     def _symbol(self, symbol: Symbol) -> int:
         if symbol in self.table.samples:
             return self.table.size(Expr.of(symbol))
-        return self.table.symbol(symbol.name, self.plan.places[symbol].real, symbol.minimum, symbol.maximum)
+        return self.table.symbol(
+            symbol.name, self.plan.places[symbol].real, symbol.minimum, symbol.maximum
+        )
 
     def _show(self, number: int, value: Any, sizes: Mapping[InputPlace, int]) -> Any:
         """What stands for an input."""
@@ -136,7 +149,9 @@ class Opening:
             fake = new([int(n) for n in shape], [int(n) for n in strides], dtype=value.dtype)
         except RuntimeError:
             raise fixing(self.table.samples, f"a tensor of sizes {shape} is too large") from None
-        return fake_at(value.detach(), fake.shape, fake.stride()) if value.storage_offset() else fake
+        return (
+            fake_at(value.detach(), fake.shape, fake.stride()) if value.storage_offset() else fake
+        )
 
 
 @final
@@ -147,16 +162,25 @@ class CapturedOpening:
         self.places = dict[InputPlace, Expr]()
         nodes = [node for node in gm.graph.nodes if node.op == "placeholder"]
         for number, shown in enumerate(node.meta["example_value"] for node in nodes):
-            found: dict[InputPlace, int] = {InputPlace(number): shown} if isinstance(shown, SizeInt) else {}
+            found: dict[InputPlace, int] = (
+                {InputPlace(number): shown} if isinstance(shown, SizeInt) else {}
+            )
             if isinstance(shown, torch.Tensor):
-                found = {InputPlace(number, dim): table.express(size) for dim, size in enumerate(shown.shape)}
-            self.places |= {place: size.expr for place, size in found.items() if isinstance(size, SizeInt)}
+                found = {
+                    InputPlace(number, dim): table.express(size)
+                    for dim, size in enumerate(shown.shape)
+                }
+            self.places |= {
+                place: size.expr for place, size in found.items() if isinstance(size, SizeInt)
+            }
         order = list(self.places.values())
         # every symbol is an input, but for those that the graph itself finds in its data
         inputs = [symbol for symbol in table.samples if symbol not in table.unbacked]
         self.symbols = {symbol: (order.index(Expr.of(symbol)), 1) for symbol in inputs}
         self.extra: tuple[Expr, ...] = ()
-        self.facts: tuple[Fact, ...] = tuple(fact for fact in table.relied if not fact.symbols & table.unbacked)
+        self.facts: tuple[Fact, ...] = tuple(
+            fact for fact in table.relied if not fact.symbols & table.unbacked
+        )
 
 
 def plain_copy(gm: GraphModule) -> GraphModule:

@@ -29,7 +29,9 @@ def tried(
     name: str, graph: Callable[..., Any], compiled: CompiledGraph, example_inputs: Sequence[Any]
 ) -> CompiledGraph:
     """The same code, which proves itself once."""
-    return replace(compiled, call=_Tried(name, graph, compiled.takes_inputs, example_inputs), boxed=False)
+    return replace(
+        compiled, call=_Tried(name, graph, compiled.takes_inputs, example_inputs), boxed=False
+    )
 
 
 @final
@@ -37,7 +39,11 @@ class _Tried:
     """Compiled code, and what is known of it."""
 
     def __init__(
-        self, name: str, graph: Callable[..., Any], call: Callable[..., Any], example_inputs: Sequence[Any]
+        self,
+        name: str,
+        graph: Callable[..., Any],
+        call: Callable[..., Any],
+        example_inputs: Sequence[Any],
     ) -> None:
         self._name, self._graph, self._call = name, graph, call
         self._sizes, self._examples = _sizes(example_inputs), tuple(map(_described, example_inputs))
@@ -110,13 +116,19 @@ def _copied(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the strides of a tensor."""
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    made = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
     return made.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
 
 
 def _described(value: Any) -> Any:
     """What an input looked like, without its memory."""
-    return (value.shape, value.stride(), value.dtype, value.device) if isinstance(value, torch.Tensor) else value
+    return (
+        (value.shape, value.stride(), value.dtype, value.device)
+        if isinstance(value, torch.Tensor)
+        else value
+    )
 
 
 def _made(described: Any) -> Any:
@@ -124,7 +136,9 @@ def _made(described: Any) -> Any:
     if not isinstance(described, tuple):
         return described
     shape, strides, dtype, device = described
-    return torch.empty_strided(shape, strides, dtype=dtype, device=device).fill_(1 if dtype.is_floating_point else 0)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device).fill_(
+        1 if dtype.is_floating_point else 0
+    )
 
 
 def _alike(expected: Sequence[Any], found: Sequence[Any]) -> bool:
@@ -137,6 +151,12 @@ def _equal(expected: Any, found: Any) -> bool:
     if expected.shape != found.shape or expected.dtype is not found.dtype:
         return False
     tolerance = _ROUNDED.get(expected.dtype, 1e-8)
-    scale = 1.0 if not expected.numel() or not expected.is_floating_point() else float(expected.detach().abs().max())
+    scale = (
+        1.0
+        if not expected.numel() or not expected.is_floating_point()
+        else float(expected.detach().abs().max())
+    )
     offset = tolerance * scale if scale < float("inf") else tolerance  # nan is no scale
-    return torch.allclose(expected.detach(), found.detach(), rtol=tolerance, atol=offset, equal_nan=True)
+    return torch.allclose(
+        expected.detach(), found.detach(), rtol=tolerance, atol=offset, equal_nan=True
+    )

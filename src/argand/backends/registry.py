@@ -19,7 +19,9 @@ from argand.support.errors import InvalidBackend, guess
 from argand.support.locks import make_lock
 
 CompilerFunction: TypeAlias = Callable[..., Any]
-BackendSpec: TypeAlias = "str | CompilerFunction | Sequence[str | CompilerFunction] | Backend | Described"
+BackendSpec: TypeAlias = (
+    "str | CompilerFunction | Sequence[str | CompilerFunction] | Backend | Described"
+)
 
 DEBUG: Final = "debug"
 EXPERIMENTAL: Final = "experimental"
@@ -35,16 +37,25 @@ class _InTree(NamedTuple):
     open_sizes: OpenSizes = OpenSizes.ASKED
 
 
-_FAILING: Final = tuple(f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy"))
+_FAILING: Final = tuple(
+    f"relu_{kind}_error_TESTING_ONLY" for kind in ("compile", "runtime", "accuracy")
+)
 _IN_TREE: Final = (
     _InTree("argand_backend", ("argand",), open_sizes=OpenSizes.ALWAYS),
     _InTree("ladder", ("eager", "eager_noexcept", "eager_debug"), (DEBUG,), OpenSizes.ALWAYS),
     _InTree("ladder_aot", ("aot_eager",), (DEBUG,), OpenSizes.ALWAYS),
-    _InTree("ladder_aot", ("aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)),
+    _InTree(
+        "ladder_aot", ("aot_eager_default_partitioner", "aot_eager_decomp_partition"), (DEBUG,)
+    ),
     _InTree("torchscript", ("ts", "aot_ts"), (DEBUG,), OpenSizes.NEVER),
     _InTree("failing", _FAILING, (DEBUG,)),
     _InTree("bridges.onnx_readers", ("onnxrt", "openvino", "tvm"), (), OpenSizes.NEVER),
-    _InTree("bridges.of_torch", ("inductor", "cudagraphs", "openxla", "hpu_backend"), (), OpenSizes.NEVER),
+    _InTree(
+        "bridges.of_torch",
+        ("inductor", "cudagraphs", "openxla", "hpu_backend"),
+        (),
+        OpenSizes.NEVER,
+    ),
 )
 # What must be there for a backend to be offered: a package, and a device as ``torch.<device>`` names it.
 NEEDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -63,7 +74,9 @@ class _Registered(NamedTuple):
 
 
 def _import_function(module: str, name: str) -> CompilerFunction:
-    return cast(CompilerFunction, getattr(importlib.import_module(f"argand.backends.{module}"), name))
+    return cast(
+        CompilerFunction, getattr(importlib.import_module(f"argand.backends.{module}"), name)
+    )
 
 
 def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
@@ -72,7 +85,9 @@ def _constant(function: CompilerFunction) -> Callable[[], CompilerFunction]:
 
 _lock: Final = make_lock()
 _registry: Final[dict[str, _Registered]] = {
-    name: _Registered(functools.partial(_import_function, rows.module, name), rows.tags, rows.open_sizes)
+    name: _Registered(
+        functools.partial(_import_function, rows.module, name), rows.tags, rows.open_sizes
+    )
     for rows in _IN_TREE
     for name in rows.names
 }
@@ -121,11 +136,19 @@ def name_of(backend: str | CompilerFunction) -> str:
 
 @overload
 def register_backend(
-    compiler_fn: CompilerFunction, *, name: str | None = None, tags: Sequence[str] = (), open_sizes: str = "always"
+    compiler_fn: CompilerFunction,
+    *,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    open_sizes: str = "always",
 ) -> CompilerFunction: ...
 @overload
 def register_backend(
-    compiler_fn: None = None, *, name: str | None = None, tags: Sequence[str] = (), open_sizes: str = "always"
+    compiler_fn: None = None,
+    *,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    open_sizes: str = "always",
 ) -> Callable[[CompilerFunction], CompilerFunction]: ...
 def register_backend(
     compiler_fn: CompilerFunction | None = None,
@@ -154,7 +177,9 @@ def register_backend(
     key = name or name_of(compiler_fn)
     with _lock:
         if key in _registry:
-            raise InvalidBackend(f"a backend named {key!r} is registered already", hint="choose another name=")
+            raise InvalidBackend(
+                f"a backend named {key!r} is registered already", hint="choose another name="
+            )
         _registry[key] = _Registered(_constant(compiler_fn), tuple(tags), OpenSizes(open_sizes))
     return compiler_fn
 
@@ -188,7 +213,9 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
     if row is not None:
         if missing := _missing(backend):
             hint = f"what works here: {', '.join(list_backends())}"
-            raise InvalidBackend(f"backend {backend!r} needs {missing}, which is not here", hint=hint)
+            raise InvalidBackend(
+                f"backend {backend!r} needs {missing}, which is not here", hint=hint
+            )
         return _fixed(backend, row.load()) if row.open_sizes is OpenSizes.NEVER else row.load()
     point = _entry_points().get(backend)
     if point is None:
@@ -198,7 +225,11 @@ def lookup_backend(backend: str | CompilerFunction) -> CompilerFunction:
 
 def is_in_tree(backend: BackendSpec) -> bool:
     """Whether a backend is one of this package."""
-    module = _in_tree_names().get(backend) if isinstance(backend, str) else getattr(backend, "__module__", "")
+    module = (
+        _in_tree_names().get(backend)
+        if isinstance(backend, str)
+        else getattr(backend, "__module__", "")
+    )
     return str(module or "").startswith("argand.")
 
 

@@ -36,7 +36,9 @@ def own_restore(options: Options) -> Callable[[str], CompiledGraph | None]:
     return functools.partial(restore, options=options)
 
 
-def plain_compiler(function: CompilerFunction, mode: str | None, options: Mapping[str, object]) -> Compiler:
+def plain_compiler(
+    function: CompilerFunction, mode: str | None, options: Mapping[str, object]
+) -> Compiler:
     """A function ``(gm, example_inputs, **keywords) -> callable``; keywords only where there is something to say."""
 
     def compile_graph(gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -33,7 +33,9 @@ class Segment(NamedTuple):
     outputs: tuple[Node, ...]
 
 
-def find_segments(gm: GraphModule, takes: Callable[[Node], bool], min_nodes: int = 2) -> list[Segment]:
+def find_segments(
+    gm: GraphModule, takes: Callable[[Node], bool], min_nodes: int = 2
+) -> list[Segment]:
     """The runs of taken nodes worth handing over."""
     segments: list[Segment] = []
     run: list[Node] = []
@@ -51,7 +53,9 @@ def find_segments(gm: GraphModule, takes: Callable[[Node], bool], min_nodes: int
 
 def _make_segment(run: Sequence[Node]) -> Segment:
     inside = set(run)
-    inputs = dict.fromkeys(source for node in run for source in node.all_input_nodes if source not in inside)
+    inputs = dict.fromkeys(
+        source for node in run for source in node.all_input_nodes if source not in inside
+    )
     outputs = [node for node in run if any(user not in inside for user in node.users)]
     return Segment(tuple(run), tuple(inputs), tuple(outputs))
 

@@ -39,12 +39,16 @@ def can_try(compiled: CompiledGraph, example_inputs: Sequence[Any], options: Opt
     return not compiled.draws and not compiled.repeatable  # eager's turn could not begin anew
 
 
-def never_slower(graph: GraphModule, compiled: CompiledGraph, forget: Callable[[], None]) -> CompiledGraph:
+def never_slower(
+    graph: GraphModule, compiled: CompiledGraph, forget: Callable[[], None]
+) -> CompiledGraph:
     """The faster of a graph and its compiled form, found out in the first calls.
 
     Compiled code that lost is to ``forget``: what is restored from disk is not tried again.
     """
-    trial = _Trial(graph.forward, compiled.takes_inputs, forget, functools.partial(_first_line, graph))
+    trial = _Trial(
+        graph.forward, compiled.takes_inputs, forget, functools.partial(_first_line, graph)
+    )
 
     def run(*inputs: Any) -> Any:
         return trial.chosen(*inputs) if trial.chosen else trial.turn(inputs)
@@ -72,7 +76,8 @@ class _Trial:
     def turn(self, inputs: tuple[Any, ...]) -> Any:
         """Run one of the two under the clock."""
         if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-            self._give_up("what is saved may be computed again, in the same way")  # torch.utils.checkpoint
+            # torch.utils.checkpoint
+            self._give_up("what is saved may be computed again, in the same way")
             return self._compiled(*inputs)
         if self._waited >= 0:  # one step at a time
             self._waited += 1
@@ -80,10 +85,12 @@ class _Trial:
                 self._give_up("no backward pass came")
             return self._compiled(*inputs)
         turn, self._turns = self._turns, self._turns + 1
-        eager = turn >= 2 and turn % 2 == 0  # compiled twice, then in turns; the first of each warms up
+        # compiled twice, then in turns; the first of each warms up
+        eager = turn >= 2 and turn % 2 == 0
         events.count("native.turn", detail="eager" if eager else "compiled")
         begin = time.perf_counter()
-        result = (self._eager if eager else self._compiled)(*inputs)
+        run = self._eager if eager else self._compiled
+        result = run(*inputs)
         forward = time.perf_counter() - begin
 
         def finish(backward: float | None) -> None:
@@ -108,9 +115,14 @@ class _Trial:
             return
         turns, fast = min(map(len, self._seconds.values())), eager * MARGIN > ours
         if turns >= (TURNS if fast else SURE):
-            events.count("native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s")
+            events.count(
+                "native.faster" if fast else "native.slower", detail=f"{ours:.2e} {eager:.2e} s"
+            )
             self.chosen = self._compiled if fast else self._eager
-            events.record("trial", lambda: {"fast": fast, "ours": ours, "eager": eager, "origin": self._origin()})
+            events.record(
+                "trial",
+                lambda: {"fast": fast, "ours": ours, "eager": eager, "origin": self._origin()},
+            )
             events.artifact("perf_hints", _verdict(fast, ours, eager).__str__, "compiled or eager")
             if not fast:
                 self._forget()
@@ -135,10 +147,14 @@ def _verdict(fast: bool, ours: float, eager: float) -> str:
 
 
 def _trains(inputs: Sequence[Any]) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
+    return torch.is_grad_enabled() and any(
+        isinstance(x, torch.Tensor) and x.requires_grad for x in inputs
+    )
 
 
-def time_backward(inputs: Sequence[Any], results: Any, then: Callable[[float | None], None]) -> None:
+def time_backward(
+    inputs: Sequence[Any], results: Any, then: Callable[[float | None], None]
+) -> None:
     """Call ``then`` with the seconds of the next backward pass, None if that is to be differentiated itself.
 
     Hooks are set on the nodes of autograd, not on the user's tensors.

@@ -20,7 +20,14 @@ from torch.utils import _pytree as pytree
 from argand.differences.copies import copy_inputs, in_double, moved_a_bit, refusal
 from argand.differences.runs import DrawnNumbers, Run, make_tangents, run
 from argand.differences.telling import EQUAL, location, tell
-from argand.differences.values import NO_ORACLE, Difference, Noise, compare_metadata, compare_values, unequal
+from argand.differences.values import (
+    NO_ORACLE,
+    Difference,
+    Noise,
+    compare_metadata,
+    compare_values,
+    unequal,
+)
 from argand.protocol import CompiledGraph, Compiler, GraphContext
 from argand.runtime import state
 from argand.sizes.refusals import Refusal
@@ -36,23 +43,36 @@ LEAST_SECONDS: Final = 2e-4  # and by this much
 def verified(compiler: Compiler, options: Options) -> Compiler:
     """The compiler of graphs that are compared with eager at each call."""
 
-    def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> CompiledGraph | Refusal:
+    def compile_graph(
+        gm: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> CompiledGraph | Refusal:
         _offer("compiling", gm, [example_inputs], context)
         compiled = compiler(gm, example_inputs, context)
         if not isinstance(compiled, CompiledGraph):
             return compiled
         return dataclasses.replace(
-            compiled, call=VerifiedGraph(gm, compiled, options, example_inputs, context), boxed=False
+            compiled,
+            call=VerifiedGraph(gm, compiled, options, example_inputs, context),
+            boxed=False,
         )
 
     return compile_graph
 
 
-def _offer(moment: str, graph: GraphModule, calls: Sequence[Sequence[Any]], context: GraphContext) -> None:
+def _offer(
+    moment: str, graph: GraphModule, calls: Sequence[Sequence[Any]], context: GraphContext
+) -> None:
     """A graph and its inputs, for whoever looks for what fails: before something may fail, and when it did."""
     is_open, grad = context.sizes is not None, torch.is_grad_enabled()
     events.record(
-        "program", lambda: {"moment": moment, "graph": graph, "calls": calls, "dynamic": is_open, "grad": grad}
+        "program",
+        lambda: {
+            "moment": moment,
+            "graph": graph,
+            "calls": calls,
+            "dynamic": is_open,
+            "grad": grad,
+        },
     )
 
 
@@ -70,14 +90,20 @@ class VerifiedGraph:
     ) -> None:
         self.graph, self.options, self.context = graph, options, context
         # a graph with open sizes was compiled for others than those it may fail on
-        self.examples = copy_inputs(examples).values if context.sizes is not None and not refusal(examples) else []
+        self.examples = (
+            copy_inputs(examples).values
+            if context.sizes is not None and not refusal(examples)
+            else []
+        )
         self.compiled: Callable[..., Any] = compiled.takes_inputs
         self.draws = compiled.draws
         self.by_torch = False  # while what surrounds the graph is compared
         self.calls = 0
         nodes = list(graph.graph.nodes)
         self.inputs = [str(node.name) for node in nodes if node.op == "placeholder"]
-        self.outputs = [leaf for leaf in pytree.tree_leaves(nodes[-1].args[0]) if isinstance(leaf, Node)]
+        self.outputs = [
+            leaf for leaf in pytree.tree_leaves(nodes[-1].args[0]) if isinstance(leaf, Node)
+        ]
         traces = (location(node.meta.get("stack_trace")) for node in nodes)
         self.where = next((place for place in traces if place is not None), None)
 
@@ -102,7 +128,9 @@ class VerifiedGraph:
         return self.compiled(*inputs)
 
     def _offer(self, moment: str, inputs: Sequence[Any]) -> None:
-        _offer(moment, self.graph, [self.examples, inputs] if self.examples else [inputs], self.context)
+        _offer(
+            moment, self.graph, [self.examples, inputs] if self.examples else [inputs], self.context
+        )
 
     def _verify(self, inputs: Sequence[Any], random: torch.Tensor) -> None:
         draws = DrawnNumbers() if self.draws else None
@@ -116,7 +144,9 @@ class VerifiedGraph:
         try:
             ours = run(self.compiled, copy_inputs(inputs), random, tangents)
         except Exception as error:
-            raised = Difference("the call", "outcomes", "returns", f"raises {type(error).__name__}: {error}")
+            raised = Difference(
+                "the call", "outcomes", "returns", f"raises {type(error).__name__}: {error}"
+            )
             self._offer("differs", inputs)
             tell(self.options, "a compiled graph", self.where, raised, self.calls)
             return
@@ -125,7 +155,9 @@ class VerifiedGraph:
             self._offer("differs", inputs)
             tell(self.options, "a compiled graph", where, difference, self.calls)
             return
-        events.artifact("differences", lambda: f"call {self.calls} of the graph at {self.where}: equal", EQUAL)
+        events.artifact(
+            "differences", lambda: f"call {self.calls} of the graph at {self.where}: equal", EQUAL
+        )
 
     def _time(self, inputs: Sequence[Any], random: torch.Tensor) -> None:
         """Tell when the compiled form takes longer than the graph; both take turns."""
@@ -142,24 +174,42 @@ class VerifiedGraph:
         if best["compiled"] > max(best["eager"] * SLOWER, best["eager"] + LEAST_SECONDS):
             self._offer("differs", inputs)
             eager, ours = (f"{best[name] * 1e3:.3f} ms" for name in runners)
-            tell(self.options, "a compiled graph", self.where, Difference("the call", "times", eager, ours), self.calls)
+            tell(
+                self.options,
+                "a compiled graph",
+                self.where,
+                Difference("the call", "times", eager, ours),
+                self.calls,
+            )
 
-    def _differences(self, eager: Run, ours: Run, oracle: _Oracle) -> Iterator[tuple[Location | None, Difference]]:
+    def _differences(
+        self, eager: Run, ours: Run, oracle: _Oracle
+    ) -> Iterator[tuple[Location | None, Difference]]:
         lists = (
             ("results", [f"result {k} ({n.name})" for k, n in enumerate(self.outputs)]),
-            ("inputs", [f"input {k} ({name}) after the call" for k, name in enumerate(self.inputs)]),
+            (
+                "inputs",
+                [f"input {k} ({name}) after the call" for k, name in enumerate(self.inputs)],
+            ),
             ("gradients", [f"gradient {k}" for k in range(len(eager.gradients))]),
         )
         for kind, names in lists:
-            for number, (expected, found) in enumerate(zip(getattr(eager, kind), getattr(ours, kind), strict=False)):
+            for number, (expected, found) in enumerate(
+                zip(getattr(eager, kind), getattr(ours, kind), strict=False)
+            ):
                 place = names[number] if number < len(names) else f"{kind} {number}"
-                difference = _compare(place, expected, found, functools.partial(oracle.noise, kind, number))
+                difference = _compare(
+                    place, expected, found, functools.partial(oracle.noise, kind, number)
+                )
                 if difference is not None:
                     where = self._line(number) if kind == "results" else self.where
                     yield where, difference
         for number, (expected, found) in enumerate(zip(eager.aliases, ours.aliases, strict=False)):
             if expected != found:
-                yield self._line(number), Difference(f"result {number}", "memories", expected, found)
+                yield (
+                    self._line(number),
+                    Difference(f"result {number}", "memories", expected, found),
+                )
         if len(eager.results) != len(ours.results):
             counts = str(len(eager.results)), str(len(ours.results))
             yield self.where, Difference("the call", "numbers of results", *counts)
@@ -182,22 +232,36 @@ class _Oracle:
         tangents: Sequence[torch.Tensor | None],
         drawn: list[torch.Tensor],
     ) -> None:
-        self.graph, self.inputs, self.random, self.tangents, self.drawn = graph, inputs, random, tangents, drawn
+        self.graph, self.inputs, self.random, self.tangents, self.drawn = (
+            graph,
+            inputs,
+            random,
+            tangents,
+            drawn,
+        )
         self._runs: tuple[Run | None, Run | None] | None = None
 
     def noise(self, kind: str, number: int) -> Noise:
         """What is known of one value."""
         if self._runs is None:
             exact = self._run(DrawnNumbers(self.drawn, double=True), in_double)
-            self._runs = exact, self._run(DrawnNumbers(self.drawn) if self.drawn else None, moved_a_bit)
-        values = [None if made is None else _nth(getattr(made, kind), number) for made in self._runs]
+            self._runs = (
+                exact,
+                self._run(DrawnNumbers(self.drawn) if self.drawn else None, moved_a_bit),
+            )
+        values = [
+            None if made is None else _nth(getattr(made, kind), number) for made in self._runs
+        ]
         return Noise(*values) if any(value is not None for value in values) else NO_ORACLE
 
-    def _run(self, draws: DrawnNumbers | None, change: Callable[[torch.Tensor], torch.Tensor]) -> Run | None:
+    def _run(
+        self, draws: DrawnNumbers | None, change: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Run | None:
         try:
             copies = copy_inputs(self.inputs, change)
             return run(_under(draws, self.graph.forward), copies, self.random, self.tangents)
-        except Exception as error:  # ops that have no double precision: the tolerance of the type has to do
+        # ops that have no double precision: the tolerance of the type has to do
+        except Exception as error:
             events.count("verify.no_oracle", detail=f"{type(error).__name__}: {error}")
             return None
 
@@ -219,7 +283,9 @@ def _under(draws: DrawnNumbers | None, graph: Callable[..., Any]) -> Callable[..
     return call
 
 
-def _compare(place: str, expected: Any, found: Any, noise: Callable[[], Noise]) -> Difference | None:
+def _compare(
+    place: str, expected: Any, found: Any, noise: Callable[[], Noise]
+) -> Difference | None:
     if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
         same = type(expected) is type(found) and (expected == found or expected != expected)
         return None if same else Difference(place, "values", repr(expected), repr(found))
@@ -227,7 +293,11 @@ def _compare(place: str, expected: Any, found: Any, noise: Callable[[], Noise]) 
     if difference is not None:
         return difference
     expected, found = expected.detach(), found.detach()
-    if expected.layout is torch.strided and not expected.is_quantized and not bool(unequal(expected, found).any()):
+    if (
+        expected.layout is torch.strided
+        and not expected.is_quantized
+        and not bool(unequal(expected, found).any())
+    ):
         return None
     return compare_values(place, expected, found, noise())
 

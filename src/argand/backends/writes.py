@@ -26,7 +26,12 @@ def may_write(gm: GraphModule) -> bool:
 def reads_offsets(gm: GraphModule) -> bool:
     """Whether some node takes or gives an offset in a storage."""
     words = ("as_strided", "storage_offset", "set_", "data_ptr", "untyped_storage")
-    return any(word in str(node.target) for node in gm.graph.nodes if node.op != "placeholder" for word in words)
+    return any(
+        word in str(node.target)
+        for node in gm.graph.nodes
+        if node.op != "placeholder"
+        for word in words
+    )
 
 
 def _writes(node: Node) -> bool:
@@ -41,7 +46,9 @@ def _writes(node: Node) -> bool:
         return bool(target._schema.is_mutable)
     if target in _PURE_HELPERS or getattr(target, "__module__", "") == "_operator":
         return target not in _PURE_HELPERS and _named_like_a_writer(target.__name__)
-    if not isinstance(target, types.BuiltinFunctionType | types.FunctionType | types.MethodDescriptorType):
+    if not isinstance(
+        target, types.BuiltinFunctionType | types.FunctionType | types.MethodDescriptorType
+    ):
         return True
     home = str(getattr(target, "__module__", "") or "torch")
     name = target.__name__

@@ -47,7 +47,9 @@ class GraphCase(NamedTuple):
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
 
-def write_case(folder: Path, graph: GraphModule, calls: Sequence[Sequence[Any]], *, grad: bool, dynamic: bool) -> bool:
+def write_case(
+    folder: Path, graph: GraphModule, calls: Sequence[Sequence[Any]], *, grad: bool, dynamic: bool
+) -> bool:
     """Keep a graph in a folder; False if it cannot be written down."""
     writer, values = GraphWriter(), Writer()
     try:
@@ -55,7 +57,13 @@ def write_case(folder: Path, graph: GraphModule, calls: Sequence[Sequence[Any]],
         given = [[values.write(value) for value in call] for call in calls]
     except Unstorable:
         return False
-    data = {"rows": rows, "calls": given, "grad": grad, "dynamic": dynamic, "constants": writer.size}
+    data = {
+        "rows": rows,
+        "calls": given,
+        "grad": grad,
+        "dynamic": dynamic,
+        "constants": writer.size,
+    }
     (folder / _BYTES).write_bytes(b"".join([*writer.blobs, *values.blobs]))
     (folder / _ROWS).write_text(json.dumps(data))
     return True
@@ -101,7 +109,9 @@ def restricted(case: GraphCase, kept: Collection[Node]) -> GraphCase:
     What an operation reads of others becomes an input, with the value it has in eager; what no other reads is a result.
     """
     chosen = set(kept)
-    border = [n for n in case.graph.nodes if n not in chosen and any(user in chosen for user in n.users)]
+    border = [
+        n for n in case.graph.nodes if n not in chosen and any(user in chosen for user in n.users)
+    ]
     graph = Graph()
     known: dict[Node, Any] = {}
     for node in border:
@@ -110,9 +120,15 @@ def restricted(case: GraphCase, kept: Collection[Node]) -> GraphCase:
         if node in chosen:
             known[node] = graph.node_copy(node, known.__getitem__)
     returned = set(results_of(case))
-    ends = [n for n in case.nodes if n in chosen and (n in returned or not any(u in chosen for u in n.users))]
+    ends = [
+        n
+        for n in case.nodes
+        if n in chosen and (n in returned or not any(u in chosen for u in n.users))
+    ]
     graph.output(tuple(known[node] for node in ends))
-    return case._replace(graph=graph, calls=tuple(_values(case, call, border) for call in case.calls))
+    return case._replace(
+        graph=graph, calls=tuple(_values(case, call, border) for call in case.calls)
+    )
 
 
 def results_of(case: GraphCase) -> list[Node]:
@@ -169,9 +185,14 @@ def resized(case: GraphCase, change: Callable[[int], int]) -> GraphCase:
             graph.output(map_arg(node.args[0], known.__getitem__))
             continue
         made = known[node] = graph.node_copy(node, known.__getitem__)
-        made.args, made.kwargs = map_aggregate(made.args, _number(change)), map_aggregate(made.kwargs, _number(change))
+        made.args, made.kwargs = (
+            map_aggregate(made.args, _number(change)),
+            map_aggregate(made.kwargs, _number(change)),
+        )
     cut = _cut(change)
-    return case._replace(graph=graph, calls=tuple(tuple(map_aggregate(v, cut) for v in call) for call in case.calls))
+    return case._replace(
+        graph=graph, calls=tuple(tuple(map_aggregate(v, cut) for v in call) for call in case.calls)
+    )
 
 
 def _number(change: Callable[[int], int]) -> Callable[[Any], Any]:
@@ -189,7 +210,8 @@ def _cut(change: Callable[[int], int]) -> Callable[[Any], Any]:
             part = part.narrow(dim, 0, change(size))
         if part.shape == value.shape:
             return value
-        if value.dtype in (torch.int64, torch.int32):  # indices that fit the sizes before may not fit now
+        # indices that fit the sizes before may not fit now
+        if value.dtype in (torch.int64, torch.int32):
             part = part.remainder(max(min(part.shape, default=1), 1))
         return part.clone().requires_grad_(value.requires_grad)
 

@@ -17,13 +17,26 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
+import argand
 from argand.bisect.case import GraphCase, read_case, write_case
 from argand.bisect.shrink import shrunk
 from argand.bisect.source import refusal, shrunk_source
 from argand.bisect.suspects import CAPTURE, PROGRAM, Culprit, find_part, find_stage
 from argand.bisect.symptom import Symptom, symptom_of
 from argand.bisect.text import FEW, function_text, literal, script_text, simpler_forms
-from argand.report.trials import CRASHES, DIFFERS, HANGS, RAISES, SLOW, ChildProgram, Script, Trial, run_trial
+from argand.ops.decompositions import decompositions
+from argand.report.trials import (
+    CRASHES,
+    DIFFERS,
+    EXITS,
+    HANGS,
+    RAISES,
+    SLOW,
+    ChildProgram,
+    Script,
+    Trial,
+    run_trial,
+)
 from argand.support import events
 
 Say = Callable[[str], None]
@@ -57,13 +70,13 @@ class _GraphRun(NamedTuple):
 
     def run(self) -> None:
         """Compile it and call it."""
-        import argand  # noqa: PLC0415  # the public door, in the child
-
         body, imports = function_text(self.case.graph)
         names: dict[str, Any] = {"torch": torch}
         exec(compile("\n".join([*imports, body]), "<case>", "exec"), names)
         torch.set_grad_enabled(self.case.grad)
-        compiled = argand.compile(names["program"], dynamic=self.case.dynamic or None, options=dict(self.options))
+        compiled = argand.compile(
+            names["program"], dynamic=self.case.dynamic or None, options=dict(self.options)
+        )
         for inputs in self.case.calls:
             compiled(*inputs)
 
@@ -85,7 +98,10 @@ class Laboratory:
         return time.monotonic() - self.begin < self.limit
 
     def run(
-        self, program: ChildProgram, options: Mapping[str, Any] = {}, before: Callable[[], Any] | None = None
+        self,
+        program: ChildProgram,
+        options: Mapping[str, Any] = {},
+        before: Callable[[], Any] | None = None,
     ) -> Trial:
         """One test."""
         self.trials += 1
@@ -97,7 +113,9 @@ class Laboratory:
 
         return run_trial(program, self.base | dict(options), before=prepare, longest=self.longest)
 
-    def fails(self, program: ChildProgram, symptom: Symptom, options: Mapping[str, Any] = {}) -> bool:
+    def fails(
+        self, program: ChildProgram, symptom: Symptom, options: Mapping[str, Any] = {}
+    ) -> bool:
         """Whether a program fails in this way."""
         return self.has_time and symptom_of(self.run(program, options)) == symptom
 
@@ -115,21 +133,25 @@ class _Keeper:
         offered = event.make()
         if offered["moment"] in self.moments:
             kept = write_case(
-                self.folder, offered["graph"], offered["calls"], grad=offered["grad"], dynamic=offered["dynamic"]
+                self.folder,
+                offered["graph"],
+                offered["calls"],
+                grad=offered["grad"],
+                dynamic=offered["dynamic"],
             )
             self.done = kept and offered["moment"] == "differs"
 
 
 def bisect(
-    path: str, arguments: Sequence[str], output: Path, *, slow: bool = False, seconds: float = 600.0, say: Say = print
+    script: Script, output: Path, *, slow: bool = False, seconds: float = 600.0, say: Say = print
 ) -> Bisected:
     """Find the guilty part for a script, and write a minimal script to ``output``."""
     lab = Laboratory(seconds, say, slow=slow)
-    script = Script(path, tuple(arguments))
     first = _reproduce(lab, script)
     symptom = symptom_of(first)
     if symptom is None:
-        return _end(lab, Bisected(None))
+        note = "" if first.counts.get("verify.calls") else "nothing was compiled"
+        return _end(lab, Bisected(None, notes=(note,) if note else ()))
     say(f"{symptom.words}: {first.text}")
     stage = find_stage(lambda options: lab.fails(script, symptom, options))
     say(f"stage: {stage}")
@@ -160,7 +182,9 @@ def _reproduce(lab: Laboratory, script: Script) -> Trial:
 
 def _take_graph(lab: Laboratory, script: Script, symptom: Symptom) -> GraphCase | None:
     """The graph that fails, if it does so alone."""
-    moments = ("differs",) if symptom.kind in (DIFFERS, SLOW) else ("compiling", "calling", "differs")
+    moments = (
+        ("differs",) if symptom.kind in (DIFFERS, SLOW) else ("compiling", "calling", "differs")
+    )
     with tempfile.TemporaryDirectory() as folder:
         lab.run(script, before=lambda: events.subscribe(_Keeper(Path(folder), moments)))
         case = read_case(Path(folder))
@@ -183,7 +207,10 @@ def _by_graph(
     program = _GraphRun(small, lab.base)
     last = lab.run(program)
     culprit = find_part(
-        stage, lambda options: lab.fails(program, symptom, options), _decomposed(lab, program), last.lowered
+        stage,
+        lambda options: lab.fails(program, symptom, options),
+        _decomposed(lab, program),
+        last.lowered,
     )
     said = f"{symptom.words}: {culprit.says}. Made by argand bisect."
     text = _simplest_text(lab, small, symptom, said, output)
@@ -202,18 +229,21 @@ def _by_graph(
 
 def _decomposed(lab: Laboratory, program: ChildProgram) -> list[str]:
     """Ops of a program with a decomposition: those that are in its aten graphs when ops stay whole."""
-    from argand.ops.decompositions import decompositions  # noqa: PLC0415  # loaded by the child's parent once
-
     known = {str(op) for op in decompositions()}
     whole = lab.run(program, {"off": "decomposition"})
     names = dict.fromkeys([*(row.split()[1] for row in whole.lowered), *whole.kernels])
     return [name for name in names if name in known]
 
 
-def _simplest_text(lab: Laboratory, case: GraphCase, symptom: Symptom, said: str, output: Path) -> str:
+def _simplest_text(
+    lab: Laboratory, case: GraphCase, symptom: Symptom, said: str, output: Path
+) -> str:
     """The text of the script: inputs are made by the simplest expressions with which it still fails."""
     texts = [
-        [literal(value, output.with_name(f"{output.stem}-{n}-{k}.bin")) for k, value in enumerate(call)]
+        [
+            literal(value, output.with_name(f"{output.stem}-{n}-{k}.bin"))
+            for k, value in enumerate(call)
+        ]
         for n, call in enumerate(case.calls)
     ]
 
@@ -237,24 +267,35 @@ def _by_source(
     lab: Laboratory, script: Script, symptom: Symptom, stage: str, found: Bisected, output: Path
 ) -> Bisected:
     """Shorten the script itself."""
-    text = Path(script.path).read_text()
-    reason = refusal(text)
+    text = "" if script.is_module else Path(script.path).read_text()
+    reason = "it is a module of a package" if script.is_module else refusal(text)
     notes: tuple[str, ...] = ()
     if reason:
         notes = (f"the script was not shortened: {reason}",)
     else:
-        text = shrunk_source(text, lambda shorter: lab.fails(Script(script.path, script.arguments, shorter), symptom))
+        text = shrunk_source(
+            text, lambda shorter: lab.fails(Script(script.path, script.arguments, shorter), symptom)
+        )
     short = Script(script.path, script.arguments, text)
     trial = lab.run(short)
     culprit = find_part(
-        stage, lambda options: lab.fails(short, symptom, options), _decomposed(lab, short), trial.lowered
+        stage,
+        lambda options: lab.fails(short, symptom, options),
+        _decomposed(lab, short),
+        trial.lowered,
     )
     if reason:
         return found._replace(culprit=culprit, kernels=trial.kernels, notes=notes)
-    output.write_text(_with_options(text, f"{symptom.words}: {culprit.says}. Made by argand bisect.", symptom))
+    output.write_text(
+        _with_options(text, f"{symptom.words}: {culprit.says}. Made by argand bisect.", symptom)
+    )
     alone = _fails_alone(output, symptom)
     return found._replace(
-        culprit=culprit, kernels=trial.kernels, script=str(output), lines=len(text.splitlines()), fails_alone=alone
+        culprit=culprit,
+        kernels=trial.kernels,
+        script=str(output),
+        lines=len(text.splitlines()),
+        fails_alone=alone,
     )
 
 
@@ -269,11 +310,15 @@ def _fails_alone(output: Path, symptom: Symptom) -> bool:
     """Whether the script fails in an interpreter of its own."""
     words = [sys.executable, output.name]
     try:
-        ended = subprocess.run(words, cwd=output.resolve().parent, capture_output=True, timeout=300, check=False)
+        ended = subprocess.run(
+            words, cwd=output.resolve().parent, capture_output=True, timeout=300, check=False
+        )
     except subprocess.TimeoutExpired:
         return symptom.kind == HANGS
     if symptom.kind == CRASHES:
         return ended.returncode < 0
     if symptom.kind == RAISES:
         return symptom.what.partition(":")[0].encode() in ended.stderr
+    if symptom.kind == EXITS:
+        return symptom.what == f"exit code {ended.returncode}"
     return ended.returncode == 1 and (symptom.kind == SLOW or b"ResultsDiffer" in ended.stderr)

@@ -48,7 +48,11 @@ def smaller_sizes(case: GraphCase, fails: CaseFails) -> GraphCase:
     """Every size as small as possible: alone, or together with all its multiples."""
     for size in sizes_of(case):
         for change in (_multiples_of, _only):
-            found = first_smaller(size, lambda new, s=size, how=change, c=case: fails(resized(c, how(s, new))))  # type: ignore[misc]
+
+            def still_fails(new: int, size: int = size, case: GraphCase = case) -> bool:
+                return fails(resized(case, change(size, new)))  # noqa: B023  # called in this round
+
+            found = first_smaller(size, still_fails)
             if found != size:
                 case = resized(case, change(size, found))
                 break
@@ -68,10 +72,16 @@ def fewer_gradients(case: GraphCase, fails: CaseFails) -> GraphCase:
     plain = _without_gradients(case, range(len(case.inputs)))._replace(grad=False)
     if case.grad and fails(plain):
         return plain
-    wanted = [k for k, value in enumerate(case.calls[-1]) if isinstance(value, torch.Tensor) and value.requires_grad]
-    others = lambda kept: [k for k in wanted if k not in kept]  # noqa: E731  # two uses
-    kept = smallest(wanted, lambda some: fails(_without_gradients(case, others(some))))
-    return _without_gradients(case, others(kept))
+    wanted = [
+        k
+        for k, value in enumerate(case.calls[-1])
+        if isinstance(value, torch.Tensor) and value.requires_grad
+    ]
+
+    def keeping(kept: Sequence[int]) -> GraphCase:
+        return _without_gradients(case, [k for k in wanted if k not in kept])
+
+    return keeping(smallest(wanted, lambda kept: fails(keeping(kept))))
 
 
 def _without_gradients(case: GraphCase, places: Sequence[int]) -> GraphCase:

@@ -22,7 +22,10 @@ def smallest(things: Sequence[Thing], fails: Callable[[Sequence[Thing]], bool]) 
         if smaller is not None:
             left, pieces = smaller, 2
             continue
-        others = ([thing for chunk in chunks if chunk is not without for thing in chunk] for without in chunks)
+        others = (
+            [thing for chunk in chunks if chunk is not without for thing in chunk]
+            for without in chunks
+        )
         rest = next((other for other in others if fails(other)), None) if pieces > 2 else None
         if rest is not None:
             left, pieces = rest, max(pieces - 1, 2)
@@ -41,5 +44,7 @@ def _split(things: list[Thing], pieces: int) -> list[list[Thing]]:
 
 def first_smaller(number: int, fails: Callable[[int], bool]) -> int:
     """The smallest of a few numbers below one that still fails, or the number itself."""
-    tries = dict.fromkeys([*(n for n in (1, 2, 3, 4, 8, 16) if n < number), number // 4, number // 2])
+    tries = dict.fromkeys(
+        [*(n for n in (1, 2, 3, 4, 8, 16) if n < number), number // 4, number // 2]
+    )
     return next((smaller for smaller in tries if 0 < smaller < number and fails(smaller)), number)

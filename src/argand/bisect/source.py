@@ -7,7 +7,7 @@ guards): a graph shows nothing of them. Scripts that could do harm when a part o
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from typing_extensions import override
@@ -40,7 +40,19 @@ _HARMLESS: Final = frozenset(
     ]
 )
 _HARMFUL: Final = frozenset(
-    ["open", "exec", "eval", "save", "tofile", "remove", "unlink", "rmtree", "system", "popen", "__import__"]
+    [
+        "open",
+        "exec",
+        "eval",
+        "save",
+        "tofile",
+        "remove",
+        "unlink",
+        "rmtree",
+        "system",
+        "popen",
+        "__import__",
+    ]
 )
 TextFails = Callable[[str], bool]
 
@@ -49,11 +61,21 @@ def refusal(text: str) -> str:
     """Why a script is not run in pieces; "" if it may be."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            names = (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [alias.name for alias in node.names]
+            )
             strange = [name for name in names if name.partition(".")[0] not in _HARMLESS]
             if strange:
                 return f"it imports {strange[0]}"
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        name = (
+            node.attr
+            if isinstance(node, ast.Attribute)
+            else node.id
+            if isinstance(node, ast.Name)
+            else ""
+        )
         if name in _HARMFUL:
             return f"it uses {name}"
     return ""
@@ -74,7 +96,11 @@ def _fewer_statements(text: str, fails: TextFails) -> str:
         level = [number for number, deep in _numbered(tree) if deep == depth]
         if not level:
             return text
-        kept = smallest(level, lambda some, t=text, all_=level: fails(_without(t, set(all_) - set(some))))  # type: ignore[misc]
+
+        def fails_with(some: Sequence[int], text: str = text, level: list[int] = level) -> bool:
+            return fails(_without(text, set(level) - set(some)))
+
+        kept = smallest(level, fails_with)
         if len(kept) == 1 and fails(_without(text, level)):
             kept = []
         if len(kept) < len(level):
@@ -133,7 +159,11 @@ def _without_blocks(text: str, fails: TextFails) -> str:
 
 def _opened(text: str, number: int) -> str | None:
     tree = ast.parse(text)
-    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.For | ast.With | ast.While | ast.Try)]
+    blocks = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.If | ast.For | ast.With | ast.While | ast.Try)
+    ]
     if number >= len(blocks):
         return None
     target = blocks[number]
@@ -148,7 +178,11 @@ def _opened(text: str, number: int) -> str | None:
 
 def _smaller_numbers(text: str, fails: TextFails) -> str:
     """Integers above two as small as possible, all that are equal together."""
-    numbers = {n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant) and type(n.value) is int}
+    numbers = {
+        n.value
+        for n in ast.walk(ast.parse(text))
+        if isinstance(n, ast.Constant) and type(n.value) is int
+    }
     for number in sorted((n for n in numbers if n > 2), reverse=True):
         found = first_smaller(number, lambda new, old=number, t=text: fails(_replaced(t, old, new)))  # type: ignore[misc]
         text = _replaced(text, number, found) if found != number else text

@@ -49,7 +49,9 @@ def find_stage(fails: FailsWith) -> str:
     return NATIVE
 
 
-def find_part(stage: str, fails: FailsWith, decomposed: Sequence[str] = (), lowered: Sequence[str] = ()) -> Culprit:
+def find_part(
+    stage: str, fails: FailsWith, decomposed: Sequence[str] = (), lowered: Sequence[str] = ()
+) -> Culprit:
     """The part of a stage; ``decomposed`` ops and ``lowered`` nodes ("name op") are those of the program."""
     if stage == CAPTURE:
         return _of_capture(fails)
@@ -64,7 +66,9 @@ def _of_capture(fails: FailsWith) -> Culprit:
     if not fails(off("entries")):
         says = "guards: a compiled entry is used where it does not fit"
         return Culprit(CAPTURE, "entries", says, off("entries"))
-    return Culprit(CAPTURE, "", "what capture writes: the graph, its results, or side effects after it")
+    return Culprit(
+        CAPTURE, "", "what capture writes: the graph, its results, or side effects after it"
+    )
 
 
 def _of_autograd(fails: FailsWith, decomposed: Sequence[str]) -> Culprit:
@@ -73,7 +77,9 @@ def _of_autograd(fails: FailsWith, decomposed: Sequence[str]) -> Culprit:
         return Culprit(AUTOGRAD, "partition", says, off("partition"))
     if not fails(off("decomposition")):
         return _of_decompositions(fails, decomposed)
-    return Culprit(AUTOGRAD, "", "the trace of forward and backward, or the glue around the compiled graphs")
+    return Culprit(
+        AUTOGRAD, "", "the trace of forward and backward, or the glue around the compiled graphs"
+    )
 
 
 def _of_decompositions(fails: FailsWith, decomposed: Sequence[str]) -> Culprit:
@@ -102,7 +108,12 @@ def _of_passes(fails: FailsWith) -> Culprit | None:
         if not fails(off(*rules)):
             needed = smallest(rules, lambda some: not fails(off(*some)))
             names = ", ".join(part.removeprefix("rule.") for part in needed)
-            return Culprit(PASS, " ".join(needed), f"the rule {names} of native/passes/simplify.py", off(*needed))
+            return Culprit(
+                PASS,
+                " ".join(needed),
+                f"the rule {names} of native/passes/simplify.py",
+                off(*needed),
+            )
     for part, stage, says in _WHOLE:
         if not fails(off(part)):
             return Culprit(stage, part, says, off(part))
@@ -112,17 +123,33 @@ def _of_passes(fails: FailsWith) -> Culprit | None:
 def _of_kernels(fails: FailsWith, lowered: Sequence[str]) -> Culprit:
     """The smallest set of nodes in compiled kernels; fusion is guilty when one kernel for each is right."""
     nodes = smallest(lowered, lambda some: fails(_all_but(lowered, some))) if lowered else []
-    told = ", ".join(nodes)
+    named = ", ".join(nodes)
     if not fails({"fusion": False}):
-        return Culprit(FUSION, "fusion", f"fusion of {told or 'some operations'}", {"fusion": False}, tuple(nodes))
+        return Culprit(
+            FUSION,
+            "fusion",
+            f"fusion of {named or 'some operations'}",
+            {"fusion": False},
+            tuple(nodes),
+        )
     operators = dict.fromkeys(f"lowering.{node.split()[1]}" for node in nodes)
     part = " ".join(operators)
     cure = off(*operators)
     if not operators or fails(cure):
         part, cure = "", {}
     if not fails({"opt_level": 0}):
-        return Culprit(KERNEL, part, f"LLVM's optimiser at the kernel of {told}", {"opt_level": 0}, tuple(nodes))
-    says = f"the lowering or the machine code of {told}" if told else "a kernel, or the code that launches it"
+        return Culprit(
+            KERNEL,
+            part,
+            f"LLVM's optimiser at the kernel of {named}",
+            {"opt_level": 0},
+            tuple(nodes),
+        )
+    says = (
+        f"the lowering or the machine code of {named}"
+        if named
+        else "a kernel, or the code that launches it"
+    )
     return Culprit(KERNEL, part, says, cure, tuple(nodes))
 
 

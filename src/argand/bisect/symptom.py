@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, final
 
-from argand.report.trials import CRASHES, DIFFERS, HANGS, RAISES, SLOW, Trial
+from argand.report.trials import CRASHES, DIFFERS, EXITS, HANGS, RAISES, SLOW, Trial
 
 WORDS: Final = {
     DIFFERS: "compiled code gives other results than eager",
     SLOW: "compiled code is slower than eager",
-    RAISES: "compiling or compiled code raises",
+    RAISES: "it raises",
+    EXITS: "it ends with an exit code",
     CRASHES: "the process crashes",
     HANGS: "there is no end",
 }

@@ -20,7 +20,8 @@ from torch.fx import Graph
 from argand.bisect.case import GraphCase
 from argand.report.trials import SLOW
 
-FEW: Final = 64  # elements of a tensor that is written down as a list without a try at something simpler
+# elements of a tensor that is written down as a list without a try at something simpler
+FEW: Final = 64
 MOST: Final = 4096  # more go to a file
 _FREED: Final = re.compile(r";  (?:\w+ = )+None")
 _HEAD: Final = re.compile(r"def forward\(self,? ?")
@@ -41,7 +42,11 @@ sys.exit(ours > 1.5 * eager)
 
 
 def script_text(
-    case: GraphCase, inputs: Sequence[Sequence[str]], kind: str, said: str, options: Mapping[str, Any]
+    case: GraphCase,
+    inputs: Sequence[Sequence[str]],
+    kind: str,
+    said: str,
+    options: Mapping[str, Any],
 ) -> str:
     """The whole program; ``inputs``: a text for each input of each call; ``said``: what is wrong."""
     body, imports = function_text(case.graph)
@@ -70,13 +75,19 @@ def function_text(graph: Graph) -> tuple[str, list[str]]:
     text = _FREED.sub("", _HEAD.sub("def program(", code.src)).strip()
     text = re.sub(r"  # type: ignore.*|  # noqa.*", "", text)
     used = set(re.findall(r"[A-Za-z_]\w*", text))
-    needed = ((name, value) for name, value in code.globals.items() if name in used and name != "torch")
+    needed = (
+        (name, value) for name, value in code.globals.items() if name in used and name != "torch"
+    )
     return text, sorted({_import(name, value) for name, value in needed})
 
 
 def _import(name: str, value: Any) -> str:
     if isinstance(value, types.ModuleType):
-        return f"import {value.__name__}" if value.__name__ == name else f"import {value.__name__} as {name}"
+        return (
+            f"import {value.__name__}"
+            if value.__name__ == name
+            else f"import {value.__name__} as {name}"
+        )
     if isinstance(value, float):
         return f"from math import {name}"
     where = getattr(value, "__module__", None) or "torch"
@@ -90,7 +101,8 @@ def literal(value: Any, file: Path | None = None) -> str:
         return _tensor(value, file)
     if isinstance(value, tuple | list):
         parts = ", ".join(
-            literal(item, file and file.with_name(f"{file.stem}-{k}.bin")) for k, item in enumerate(value)
+            literal(item, file and file.with_name(f"{file.stem}-{k}.bin"))
+            for k, item in enumerate(value)
         )
         return f"({parts},)" if isinstance(value, tuple) else f"[{parts}]"
     if isinstance(value, float) and not math.isfinite(value):
@@ -102,7 +114,9 @@ def _tensor(value: torch.Tensor, file: Path | None) -> str:
     plain = value.detach()
     if value.numel() > MOST and file is not None:
         dense = plain.contiguous()
-        file.write_bytes(bytes(dense.view(torch.uint8).reshape(-1).tolist()) if dense.numel() else b"")
+        file.write_bytes(
+            bytes(dense.view(torch.uint8).reshape(-1).tolist()) if dense.numel() else b""
+        )
         text = f'torch.from_file("{file.name}", size={value.numel()}, dtype={value.dtype})'
         text = f"{text}.reshape({_shape(value)})"
     else:
@@ -123,7 +137,9 @@ def _laid(value: torch.Tensor) -> str:
     order = sorted(range(value.dim()), key=lambda dim: -value.stride(dim))
     dense = value.permute(order).is_contiguous()
     if not dense:
-        return f".as_strided({_shape(value)}, {tuple(value.stride())})" if 0 in value.stride() else ""
+        return (
+            f".as_strided({_shape(value)}, {tuple(value.stride())})" if 0 in value.stride() else ""
+        )
     back = tuple(order.index(dim) for dim in range(value.dim()))
     return f".permute({tuple(order)}).contiguous().permute({back})"
 

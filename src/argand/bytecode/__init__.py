@@ -6,7 +6,14 @@ In: code objects.  Out: `decode` (instructions), `assemble` (back to a code obje
 
 from argand.bytecode import supported as supported  # first: it says where nothing else works
 from argand.bytecode.assemble import assemble, relocated
-from argand.bytecode.flow import StackSlot, append_only, collected_on_stack, live_locals, stack_before, used_names
+from argand.bytecode.flow import (
+    StackSlot,
+    append_only,
+    collected_on_stack,
+    live_locals,
+    stack_before,
+    used_names,
+)
 from argand.bytecode.instruction import CodeHandler, Decoded, Instruction, Positions
 from argand.bytecode.normal import ROWS
 from argand.bytecode.read import variables
@@ -36,4 +43,4 @@ __all__ = [
     "stack_before",
     "used_names",
     "variables",
-]  # fmt: skip
+]

@@ -74,7 +74,8 @@ def _expand(
             items += [_item(name, 0, instruction, None) for name in DIALECT.landing]
         places["", at] = len(items)
         if DIALECT.looks_before and items and items[-1].handler != instruction.handler:
-            items.append(_item("NOP", PADDING, instruction, None))  # decoding drops it, so that indices stay the same
+            # decoding drops it, so that indices stay the same
+            items.append(_item("NOP", PADDING, instruction, None))
         for name, arg in _raw(instruction, constants):
             jumps = instruction.target is not None and name in DIALECT.jumps
             kind = "landing" if DIALECT.landing and instruction.op == "for_iter" else ""
@@ -103,7 +104,9 @@ def _extensions(argument: int) -> int:
     return 0 if argument < 256 else (argument.bit_length() - 1) // 8
 
 
-def _lay_out(items: Sequence[_Item], places: dict[tuple[str, int], int]) -> tuple[list[int], list[int]]:
+def _lay_out(
+    items: Sequence[_Item], places: dict[tuple[str, int], int]
+) -> tuple[list[int], list[int]]:
     """Start of each raw instruction (and the end of the last one) in code units, and all arguments.
 
     Starts from the shortest jumps and lengthens those that do not reach until all do: sizes only grow, so it ends.
@@ -199,7 +202,9 @@ def _table_number(value: int, *, first: bool) -> bytes:
     return bytes(digits)
 
 
-def _exception_table(items: Sequence[_Item], starts: Sequence[int], places: dict[tuple[str, int], int]) -> bytes:
+def _exception_table(
+    items: Sequence[_Item], starts: Sequence[int], places: dict[tuple[str, int], int]
+) -> bytes:
     out = bytearray()
     begin = 0
     current: CodeHandler | None = None

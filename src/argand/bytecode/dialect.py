@@ -63,11 +63,13 @@ class Dialect:
     caches: Mapping[str, int]  # code units after an instruction; they stay zero in co_code
     renamed: Mapping[str, str]  # raw name -> normal name; others are the raw name in lower case
     split: Mapping[str, Splitter]  # raw instructions that are not one of the normal form each
-    write: Mapping[str, InstructionWriter]  # normal instructions that are not one raw instruction each
+    # normal instructions that are not one raw instruction each
+    write: Mapping[str, InstructionWriter]
     jumps: Mapping[str, int]  # raw name -> direction
     backward: Mapping[str, str]  # normal jump -> raw name, where the target is not later
     forward: Mapping[str, str]
-    landing: tuple[str, ...]  # what stands before the target of a loop that ends, and is jumped over
+    # what stands before the target of a loop that ends, and is jumped over
+    landing: tuple[str, ...]
     close_gives_value: bool  # `close()` of a generator gives what it returned
     locals_are_new: bool  # each `locals()` of a function is a dict of its own; before, there is one of each frame
     send_drops: bool  # an exhausted SEND drops the receiver itself: END_SEND is ours

@@ -23,7 +23,8 @@ class StackSlot(enum.Enum):
 
     VALUE = "value"
     NULL = "null"  # push_null: always NULL
-    SAVED = "saved"  # load_fast_and_clear: the variable a comprehension shadows; NULL when it was unset
+    # load_fast_and_clear: the variable a comprehension shadows; NULL when it was unset
+    SAVED = "saved"
     PREVIOUS = "previous"  # push_exc_info: what was being handled before; the handler is active
     LASTI = "lasti"  # where the exception above came from
 
@@ -82,7 +83,9 @@ def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
             return stack[: len(stack) - popped] + (StackSlot.VALUE,) * pushed
 
 
-def compute_stacks(instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()) -> list[Stack | None]:
+def compute_stacks(
+    instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()
+) -> list[Stack | None]:
     """The stack before each instruction, from `start` on; None where control never comes."""
     found: list[Stack | None] = [None] * len(instructions)
     todo = [(start, stack)]
@@ -131,7 +134,10 @@ def shares_slots(code: CodeType) -> bool:
     plain = len(code.co_varnames)
     return any(
         found.op == "make_cell"
-        or (found.op == "load_fast_and_clear" and (found.argval in code.co_cellvars or (found.arg or 0) >= plain))
+        or (
+            found.op == "load_fast_and_clear"
+            and (found.argval in code.co_cellvars or (found.arg or 0) >= plain)
+        )
         for found in instructions[begin:]
     )
 
@@ -213,7 +219,9 @@ def collected_on_stack(code: CodeType) -> frozenset[str]:
     As long as the loop of the comprehension runs, they are only appended to; when it ends, they are values like
     others. The list lies in the slot of the stack that the argument's name tells.
     """
-    if not isinstance(code.co_consts[-1] if code.co_consts else None, Origin) or reads_own_frame(code):
+    if not isinstance(code.co_consts[-1] if code.co_consts else None, Origin) or reads_own_frame(
+        code
+    ):
         return frozenset()
     stacks = stack_before(code)
     slots = set()
@@ -225,7 +233,9 @@ def collected_on_stack(code: CodeType) -> frozenset[str]:
             if instruction.index in _reached_with(code, slot):
                 slots.add(slot)
     arguments = code.co_varnames[: code.co_argcount]
-    found = frozenset(name for name in arguments if name.startswith("___") and _slot_of(name) in slots)
+    found = frozenset(
+        name for name in arguments if name.startswith("___") and _slot_of(name) in slots
+    )
     return found - append_only(code)
 
 

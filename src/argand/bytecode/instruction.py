@@ -40,7 +40,8 @@ class Instruction:
 
     index: int
     op: str  # name in the normal form
-    arg: int | None  # what the row of `normal` says; for names, constants and variables an index to write them back
+    # what the row of `normal` says; for names, constants and variables an index to write them back
+    arg: int | None
     argval: object  # the constant, name, variable, operator or keyword names that `arg` stands for
     offset: int  # in co_code, of the raw instruction it is (a part of); -1 when made by us
     positions: Positions
@@ -89,7 +90,8 @@ class Origin(NamedTuple):
 
     code: CodeType
     places: tuple[int, ...]  # index -> index in `code`, -1 in the prologue
-    request: tuple[object, ...]  # index, stack, bound, thunk, raises: `make_resume` makes it again of them
+    # index, stack, bound, thunk, raises: `make_resume` makes it again of them
+    request: tuple[object, ...]
 
     @staticmethod
     def of(code: CodeType, index: int) -> tuple[CodeType, int]:

@@ -37,7 +37,8 @@ class InstructionRow:
     # How many operands it takes, if its result is exactly what a function it calls returned: then the
     # call can be done by a thunk when the callee broke the graph. None: it cannot.
     operands: int | None = None
-    by_thunk: bool = True  # False: two ways out, or several results, that a thunk's value cannot choose
+    # False: two ways out, or several results, that a thunk's value cannot choose
+    by_thunk: bool = True
 
 
 def _call(arg: int) -> Effect:
@@ -79,9 +80,13 @@ _PLAIN: Final[Mapping[Effect, str]] = {
         "async_gen_wrap yield_value list_to_tuple convert_value stop_iteration_error make_type_parameter "
         "load_from_dict_or_deref load_from_dict_or_global"
     ),
-    (1, 2): ("get_len match_mapping match_sequence push_exc_info before_with before_async_with get_anext import_from"),
+    (1, 2): (
+        "get_len match_mapping match_sequence push_exc_info before_with before_async_with get_anext import_from"
+    ),
     (2, 0): "delete_subscr end_async_for map_add",
-    (2, 1): ("binary_op compare_op is_op contains_op prep_reraise_star import_name end_send make_bound_type_parameter"),
+    (2, 1): (
+        "binary_op compare_op is_op contains_op prep_reraise_star import_name end_send make_bound_type_parameter"
+    ),
     (2, 2): "check_exc_match check_eg_match",
     (2, 3): "match_keys",
     (3, 1): "match_class load_super_attr",
@@ -90,11 +95,15 @@ _PLAIN: Final[Mapping[Effect, str]] = {
 
 
 def _rows() -> Mapping[str, InstructionRow]:
-    rows = {op: InstructionRow(effect=effect) for effect, ops in _PLAIN.items() for op in ops.split()}
+    rows = {
+        op: InstructionRow(effect=effect) for effect, ops in _PLAIN.items() for op in ops.split()
+    }
     by_argument: dict[str, EffectOf] = {
         "unpack_sequence": lambda arg: (1, arg),
         "unpack_ex": _unpack_ex,
-        **dict.fromkeys(("build_tuple", "build_list", "build_set", "build_string", "build_slice"), _take),
+        **dict.fromkeys(
+            ("build_tuple", "build_list", "build_set", "build_string", "build_slice"), _take
+        ),
         "build_map": lambda arg: (2 * arg, 1),
         "build_const_key_map": lambda arg: (arg + 1, 1),
         "format_value": lambda arg: (2 if arg & 4 else 1, 1),
@@ -103,7 +112,8 @@ def _rows() -> Mapping[str, InstructionRow]:
         "copy": lambda arg: (arg, arg + 1),
     }
     rows |= {
-        op: InstructionRow(effect=effect, by_thunk=not op.startswith("unpack")) for op, effect in by_argument.items()
+        op: InstructionRow(effect=effect, by_thunk=not op.startswith("unpack"))
+        for op, effect in by_argument.items()
     }
     return rows | {
         "call": InstructionRow(effect=_call),

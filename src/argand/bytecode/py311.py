@@ -34,7 +34,9 @@ def _load_global(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
 def _load_method(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """What CALL wants below its arguments: a NULL below a bound method serves as well as the unbound one."""
     arg = raws[at].arg
-    return NormalForm((Piece("load_attr", arg, context.code.co_names[arg]), Piece("push_null"), Piece("swap", 2)))
+    return NormalForm(
+        (Piece("load_attr", arg, context.code.co_names[arg]), Piece("push_null"), Piece("swap", 2))
+    )
 
 
 def _jump_or_pop(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -60,7 +62,11 @@ def _write_nothing(end: Instruction, constants: Sequence[object]) -> tuple[tuple
 
 DIALECT: Final = Dialect(
     version=(3, 11),
-    caches={dis.opname[op]: units for op, units in enumerate(getattr(opcode, "_inline_cache_entries", ())) if units},
+    caches={
+        dis.opname[op]: units
+        for op, units in enumerate(getattr(opcode, "_inline_cache_entries", ()))
+        if units
+    },
     renamed={
         "JUMP_FORWARD": "jump",
         "JUMP_BACKWARD": "jump",
@@ -80,7 +86,9 @@ DIALECT: Final = Dialect(
     },
     write={"call": _write_call, "load_global": _write_global, "end_send": _write_nothing},
     jumps={
-        **dict.fromkeys(("JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"), 1),
+        **dict.fromkeys(
+            ("JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"), 1
+        ),
         **dict.fromkeys(("JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"), -1),
         **{f"POP_JUMP_FORWARD_IF_{what}": 1 for what in _CONDITIONS},
         **{f"POP_JUMP_BACKWARD_IF_{what}": -1 for what in _CONDITIONS},

@@ -34,7 +34,8 @@ _UNARY: Final = {
     "INTRINSIC_UNARY_POSITIVE": "unary_positive",
     "INTRINSIC_LIST_TO_TUPLE": "list_to_tuple",
 }
-_LEAVES_NOTHING: Final = frozenset({"print_expr", "import_star"})  # with the POP_TOP of the None they push
+# with the POP_TOP of the None they push
+_LEAVES_NOTHING: Final = frozenset({"print_expr", "import_star"})
 
 
 def intrinsic(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -54,7 +55,9 @@ def load_fast(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """A local variable, or a cell itself: LOAD_CLOSURE is gone."""
     raw = raws[at]
     name = context.variables[raw.arg]
-    return NormalForm((Piece("load_closure" if raw.arg in context.cells else "load_fast", raw.arg, name),))
+    return NormalForm(
+        (Piece("load_closure" if raw.arg in context.cells else "load_fast", raw.arg, name),)
+    )
 
 
 def load_attr(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -95,7 +98,9 @@ def compare_op(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
 def return_const(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
     """`return 1`."""
     arg = raws[at].arg
-    return NormalForm((Piece("load_const", arg, context.code.co_consts[arg]), Piece("return_value")))
+    return NormalForm(
+        (Piece("load_const", arg, context.code.co_consts[arg]), Piece("return_value"))
+    )
 
 
 def binary_slice(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
@@ -157,7 +162,9 @@ def _write_intrinsic(op: Instruction, constants: Sequence[object]) -> tuple[tupl
     return (("CALL_INTRINSIC_1", op.arg or 0), *drop)
 
 
-def _write_binary_intrinsic(op: Instruction, constants: Sequence[object]) -> tuple[tuple[str, int], ...]:
+def _write_binary_intrinsic(
+    op: Instruction, constants: Sequence[object]
+) -> tuple[tuple[str, int], ...]:
     return (("CALL_INTRINSIC_2", op.arg or 0),)
 
 
@@ -187,7 +194,11 @@ BACKWARD: Final = {"jump": "JUMP_BACKWARD", "jump_no_interrupt": "JUMP_BACKWARD_
 
 def _caches() -> dict[str, int]:
     entries: Any = getattr(opcode, "_inline_cache_entries", ())
-    return {dis.opname[op]: units for op, units in enumerate(entries) if units} if isinstance(entries, list) else {}
+    return (
+        {dis.opname[op]: units for op, units in enumerate(entries) if units}
+        if isinstance(entries, list)
+        else {}
+    )
 
 
 DIALECT: Final = Dialect(

@@ -25,7 +25,8 @@ from argand.bytecode.dialect import (
 )
 from argand.bytecode.instruction import Instruction
 
-_BOOL: Final = 16  # in the argument of COMPARE_OP: make the result a bool, for the branch that follows
+# in the argument of COMPARE_OP: make the result a bool, for the branch that follows
+_BOOL: Final = 16
 _TESTING: Final = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "UNARY_NOT"})
 
 
@@ -34,7 +35,11 @@ def _two(first: str, second: str) -> Splitter:
 
     def split(context: Context, raws: Sequence[Raw], at: int) -> NormalForm:
         slots = (raws[at].arg >> 4, raws[at].arg & 15)
-        return NormalForm(tuple(_access(context, op, slot) for op, slot in zip((first, second), slots, strict=True)))
+        return NormalForm(
+            tuple(
+                _access(context, op, slot) for op, slot in zip((first, second), slots, strict=True)
+            )
+        )
 
     return split
 
@@ -142,7 +147,10 @@ def _write_tested(op: Instruction, constants: Sequence[object]) -> tuple[tuple[s
 
 def _write_function(make: Instruction, constants: Sequence[object]) -> tuple[tuple[str, int], ...]:
     flags = make.arg or 0
-    return (("MAKE_FUNCTION", 0), *(("SET_FUNCTION_ATTRIBUTE", bit) for bit in (8, 4, 2, 1) if flags & bit))
+    return (
+        ("MAKE_FUNCTION", 0),
+        *(("SET_FUNCTION_ATTRIBUTE", bit) for bit in (8, 4, 2, 1) if flags & bit),
+    )
 
 
 def _write_format(op: Instruction, constants: Sequence[object]) -> tuple[tuple[str, int], ...]:

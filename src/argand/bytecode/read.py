@@ -27,7 +27,9 @@ def _argument_kinds() -> dict[str, int]:
         (dis.hasfree, _VARIABLE),
         (dis.hascompare, _COMPARISON),
     )
-    return {dis.opname[code]: kind for table, kind in tables for code in table} | {"BINARY_OP": _OPERATOR}
+    return {dis.opname[code]: kind for table, kind in tables for code in table} | {
+        "BINARY_OP": _OPERATOR
+    }
 
 
 def variables(code: CodeType) -> tuple[str, ...]:
@@ -44,7 +46,9 @@ class CodeReader:
         self.dialect = dialect
         self.names = tuple(dis.opname)
         self.kinds = _argument_kinds()
-        self.have_argument = frozenset(name for name, op in dis.opmap.items() if op >= dis.HAVE_ARGUMENT)
+        self.have_argument = frozenset(
+            name for name, op in dis.opmap.items() if op >= dis.HAVE_ARGUMENT
+        )
         self.extended, self.cache = dis.opmap["EXTENDED_ARG"], dis.opmap["CACHE"]
 
     def read(self, code: CodeType) -> tuple[Instruction, ...]:
@@ -60,11 +64,14 @@ class CodeReader:
         while at < len(raws):
             raw = raws[at]
             index_at[raw.start] = len(found)
-            place: Positions = tuple.__new__(Positions, positions[raw.offset >> 1])  # twice as fast as Positions(...)
+            # twice as fast as Positions(...)
+            place: Positions = tuple.__new__(Positions, positions[raw.offset >> 1])
             if raw.start in sent:
                 found.append(Instruction(len(found), "end_send", None, None, raw.offset, place))
             splitter = self.dialect.split.get(raw.name)
-            pieces, used = self._plain(context, raw) if splitter is None else splitter(context, raws, at)
+            pieces, used = (
+                self._plain(context, raw) if splitter is None else splitter(context, raws, at)
+            )
             for other in raws[at + 1 : at + used]:
                 index_at[other.start] = len(found)
             last = raws[at + used - 1]
@@ -112,7 +119,9 @@ class CodeReader:
         name, arg = raw.name, raw.arg
         op = self.dialect.renamed.get(name) or name.lower()
         argument = arg if name in self.have_argument else None
-        return NormalForm((Piece(op, argument, self.value(context, name, arg), name in self.dialect.jumps),))
+        return NormalForm(
+            (Piece(op, argument, self.value(context, name, arg), name in self.dialect.jumps),)
+        )
 
     def value(self, context: Context, name: str, arg: int) -> object:
         """What the argument of a raw instruction stands for."""

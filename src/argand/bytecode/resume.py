@@ -37,7 +37,9 @@ from argand.bytecode.version import DIALECT, decode
 from argand.support.errors import Break, CaptureBreak, Location
 
 _LOCALS: Final = frozenset({"load_fast", "load_fast_and_clear", "store_fast", "delete_fast"})
-_CELLS: Final = frozenset({"load_closure", "load_deref", "store_deref", "delete_deref", "make_cell"})
+_CELLS: Final = frozenset(
+    {"load_closure", "load_deref", "store_deref", "delete_deref", "make_cell"}
+)
 
 
 def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
@@ -81,7 +83,12 @@ def make_resume(
 
 @functools.lru_cache(maxsize=4096)
 def _make(
-    code: CodeType, index: int, stack: tuple[bool, ...], bound: tuple[str, ...], thunk: bool, raises: bool
+    code: CodeType,
+    index: int,
+    stack: tuple[bool, ...],
+    bound: tuple[str, ...],
+    thunk: bool,
+    raises: bool,
 ) -> CodeType:
     place = decode(code).instructions[index]
     kinds = _slot_kinds(code, place, len(stack), thunk=thunk, raises=raises)
@@ -108,7 +115,9 @@ def _drops_top(code: CodeType, place: Instruction) -> bool:
     return place.op == "pop_top" and not flow.reads_own_frame(code)
 
 
-def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool) -> flow.Stack:
+def _slot_kinds(
+    code: CodeType, place: Instruction, depth: int, *, thunk: bool, raises: bool
+) -> flow.Stack:
     """The kinds of the `depth` slots to restore; refuses what cannot be resumed."""
 
     def refuse(reason: str) -> CaptureBreak:
@@ -146,11 +155,18 @@ def _slot_kinds(code: CodeType, place: Instruction, depth: int, *, thunk: bool, 
 class _Builder:
     """One resume function in the making: the prologue grows in `prologue`, then the kept code is copied."""
 
-    def __init__(self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]) -> None:
+    def __init__(
+        self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]
+    ) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
-        ways = [flow.compute_stacks(self.old, entry, flow.stack_before(code)[entry] or ()) for entry in entries]
-        self.kept = sorted({i for stacks in ways for i, stack in enumerate(stacks) if stack is not None})
+        ways = [
+            flow.compute_stacks(self.old, entry, flow.stack_before(code)[entry] or ())
+            for entry in entries
+        ]
+        self.kept = sorted(
+            {i for stacks in ways for i, stack in enumerate(stacks) if stack is not None}
+        )
         self.cells = (*code.co_cellvars, *code.co_freevars)
         self.constants = list(code.co_consts)
         self.prefix = "___"  # of our own names; longer when `code` is a resume function itself
@@ -166,7 +182,18 @@ class _Builder:
     def emit(self, op: str, arg: int | None = None, handler: CodeHandler | None = None) -> None:
         """Append to the prologue. A handler keeps its target in the old code until `finish`."""
         positions = self.place.positions
-        self.prologue.append(Instruction(len(self.prologue), op, arg, None, -1, positions, None, handler))
+        self.prologue.append(
+            Instruction(
+                index=len(self.prologue),
+                op=op,
+                arg=arg,
+                argval=None,
+                offset=-1,
+                positions=positions,
+                target=None,
+                handler=handler,
+            )
+        )
 
     def load_and_forget(self, name: str) -> None:
         """Push a parameter and drop it, so that the frame holds no more than the user's frame did."""
@@ -177,10 +204,20 @@ class _Builder:
     def take_parameters(self, *, first: bool, stack: tuple[bool, ...]) -> None:
         """Lay out the local slots: parameters, then the other locals of the kept code."""
         slots = [f"{self.prefix}stack_{slot}" for slot, given in enumerate(stack) if given]
-        self.names = [*([f"{self.prefix}first"] if first else []), *slots, *map(self._local_name, self.bound)]
+        self.names = [
+            *([f"{self.prefix}first"] if first else []),
+            *slots,
+            *map(self._local_name, self.bound),
+        ]
         self.parameters = len(self.names)
-        used = {self.old[i].argval for i in self.kept if self.old[i].op in _LOCALS and not self._is_cell(self.old[i])}
-        self.names += [name for name in self.code.co_varnames if name in used and name not in self.bound]
+        used = {
+            self.old[i].argval
+            for i in self.kept
+            if self.old[i].op in _LOCALS and not self._is_cell(self.old[i])
+        }
+        self.names += [
+            name for name in self.code.co_varnames if name in used and name not in self.bound
+        ]
         if self.code.co_argcount and "__class__" in self.code.co_freevars:
             self._put_self_first(self._local_name(self.code.co_varnames[0]))
 
@@ -256,7 +293,9 @@ class _Builder:
             if instruction.target is not None:
                 instruction.target = moved[instruction.target]
             if instruction.handler is not None:
-                instruction.handler = instruction.handler._replace(target=moved[instruction.handler.target])
+                instruction.handler = instruction.handler._replace(
+                    target=moved[instruction.handler.target]
+                )
         # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
         own = [self.place.index if i.op == "call" else -1 for i in self.prologue]
         self.constants.append(Origin(self.code, (*own, *self.kept), request))
@@ -285,4 +324,6 @@ class _Builder:
 
     def _is_cell(self, access: Instruction) -> bool:
         """Whether an access to a slot as to a plain variable is one to the slot of a cell, as comprehensions do."""
-        return access.argval in self.code.co_cellvars or (access.arg or 0) >= len(self.code.co_varnames)
+        return access.argval in self.code.co_cellvars or (access.arg or 0) >= len(
+            self.code.co_varnames
+        )

@@ -17,7 +17,9 @@ VERSIONS: Final = ((3, 11), (3, 12), (3, 13))
 def _running() -> str:
     name, version = sys.implementation.name, ".".join(map(str, sys.version_info[:2]))
     free = sys.version_info >= (3, 13) and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-    return f"{'CPython' if name == 'cpython' else name} {version}{' without the GIL' if free else ''}"
+    return (
+        f"{'CPython' if name == 'cpython' else name} {version}{' without the GIL' if free else ''}"
+    )
 
 
 SUPPORTED: Final = tuple(f"CPython {major}.{minor}" for major, minor in VERSIONS)
@@ -28,4 +30,6 @@ def check() -> None:
     running = _running()
     if running not in SUPPORTED:
         what = f"Argand does not run on {running}; it runs on {', '.join(SUPPORTED)}"
-        raise UnsupportedPython(what, hint="ARGAND_UNSUPPORTED=eager leaves every function as it is, with one warning")
+        raise UnsupportedPython(
+            what, hint="ARGAND_UNSUPPORTED=eager leaves every function as it is, with one warning"
+        )

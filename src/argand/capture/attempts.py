@@ -77,7 +77,19 @@ class Resized:
         return f"left at another size: {', '.join(sorted(self.places))}"
 
 
-Reason: TypeAlias = Refusal | ReadLists | BreakAt | BackendFailed | ModuleMade | Resized
+@final
+@dataclass(frozen=True, slots=True)
+class LeaveIterators:
+    """The frame breaks again, or changes what an iterator from outside goes through: the next attempt hands them on only."""
+
+    @override
+    def __str__(self) -> str:
+        return "iterators from outside are left closed"
+
+
+Reason: TypeAlias = (
+    Refusal | ReadLists | BreakAt | BackendFailed | ModuleMade | Resized | LeaveIterators
+)
 
 
 @final
@@ -96,6 +108,7 @@ class Knowledge:
         self.plan = plan
         self.breaks: dict[int, CaptureBreak] = {}  # by the number of the instruction to break at
         self.reads_lists = False
+        self.leaves_iterators = False
 
     def learn(self, reason: Reason, where: Location) -> None:
         """Let the next attempt heed a reason. UserError where a size must stay open and cannot."""
@@ -109,6 +122,8 @@ class Knowledge:
                 return
             case ReadLists():
                 self.reads_lists = True
+            case LeaveIterators():
+                self.leaves_iterators = True
             case ModuleMade():
                 pass
             case Resized(places):

@@ -97,7 +97,9 @@ class FrameStage(Stage["Restored | Captured | Skipped | Marker | None"]):
         return self.capture()
 
     @override
-    def encode(self, value: Restored | Captured | Skipped | Marker | None) -> Mapping[str, Sections] | Bypass:
+    def encode(
+        self, value: Restored | Captured | Skipped | Marker | None
+    ) -> Mapping[str, Sections] | Bypass:
         # loaded by now; a frame that is restored does without
         from argand.capture.finish.finish import Captured, Skipped  # noqa: PLC0415
         from argand.capture.stored.save import Saver  # noqa: PLC0415
@@ -110,6 +112,13 @@ class FrameStage(Stage["Restored | Captured | Skipped | Marker | None"]):
             raise Unstorable(f"{self.function}: {reason}") from None
         text = json.dumps(data, separators=(",", ":")).encode()
         kept = [text, *(other for other in self.kept if other != text)][:VARIANTS]
-        sizes = "; ".join(str(row.expected) for row in value.guards if row.kind is GuardKind.RELATION)
+        sizes = "; ".join(
+            str(row.expected) for row in value.guards if row.kind is GuardKind.RELATION
+        )
         about_it = about(self.kind, self.parts, sizes=sizes)
-        return {self.key(): {"about": about_it, **{str(number): item for number, item in enumerate(kept)}}}
+        return {
+            self.key(): {
+                "about": about_it,
+                **{str(number): item for number, item in enumerate(kept)},
+            }
+        }

@@ -15,8 +15,16 @@ from typing import Any, Final, TypeAlias, cast, final
 
 import torch
 
-from argand.bytecode import append_only, collected_on_stack, original_code, used_names
-from argand.capture.attempts import BackendFailed, BreakAt, Knowledge, Reason, Resized, Retry
+from argand.bytecode import append_only, collected_on_stack, is_resume, original_code, used_names
+from argand.capture.attempts import (
+    BackendFailed,
+    BreakAt,
+    Knowledge,
+    LeaveIterators,
+    Reason,
+    Resized,
+    Retry,
+)
 from argand.capture.finish.finish import Captured, Ending, Skipped, complaint, finish, skipped
 from argand.capture.finish.resized import resized_places
 from argand.capture.generated.tails import is_entered
@@ -34,12 +42,19 @@ from argand.ops.unreadable import unreadable_fakes
 from argand.protocol import Backend
 from argand.runtime import _native
 from argand.runtime._native import FrameView
-from argand.runtime.guards import Cell, Local
+from argand.runtime.sources import Cell, Local
 from argand.runtime.tracebacks import trim
 from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop, attempt
 from argand.support import events
-from argand.support.errors import ArgandError, BackendCompilerFailed, Break, CaptureBreak, CaptureError, Location
+from argand.support.errors import (
+    ArgandError,
+    BackendCompilerFailed,
+    Break,
+    CaptureBreak,
+    CaptureError,
+    Location,
+)
 from argand.support.options import Options
 
 SKIP: Final = Marker("SKIP")
@@ -57,7 +72,9 @@ class Done:
     answer: FrameAnswer
 
 
-def capture_frame(view: FrameView, backend: Backend, options: Options, plan: SizePlan) -> FrameAnswer:
+def capture_frame(
+    view: FrameView, backend: Backend, options: Options, plan: SizePlan
+) -> FrameAnswer:
     """Capture a frame. Fails with CaptureError under `fullgraph`, with the backend's error, or not."""
     code = view.code
     where = Location(code.co_filename, code.co_firstlineno, code.co_name)
@@ -72,11 +89,17 @@ def capture_frame(view: FrameView, backend: Backend, options: Options, plan: Siz
         for attempts in range(1, _MAX_ATTEMPTS + 1):
             outcome = _Attempt(view, options, known).run(where, backend)
             if isinstance(outcome, Done):
-                events.artifact("retries", f"traced in {attempts} attempt{'s' * (attempts > 1)}".__str__, str(where))
+                events.artifact(
+                    "retries",
+                    f"traced in {attempts} attempt{'s' * (attempts > 1)}".__str__,
+                    str(where),
+                )
                 return outcome.answer
             known.learn(outcome.reason, where)
     if options.fullgraph:
-        raise CaptureError(CaptureBreak(Break.B013, where, what=f"what {_MAX_ATTEMPTS} attempts could not trace"))
+        raise CaptureError(
+            CaptureBreak(Break.B013, where, what=f"what {_MAX_ATTEMPTS} attempts could not trace")
+        )
     return SKIP
 
 
@@ -88,6 +111,7 @@ class _Attempt:
         self.known = known
         self.tracer = Interpreter(options, known.breaks, known.plan)
         self.tracer.world.whole = known.reads_lists
+        self.tracer.world.opens_iterators = is_resume(view.code) and not known.leaves_iterators
         self.frame = self.tracer.frame(view.function, view.code, view.globals, view.builtins)
         self.tracer.root = self.frame
         self.arguments = WaitingLocals({})
@@ -95,7 +119,9 @@ class _Attempt:
     def _find_arguments(self) -> None:
         frame, world, code = self.frame, self.tracer.world, self.frame.code
         count = code.co_argcount + code.co_kwonlyargcount
-        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(
+            code.co_flags & inspect.CO_VARKEYWORDS
+        )
         used, grown = used_names(code), append_only(code) | collected_on_stack(code)
         waiting: dict[str, Callable[[], Any]] = {}
         for name, raw in zip(code.co_varnames[:count], self.localsplus, strict=False):
@@ -127,7 +153,10 @@ class _Attempt:
 
     def _run(self, where: Location, backend: Backend) -> Done | Retry:
         saved = read_state()
-        self.tracer.most_frames, self.tracer.least_stack = _native.recursion_left(), _native.stack_left() // 3
+        self.tracer.most_frames, self.tracer.least_stack = (
+            _native.recursion_left(),
+            _native.stack_left() // 3,
+        )
         sizes = self.tracer.world.sizes
         mode = sizes.mode = FakeMode()
         sizes.reads_data = self.options.fullgraph
@@ -141,6 +170,8 @@ class _Attempt:
                 broken: CaptureBreak | None = None
                 ending: Ending = self._return
             except CaptureBreak as cause:
+                if self.tracer.world.iterators:
+                    raise Stop(LeaveIterators()) from None
                 broken, ending = cause, self._break(cause)
             self._check_generators()
             if self.tracer.torch.entered:  # what came in between cannot be made again
@@ -161,7 +192,8 @@ class _Attempt:
             named = self.options.fullgraph and self.frame.function is not None
             return Done(complaint(self.tracer, where, error) if named else None)
         finally:
-            for context in reversed(self.tracer.torch.entered):  # first: they put back the dispatch of the mode
+            # first: they put back the dispatch of the mode
+            for context in reversed(self.tracer.torch.entered):
                 context.__exit__(None, None, None)
             if open_:
                 mode.__exit__(None, None, None)
@@ -175,11 +207,15 @@ class _Attempt:
     def _check_generators(self) -> None:
         """A generator that is dropped runs its `finally` at that moment, which a trace does not see: Python makes it."""
         for generator in self.tracer.generators:
-            if generator.is_suspended() and (generator.delegates() or not closes_silently(generator)):
+            if generator.is_suspended() and (
+                generator.delegates() or not closes_silently(generator)
+            ):
                 cause = CaptureBreak(Break.B012, None, what="a generator that is to be closed")
                 raise Stop(BreakAt(generator.made_at, cause))
 
-    def _finish(self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any) -> Done | Retry:
+    def _finish(
+        self, where: Location, saved: Any, backend: Backend, ending: Ending, broken: Any
+    ) -> Done | Retry:
         recorder = self.tracer.recorder
         if broken is None and not (recorder.calls or recorder.keep or self.tail):
             return Done(skipped(self.tracer))
@@ -202,7 +238,9 @@ class _Attempt:
         events.count("capture.breaks", detail=cause.reason)
         events.artifact("graph_breaks", lambda: str(cause))
         events.artifact(
-            "perf_hints", lambda: f"{cause}\n  a graph break: what is on both sides of it is not fused", "graph break"
+            "perf_hints",
+            lambda: f"{cause}\n  a graph break: what is on both sides of it is not fused",
+            "graph break",
         )
         if self.options.fullgraph or not cause.frames:
             raise CaptureError(cause, cause.stack) if self.options.fullgraph else cause
@@ -228,7 +266,9 @@ class _Attempt:
         text = f"argand fell back to eager for {self.frame.code.co_name}: {error}"
         code = self.frame.code
         where = Location(code.co_filename, code.co_firstlineno, code.co_qualname)
-        events.record("failed", lambda: {"where": where, "error": f"{type(error).__name__}: {error}"})
+        events.record(
+            "failed", lambda: {"where": where, "error": f"{type(error).__name__}: {error}"}
+        )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return SKIP
 
@@ -239,22 +279,32 @@ class _Attempt:
             raise CaptureError(CaptureBreak(Break.B013, where, what="recursion as deep as this"))
         events.count("capture.too_deep", detail=self.frame.code.co_qualname)
         events.artifact(
-            "graph_breaks", lambda: f"{self.frame.code.co_qualname} recurses too deep to trace: runs in Python"
+            "graph_breaks",
+            lambda: f"{self.frame.code.co_qualname} recurses too deep to trace: runs in Python",
         )
         return OFF
 
     def _raised(self, error: BaseException) -> None:
         trim(error)
         events.count("capture.raised", detail=type(error).__name__)
-        events.artifact("graph_breaks", lambda: f"user code raised {error!r}: eager raises it again")
+        events.artifact(
+            "graph_breaks", lambda: f"user code raised {error!r}: eager raises it again"
+        )
         events.record("left", lambda: self._described(error))
 
     def _described(self, error: BaseException) -> dict[str, Any]:
-        reason = f"it raised while it was captured, at every call: {type(error).__name__}: {error}".partition("\n")[0]
+        reason = f"it raised while it was captured: {type(error).__name__}: {error}".partition(
+            "\n"
+        )[0]
         hint = "if eager raises it as well, mend that; if not, keep what raises out of the compiled function (argand.disable)"
         code = self.frame.code
         first = Location(code.co_filename, code.co_firstlineno, code.co_qualname)
-        return {"reason": reason, "hint": hint, "where": self.tracer.place() or first, "stack": self.tracer.locations()}
+        return {
+            "reason": reason,
+            "hint": hint,
+            "where": self.tracer.place() or first,
+            "stack": self.tracer.locations(),
+        }
 
 
 def _forget_frames(cause: CaptureBreak) -> None:

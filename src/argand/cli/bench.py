@@ -14,8 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("--json", action="store_true", help="one object with all times, in seconds")
     parser.add_argument("--rounds", type=int, default=30, help="timed calls of each")
-    parser.add_argument("--train", action="store_true", help="with the backward pass of the sum of all results")
-    parser.add_argument("--no-rival", action="store_true", help="without torch.compile, which takes long to compile")
+    parser.add_argument(
+        "--train", action="store_true", help="with the backward pass of the sum of all results"
+    )
+    parser.add_argument(
+        "--no-rival", action="store_true", help="without torch.compile, which takes long to compile"
+    )
     parser.add_argument("factory", help="FILE.py:FUNCTION, which returns (model, inputs)")
 
 
@@ -23,17 +27,28 @@ def run(options: argparse.Namespace) -> int:
     """Time them; exit code 1 when one could not run."""
     from argand.report.bench import bench  # noqa: PLC0415  # it loads torch
 
-    model, inputs = load(options.factory)()
+    model, inputs = load(options.factory)
     names = ["argand", *["torch.compile"] * (not options.no_rival)]
     rows = bench(model, inputs, names, rounds=max(options.rounds, 2), train=options.train)
     if options.json:
-        write_json({"rounds": options.rounds, "train": options.train, "rows": [row._asdict() for row in rows]})
+        write_json(
+            {
+                "rounds": options.rounds,
+                "train": options.train,
+                "rows": [row._asdict() for row in rows],
+            }
+        )
     else:
         texts = [
-            (row.name, *map(_time, (row.first, row.best, row.median)), f"{_time(row.low)} to {_time(row.high)}",
-             "" if math.isnan(row.speedup) else f"{row.speedup:.2f}", row.problem)
+            (
+                row.name,
+                *map(_time, (row.first, row.best, row.median)),
+                f"{_time(row.low)} to {_time(row.high)}",
+                "" if math.isnan(row.speedup) else f"{row.speedup:.2f}",
+                row.problem,
+            )
             for row in rows
-        ]  # fmt: skip
+        ]
         show(("", "first call", "best", "median", "middle half", "x eager", ""), texts)
     return int(any(row.problem for row in rows))
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from argand.cli.program import add_program, program_of
 from argand.cli.tables import write_json
-from argand.support.errors import UserError
 
 if TYPE_CHECKING:
     from argand.bisect.search import Bisected
@@ -17,28 +17,37 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("--json", action="store_true", help="one object with what was found")
-    parser.add_argument("--slow", action="store_true", help="look for what is slower than eager, not for what is wrong")
-    parser.add_argument("--seconds", type=float, default=600.0, help="stop making it smaller after so many")
-    parser.add_argument("--output", "-o", type=Path, default=Path("argand-minimal.py"), help="the minimal script")
-    parser.add_argument("script", help="a program that fails")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    parser.add_argument(
+        "--slow",
+        action="store_true",
+        help="look for what is slower than eager, not for what is wrong",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="stop making it smaller after so many"
+    )
+    parser.add_argument(
+        "--output", "-o", type=Path, default=Path("argand-minimal.py"), help="the minimal script"
+    )
+    add_program(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Find the guilty part; exit code 1 when there is one, 0 when nothing fails."""
-    if not Path(options.script).is_file():
-        raise UserError(f"there is no file {options.script!r}")
+    words = program_of(options)
     from argand.bisect.search import bisect  # noqa: PLC0415  # it loads the whole compiler
+    from argand.report.trials import script_of  # noqa: PLC0415
 
     found = bisect(
-        options.script,
-        options.arguments,
+        script_of(words),
         options.output,
         slow=options.slow,
         seconds=options.seconds,
         say=lambda text: print(text, file=sys.stderr),
     )
-    write_json(as_data(found)) if options.json else print(show(found))
+    if options.json:
+        write_json(as_data(found))
+    else:
+        print(show(found))
     return 0 if found.symptom is None else 1
 
 
@@ -53,7 +62,8 @@ def as_data(found: Bisected) -> dict[str, object]:
 def show(found: Bisected) -> str:
     """What was found, for people."""
     if found.symptom is None:
-        return f"argand bisect: nothing fails ({found.trials} runs, {found.seconds:.1f} s)"
+        said = "; ".join(["nothing fails", *found.notes])
+        return f"argand bisect: {said} ({found.trials} runs, {found.seconds:.1f} s)"
     rows = [("failure", f"{found.symptom.words}: {found.text}"), ("line", found.where)]
     if found.culprit is not None:
         rows += [("stage", found.culprit.stage), ("guilty", found.culprit.says)]

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="?", default="", help="a KEY, a FILE.py or a BUNDLE")
     parser.add_argument("--max-size", type=_size, default=DEFAULT_LIMIT, help="for gc, e.g. 500M")
     parser.add_argument("--directory", type=Path, default=default_directory())
-    parser.add_argument("--json", action="store_true", help="what was found or done as one JSON value")
+    parser.add_argument(
+        "--json", action="store_true", help="what was found or done as one JSON value"
+    )
     parser.add_argument("--key-file", type=Path, help="for bundles: a secret that signs them")
 
 
@@ -60,9 +62,21 @@ def _ls(store: DiskStore, _: Any) -> CacheAnswer:
         said = about(store, entry.key)
         kind = said.get("kind", "?")
         sizes = said.get("sizes") or said.get("parts", {}).get("sizes", "")  # those that are open
-        rows.append({"key": entry.key, "kind": kind, "bytes": entry.size, "used": entry.used, "sizes": sizes})
-        lines.append(f"{entry.key}  {kind:<9} {entry.size / 1024:>9.1f} KiB  used {used}  {sizes}".rstrip())
-    return CacheAnswer(rows, [*lines, f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"])
+        rows.append(
+            {
+                "key": entry.key,
+                "kind": kind,
+                "bytes": entry.size,
+                "used": entry.used,
+                "sizes": sizes,
+            }
+        )
+        lines.append(
+            f"{entry.key}  {kind:<9} {entry.size / 1024:>9.1f} KiB  used {used}  {sizes}".rstrip()
+        )
+    return CacheAnswer(
+        rows, [*lines, f"{len(entries)} entries, {sum(e.size for e in entries) / 2**20:.1f} MiB"]
+    )
 
 
 def _info(store: DiskStore, options: Any) -> CacheAnswer:
@@ -96,7 +110,9 @@ def _why(store: DiskStore, options: Any) -> CacheAnswer:
             why = why or reason(kind, about(store, key), before)
             rows.append({"what": "miss", "kind": kind, "key": name, "why": why})
     lines = [
-        f"bypass  {row['why']}" if row["what"] == "bypass" else f"miss    {row['kind']} {row['key']}: {row['why']}"
+        f"bypass  {row['why']}"
+        if row["what"] == "bypass"
+        else f"miss    {row['kind']} {row['key']}: {row['why']}"
         for row in rows
     ]
     return CacheAnswer({"hits": hits, "misses": rows}, [*lines, f"{hits} hits"])
@@ -109,7 +125,9 @@ def _secret(options: Any) -> bytes:
 def _export(store: DiskStore, options: Any) -> CacheAnswer:
     data = save_cache_artifacts(key=_secret(options), directory=options.directory)
     Path(options.what).write_bytes(data)
-    return CacheAnswer({"file": options.what, "bytes": len(data)}, [f"{options.what}: {len(data) / 2**20:.1f} MiB"])
+    return CacheAnswer(
+        {"file": options.what, "bytes": len(data)}, [f"{options.what}: {len(data) / 2**20:.1f} MiB"]
+    )
 
 
 def _import(store: DiskStore, options: Any) -> CacheAnswer:
@@ -130,5 +148,7 @@ _ACTIONS: Final[Mapping[str, Callable[[DiskStore, Any], CacheAnswer]]] = {
     "import": _import,
     "gc": lambda store, options: _removed(store.collect_garbage(options.max_size)),
     "clear": lambda store, _: _removed(store.clear()),
-    "dir": lambda store, _: CacheAnswer({"directory": str(store.directory)}, [str(store.directory)]),
+    "dir": lambda store, _: CacheAnswer(
+        {"directory": str(store.directory)}, [str(store.directory)]
+    ),
 }

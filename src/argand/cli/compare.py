@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare; exit code 1 when a backend is not right."""
-    model, inputs = load(options.factory)()
+    model, inputs = load(options.factory)
     comparison = compare(model, inputs, options.backends.split(","), rounds=options.rounds)
     if options.json:
         write_json({"rows": [row._asdict() for row in comparison.rows]})

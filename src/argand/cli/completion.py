@@ -23,7 +23,9 @@ class CommandWords(NamedTuple):
 
 def commands_of(parser: argparse.ArgumentParser) -> list[CommandWords]:
     """The commands of a parser."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    groups = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     found = []
     for group in groups:
         helps = {choice.dest: choice.help or "" for choice in group._choices_actions}
@@ -32,8 +34,15 @@ def commands_of(parser: argparse.ArgumentParser) -> list[CommandWords]:
 
 
 def _words(name: str, text: str, parser: argparse.ArgumentParser) -> CommandWords:
-    flags = [(flag, action.help or "") for action in parser._actions for flag in action.option_strings]
-    words = [str(word) for action in parser._actions if not action.option_strings for word in action.choices or ()]
+    flags = [
+        (flag, action.help or "") for action in parser._actions for flag in action.option_strings
+    ]
+    words = [
+        str(word)
+        for action in parser._actions
+        if not action.option_strings
+        for word in action.choices or ()
+    ]
     return CommandWords(name, text, tuple(flags), tuple(words))
 
 
@@ -51,7 +60,8 @@ def _bash(commands: list[CommandWords]) -> Iterator[str]:
     yield "  esac; else"
     yield f'    words="{" ".join(command.name for command in commands)}"'
     yield "  fi"
-    yield '  COMPREPLY=($(compgen -W "$words" -- "$word"; compgen -f -- "$word"))'
+    yield "  local IFS=$'\\n'  # names of files may have spaces"
+    yield '  COMPREPLY=($(IFS=" " compgen -W "$words" -- "$word"; compgen -f -- "$word"))'
     yield "}"
     yield "complete -o filenames -F _argand argand"
 
@@ -92,4 +102,8 @@ def _plain(text: str) -> str:
     return "".join(c for c in text if c.isalnum() or c in " ,.-/").strip()
 
 
-SHELLS: Final[Mapping[str, Callable[[list[CommandWords]], Iterator[str]]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SHELLS: Final[Mapping[str, Callable[[list[CommandWords]], Iterator[str]]]] = {
+    "bash": _bash,
+    "zsh": _zsh,
+    "fish": _fish,
+}

@@ -33,5 +33,9 @@ def run(options: argparse.Namespace) -> int:
         rows = [finding._asdict() | {"verdict": finding.verdict.value} for finding in findings]
         write_json({"healthy": not bad, "findings": rows})
     else:
-        print("all is well" if not bad else f"not well: {len(bad)} of {len(findings)} findings are bad")
+        print(
+            "all is well"
+            if not bad
+            else f"not well: {len(bad)} of {len(findings)} findings are bad"
+        )
     return 1 if bad else 0

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any, Final
 
-from argand.cli.report import add_program, guarded
-from argand.cli.tables import show, write_json
+from argand.cli.program import add_program, program_of
+from argand.cli.report import run_watched, watched
+from argand.cli.tables import NOTHING, show, write_json
 from argand.report.page import milliseconds
-from argand.report.session import report
+
+_HEAD: Final = (
+    "",
+    "function",
+    "line",
+    "operations",
+    "guards",
+    "ran",
+    "compiled in",
+    "ends by, or compiled again because",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,27 +30,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the program and tell; its own exit code."""
-    with report(None, compare=False) as made:
-        code = guarded([options.program, *options.arguments])
+    words = program_of(options)
+    with watched(words, None, compare=False) as made:
+        code = run_watched(words, made)
     graphs, problems = made.data["compiles"], made.data["problems"]
     if options.json:
         write_json({"graphs": graphs, "problems": problems})
         return code
-    rows = [
-        (str(g["number"]), g["label"], _place(g["where"]), str(g["calls"]), str(g["guards"]), str(g["hits"]),
-         milliseconds(g["seconds"] * 1e3), g["ends_by"] or g["again"] or "")
-        for g in graphs
-    ]  # fmt: skip
-    show(
-        ("", "function", "line", "operations", "guards", "ran", "compiled in", "ends by, or compiled again because"),
-        rows,
-    )
+    if graphs:
+        show(_HEAD, [_row(graph) for graph in graphs])
+    else:
+        print(f"argand explain: {NOTHING}")
     for problem in problems:
-        print(f"\n{_place(problem['where'])} {problem['kind']}: {problem['title']} ({problem['count']} times)".strip())
+        print(
+            f"\n{_place(problem['where'])} {problem['kind']}: {problem['title']} ({problem['count']} times)".strip()
+        )
         if problem["where"] and problem["where"]["source"]:
             print(f"    {problem['where']['source']}")
         print(f"  fix: {problem['fix']}")
     return code
+
+
+def _row(graph: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(graph["number"]),
+        graph["label"],
+        _place(graph["where"]),
+        str(graph["calls"]),
+        str(graph["guards"]),
+        str(graph["hits"]),
+        milliseconds(graph["seconds"] * 1e3),
+        graph["ends_by"] or graph["again"] or "",
+    )
 
 
 def _place(where: dict[str, object] | None) -> str:

@@ -18,7 +18,10 @@ def _add_backends(parser: argparse.ArgumentParser) -> None:
 
 def _run_backends(options: argparse.Namespace) -> int:
     names = list_backends(None if options.all else ("debug", "experimental"))
-    write_json(names) if options.json else print("\n".join(names))
+    if options.json:
+        write_json(names)
+    else:
+        print("\n".join(names))
     return 0
 
 
@@ -27,9 +30,10 @@ def _add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_logs(options: argparse.Namespace) -> int:
-    write_json(ARTIFACTS) if options.json else print(
-        "\n".join(f"{name:<16} {what}" for name, what in ARTIFACTS.items())
-    )
+    if options.json:
+        write_json(ARTIFACTS)
+    else:
+        print("\n".join(f"{name:<16} {what}" for name, what in ARTIFACTS.items()))
     return 0
 
 

@@ -7,7 +7,11 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+NOTHING: Final = (
+    "nothing was compiled: it needs argand.compile or torch.compile on a function or module"
+)
 
 
 def write_json(value: Any) -> None:
@@ -36,4 +40,6 @@ def show(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         return
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for line in (head, *rows):
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        )

@@ -51,7 +51,9 @@ class CustomOp(Operator):
 
     # --- implementations -------------------------------------------------------------------------
 
-    def impl(self, device_types: str | Iterable[str] = ("cpu", "cuda"), function: Function | None = None) -> Any:
+    def impl(
+        self, device_types: str | Iterable[str] = ("cpu", "cuda"), function: Function | None = None
+    ) -> Any:
         """Register an implementation for devices, as a decorator or directly."""
         if function is None:
             return functools.partial(self.impl, device_types)
@@ -77,7 +79,13 @@ class CustomOp(Operator):
         self._define(kernels.checked_kernel(self, function), "BackendSelect")
         return function
 
-    def impl_c(self, function: Any, *, dtypes: torch.dtype | Sequence[torch.dtype], grain: int | None = None) -> None:
+    def impl_c(
+        self,
+        function: Any,
+        *,
+        dtypes: torch.dtype | Sequence[torch.dtype],
+        grain: int | None = None,
+    ) -> None:
         """Register a C function for tensor arguments of these dtypes (customops.pointers)."""
         with self._lock:
             made = pointers.make_function(self, function, dtypes, grain)
@@ -91,7 +99,9 @@ class CustomOp(Operator):
         machine = pointers.find_function(self, values)
         if machine and all(t.device.type == "cpu" for t in kernels.flat_tensors(values)):
             return lambda *args, **kwargs: pointers.call_function(self, machine, args, kwargs)
-        return functools.partial(fakes.call_verified, self, function) if self.found_out else function
+        return (
+            functools.partial(fakes.call_verified, self, function) if self.found_out else function
+        )
 
     def impl_fake(self, function: Function | None = None) -> Any:
         """Register what the operator does on tensors without data: shapes and dtypes only."""
@@ -99,7 +109,9 @@ class CustomOp(Operator):
             return self.impl_fake
         if self.fake is not None:
             self._refuse("a fake", function, self.fake)
-        if (self.has_kernel("Meta") and not self._ours("Meta")) or self.has_kernel("CompositeImplicitAutograd"):
+        if (self.has_kernel("Meta") and not self._ours("Meta")) or self.has_kernel(
+            "CompositeImplicitAutograd"
+        ):
             self._refuse("a Meta implementation, or is made of others that have", function)
         self.fake = function
         if not self._ours("Meta"):
@@ -120,7 +132,12 @@ class CustomOp(Operator):
         with self._lock:
             if device in self.implementations:
                 self._refuse(f"an implementation for {device}", function, self.functions[device])
-            if any(map(self.has_kernel, (DEVICE_KEYS.get(device, "BackendSelect"), "CompositeImplicitAutograd"))):
+            if any(
+                map(
+                    self.has_kernel,
+                    (DEVICE_KEYS.get(device, "BackendSelect"), "CompositeImplicitAutograd"),
+                )
+            ):
                 self._refuse(f"an implementation for {device}, not made here", function)
             self.implementations[device] = registry.location_of(function)
             self.functions[device] = function
@@ -136,7 +153,9 @@ class CustomOp(Operator):
 
     # --- autograd --------------------------------------------------------------------------------
 
-    def register_autograd(self, backward: Function, /, *, setup_context: Function | None = None) -> None:
+    def register_autograd(
+        self, backward: Function, /, *, setup_context: Function | None = None
+    ) -> None:
         """Give a gradient formula: ``backward(ctx, *grads)`` returns one gradient per argument."""
         gradients.refuse_unless_functional(self, backward)
         self._set_formula(gradients.formula_by_position(self, backward, setup_context), backward)
@@ -153,7 +172,10 @@ class CustomOp(Operator):
         return function
 
     def impl_backward(
-        self, function: Function | None = None, *, output_differentiability: Sequence[bool] | None = None
+        self,
+        function: Function | None = None,
+        *,
+        output_differentiability: Sequence[bool] | None = None,
     ) -> Any:
         """The gradients by argument name: ``function(ctx, saved, *grads)`` returns a dict."""
         count = len(self.schema.returns)
@@ -164,7 +186,10 @@ class CustomOp(Operator):
             or not all(isinstance(item, bool) for item in wanted)
             or (
                 output_differentiability
-                and any(w and "Tensor" not in str(r.type) for w, r in zip(wanted, self.schema.returns, strict=True))
+                and any(
+                    w and "Tensor" not in str(r.type)
+                    for w, r in zip(wanted, self.schema.returns, strict=True)
+                )
             )
         ):
             raise RegistrationError(
@@ -172,7 +197,9 @@ class CustomOp(Operator):
                 where=self.where,
             )
         if function is None:
-            return functools.partial(self.impl_backward, output_differentiability=output_differentiability)
+            return functools.partial(
+                self.impl_backward, output_differentiability=output_differentiability
+            )
         gradients.refuse_unless_functional(self, function)
         if self._backward is not None:
             self._refuse("a backward", function, self._backward[0])
@@ -185,7 +212,9 @@ class CustomOp(Operator):
             self.install_autograd_kernel()
             return
         backward, differentiable = self._backward
-        self._set_formula(gradients.formula_by_name(self, self._save, backward, differentiable), backward)
+        self._set_formula(
+            gradients.formula_by_name(self, self._save, backward, differentiable), backward
+        )
 
     def _set_formula(self, formula: gradients.GradientFormula, written: Function) -> None:
         with self._lock:
@@ -209,12 +238,16 @@ class CustomOp(Operator):
 
     def _autograd_kernel(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or not self.meets_gradient(args, kwargs):
-            return self.overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
+            return self.overload.redispatch(
+                keyset & torch._C._after_autograd_keyset, *args, **kwargs
+            )
         formula = self._formula
         if formula is None:
             self._refuse_half_pair()
             if self.mutated_positions or not self.schema.returns:
-                return self.overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **kwargs)
+                return self.overload.redispatch(
+                    keyset & torch._C._after_autograd_keyset, *args, **kwargs
+                )
             formula = gradients.make_function(self, self._refusing_formula())
         return formula(args, kwargs)
 
@@ -280,7 +313,12 @@ def custom_op(
     With a ``version``, compiled graphs that call it are kept on disk until the version changes.
     """
     if function is None:
-        names: Any = {"mutates_args": mutates_args, "device_types": device_types, "tags": tags, "version": version}
+        names: Any = {
+            "mutates_args": mutates_args,
+            "device_types": device_types,
+            "tags": tags,
+            "version": version,
+        }
         return functools.partial(custom_op, qualname, schema=schema, **names)
     op = _declare(qualname, function, schema, mutates_args, tags)
     op.version = version
@@ -296,7 +334,9 @@ def custom_op(
     return op
 
 
-def pointwise(qualname: str, function: Function | None = None, /, *, schema: str | None = None) -> Any:
+def pointwise(
+    qualname: str, function: Function | None = None, /, *, schema: str | None = None
+) -> Any:
     """Define an operator by a formula over scalars, written with torch operations on its arguments.
 
     The dispatcher takes it apart wherever it is met, so gradients come by themselves and a compiler
@@ -336,7 +376,9 @@ def _declare(
         library.define(name + text, tags=tuple(tags))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
-        raise SchemaError(f"torch refuses the schema {name}{text}: {reason}", where=where) from error
+        raise SchemaError(
+            f"torch refuses the schema {name}{text}: {reason}", where=where
+        ) from error
     op = CustomOp(qualname, getattr(getattr(torch.ops, namespace), name).default, library, where)
     functools.update_wrapper(op, function)
     _check_definition(op, function, None if schema is None else mutates_args)

@@ -28,7 +28,9 @@ _SEEN_BUILTINS: Final = frozenset(
     | {"print", "quit", "setattr", "vars", "__import__"}
 )
 _SEEN_NAMES: Final = re.compile("save|load|seed|random|print|write|file|set_|register|_ptr|ctypes")
-_SEEN_STEPS: Final = frozenset({"store_global", "store_attr", "delete_global", "delete_attr", "import_name"})
+_SEEN_STEPS: Final = frozenset(
+    {"store_global", "store_attr", "delete_global", "delete_attr", "import_name"}
+)
 _LARGEST: Final = 1 << 24  # elements: above it the kernel would run for long
 
 

@@ -59,7 +59,11 @@ def restore_lists(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
 def make_function(op: Operator, formula: GradientFormula) -> Callable[..., Any]:
     """A function of the operator's arguments that runs it under autograd."""
     plain_returns = [str(result.type) for result in op.schema.returns] == ["Tensor"]
-    if plain_returns and not op.keyword_names and not any("List" in str(a.type) for a in op.schema.arguments):
+    if (
+        plain_returns
+        and not op.keyword_names
+        and not any("List" in str(a.type) for a in op.schema.arguments)
+    ):
         return _plain_function(op, formula)
     return _general_function(op, formula)
 
@@ -81,7 +85,11 @@ def _plain_function(op: Operator, formula: GradientFormula) -> Callable[..., Any
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             answer = formula.backward(ctx, gradient)
-            if type(answer) is tuple and len(answer) == count and all(answer[i] is None for i in numbers):
+            if (
+                type(answer) is tuple
+                and len(answer) == count
+                and all(answer[i] is None for i in numbers)
+            ):
                 return answer
             return tuple(_flatten_gradients(op, answer, lengths, formula))
 
@@ -134,14 +142,17 @@ def _general_function(op: Operator, formula: GradientFormula) -> Callable[..., A
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         complete = op.complete_arguments(args, kwargs)
         flat, lengths = flatten_lists(complete)
-        call = types.SimpleNamespace(input_lengths=lengths, output_lengths=[])  # how lists were spread out
+        # how lists were spread out
+        call = types.SimpleNamespace(input_lengths=lengths, output_lengths=[])
         outputs = restore_lists(Generated.apply(*flat, call), call.output_lengths)
         return outputs[0] if single else tuple(outputs)
 
     return run
 
 
-def _flatten_gradients(op: Operator, answer: Any, lengths: Sequence[int], formula: GradientFormula) -> list[Any]:
+def _flatten_gradients(
+    op: Operator, answer: Any, lengths: Sequence[int], formula: GradientFormula
+) -> list[Any]:
     gradients = list(answer) if isinstance(answer, tuple | list) else [answer]
     where = location_of(formula.backward)
     if len(gradients) == len(op.positional_names):
@@ -156,7 +167,9 @@ def _flatten_gradients(op: Operator, answer: Any, lengths: Sequence[int], formul
     flat: list[Any] = []
     for name, gradient, length in zip(op.names, gradients, lengths, strict=True):
         if gradient is not None and name not in op.tensor_names:
-            raise GradientError(f"the backward of {op.qualname} gave {name!r}, no tensor, a gradient", where=where)
+            raise GradientError(
+                f"the backward of {op.qualname} gave {name!r}, no tensor, a gradient", where=where
+            )
         if length < 0:
             flat.append(gradient)
         elif gradient is None:
@@ -195,7 +208,10 @@ def formula_by_position(
 
 
 def formula_by_name(
-    op: Operator, save: Callable[..., Any], backward: Callable[..., Any], differentiable: tuple[bool, ...]
+    op: Operator,
+    save: Callable[..., Any],
+    backward: Callable[..., Any],
+    differentiable: tuple[bool, ...],
 ) -> GradientFormula:
     """The formula of the pair ``impl_save_for_backward`` and ``impl_backward``."""
     inputs_type = collections.namedtuple(f"{op.name}_inputs", op.names)  # type: ignore[misc]
@@ -207,7 +223,9 @@ def formula_by_name(
         ctx.argand_leaves = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         ctx.save_for_backward(*tensors)
         given = dict(zip(op.names, (*args, *kwargs.values()), strict=True))
-        ctx.argand_tensor_names = frozenset(name for name in op.tensor_names if given[name] is not None)
+        ctx.argand_tensor_names = frozenset(
+            name for name in op.tensor_names if given[name] is not None
+        )
 
     def run(ctx: Any, *gradients: Any) -> list[Any]:
         leaves = [
@@ -222,7 +240,9 @@ def formula_by_name(
     return GradientFormula(setup, run, differentiable)
 
 
-def _check_named(op: Operator, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]) -> None:
+def _check_named(
+    op: Operator, by_name: Any, tensor_names: frozenset[str], backward: Callable[..., Any]
+) -> None:
     where = location_of(backward)
     if not isinstance(by_name, dict):
         raise GradientError(

@@ -58,7 +58,8 @@ def _check_types(op: Operator, result: Any, function: Any) -> None:
     results = () if result is None and not returns else as_tuple(result)
     if len(results) != len(returns):
         raise ContractViolation(
-            f"{op.qualname} returned {len(results)} values, its schema says {len(returns)}", where=location_of(function)
+            f"{op.qualname} returned {len(results)} values, its schema says {len(returns)}",
+            where=location_of(function),
         )
     for index, (value, declared) in enumerate(zip(results, returns, strict=True)):
         if str(declared.type) == "Tensor" and not isinstance(value, torch.Tensor):
@@ -68,7 +69,9 @@ def _check_types(op: Operator, result: Any, function: Any) -> None:
             )
 
 
-def _call_checked(op: Operator, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_checked(
+    op: Operator, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Call an implementation and check all that its schema promises."""
     inputs = (*args, *kwargs.values())
     versions = [(t, t._version) for t in flat_tensors(inputs) if not t.is_inference()]

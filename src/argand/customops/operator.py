@@ -39,7 +39,9 @@ class Operator(ABC):
         self.keyword_names = tuple(a.name for a in arguments if a.kwarg_only)
         self.names = (*self.positional_names, *self.keyword_names)
         self.mutated_positions = tuple(place for place, _ in written_arguments(self.schema))
-        self._tensor_positions = tuple(i for i, a in enumerate(arguments) if "Tensor" in str(a.type))
+        self._tensor_positions = tuple(
+            i for i, a in enumerate(arguments) if "Tensor" in str(a.type)
+        )
         self.tensor_names = frozenset(arguments[i].name for i in self._tensor_positions)
         self.version: str | None = None
         self.implementations: dict[str, Any] = {}  # device -> where it was written
@@ -48,7 +50,9 @@ class Operator(ABC):
         self.fake: Function | None = None
         self.c_functions: dict[tuple[torch.dtype, ...], CFunction] = {}
         self.wants_autograd_kernel = True
-        self.differentiates_itself = self.has_kernel("Autograd") or self.has_kernel("CompositeImplicitAutograd")
+        self.differentiates_itself = self.has_kernel("Autograd") or self.has_kernel(
+            "CompositeImplicitAutograd"
+        )
         self.needs_care = False  # calls look for a C function, or check what was inferred
 
     def has_kernel(self, key: str) -> bool:
@@ -63,7 +67,10 @@ class Operator(ABC):
 
     def complete_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Every argument in schema order, defaults filled in."""
-        return [*args, *(kwargs.get(a.name, a.default_value) for a in self.schema.arguments[len(args) :])]
+        return [
+            *args,
+            *(kwargs.get(a.name, a.default_value) for a in self.schema.arguments[len(args) :]),
+        ]
 
     def meets_gradient(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a tensor argument requires a gradient."""
@@ -72,7 +79,9 @@ class Operator(ABC):
             if isinstance(value, torch.Tensor):
                 if value.requires_grad:
                     return True
-            elif isinstance(value, list | tuple) and any(t is not None and t.requires_grad for t in value):
+            elif isinstance(value, list | tuple) and any(
+                t is not None and t.requires_grad for t in value
+            ):
                 return True
         return False
 

@@ -19,7 +19,9 @@ from argand.customops.kernels import as_tuple
 from argand.customops.operator import CFunction, Operator
 
 _TYPES: Final = frozenset({"Tensor", "int", "SymInt", "float", "bool"})
-_Signature: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_Signature: Final = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
 
 
 def make_function(op: Operator, function: Any, dtypes: Any, grain: int | None) -> CFunction:
@@ -42,7 +44,9 @@ def make_function(op: Operator, function: Any, dtypes: Any, grain: int | None) -
         problem = "there is one for these dtypes already"
     if problem:
         hint = "arguments: Tensor, int, float, bool; results: Tensor"
-        raise RegistrationError(f"C function of {op.qualname}: {problem}", where=op.where, hint=hint)
+        raise RegistrationError(
+            f"C function of {op.qualname}: {problem}", where=op.where, hint=hint
+        )
     name = f"{op.qualname}|{','.join(str(dtype).removeprefix('torch.') for dtype in wanted)}|{op.version}"
     return CFunction(name, int(address or 0), wanted, grain, function)
 

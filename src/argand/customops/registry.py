@@ -18,7 +18,9 @@ from argand.customops.operator import CFunction, Operator
 from argand.support.errors import Location
 from argand.support.locks import make_lock
 
-RESERVED_NAMESPACES: Final = frozenset({"prim", "prims", "aten", "at", "torch", "pytorch", "argand"})
+RESERVED_NAMESPACES: Final = frozenset(
+    {"prim", "prims", "aten", "at", "torch", "pytorch", "argand"}
+)
 
 _lock: Final = make_lock()
 _ops: Final[dict[str, Operator]] = {}
@@ -29,16 +31,23 @@ def parse_name(qualname: str, where: Location | None = None) -> tuple[str, str]:
     """(namespace, name) of ``"ns::name"``."""
     namespace, separator, name = qualname.partition("::")
     if not separator:
-        raise SchemaError(f"the name {qualname!r} has no namespace", where=where, hint=f'write "mylib::{qualname}"')
+        raise SchemaError(
+            f"the name {qualname!r} has no namespace",
+            where=where,
+            hint=f'write "mylib::{qualname}"',
+        )
     if namespace in RESERVED_NAMESPACES:
         raise SchemaError(
             f"{namespace!r} is a reserved namespace",
             where=where,
-            hint="use the name of your library; reserved: " + ", ".join(sorted(RESERVED_NAMESPACES)),
+            hint="use the name of your library; reserved: "
+            + ", ".join(sorted(RESERVED_NAMESPACES)),
         )
     for part, what in ((namespace, "namespace"), (name, "operator name")):
         if "." in part:
-            raise SchemaError(f"the {what} {part!r} has a dot: overloads are not supported", where=where)
+            raise SchemaError(
+                f"the {what} {part!r} has a dot: overloads are not supported", where=where
+            )
         if not re.fullmatch(r"[A-Za-z_]\w*", part):
             raise SchemaError(f"the {what} {part!r} is not an identifier", where=where)
     return namespace, name
@@ -94,7 +103,8 @@ def existing_overload(qualname: str) -> Any:
         return getattr(getattr(torch.ops, namespace), name).default
     except AttributeError:
         raise RegistrationError(
-            f"there is no operator {qualname!r}", hint="define it first; did its module get imported?"
+            f"there is no operator {qualname!r}",
+            hint="define it first; did its module get imported?",
         ) from None
 
 

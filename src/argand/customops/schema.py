@@ -120,7 +120,8 @@ class _Writer:
         if word is None:
             instead = "use list[...] instead of tuple; " if "uple" in str(annotation) else ""
             raise self.fail(
-                f"parameter {name!r} has the unsupported annotation {annotation}", f"{instead}supported: {SUPPORTED}"
+                f"parameter {name!r} has the unsupported annotation {annotation}",
+                f"{instead}supported: {SUPPORTED}",
             )
         word = self._mark_mutated(name, word)
         if parameter.default is inspect.Parameter.empty:
@@ -159,10 +160,15 @@ class _Writer:
             return _RETURNS[annotation]
         if _list_element(annotation) is torch.Tensor:
             return "Tensor[]"
-        raise self.fail(f"the return annotation {annotation} is not supported", f"supported: {SUPPORTED_RETURNS}")
+        raise self.fail(
+            f"the return annotation {annotation} is not supported",
+            f"supported: {SUPPORTED_RETURNS}",
+        )
 
 
-def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), op_name: str = "") -> str:
+def infer_schema(
+    function: Callable[..., Any], *, mutates_args: str | Iterable[str] = (), op_name: str = ""
+) -> str:
     """The schema of an annotated function; ``mutates_args="unknown"`` marks every tensor."""
     if isinstance(mutates_args, str) and mutates_args != "unknown":
         raise SchemaError(
@@ -190,7 +196,9 @@ def infer_schema(function: Callable[..., Any], *, mutates_args: str | Iterable[s
     return f"{op_name}({', '.join(words)}) -> {writer.returns()}"
 
 
-def check_same_parameters(function: Callable[..., Any], schema: Any, mutates_args: str | Iterable[str]) -> None:
+def check_same_parameters(
+    function: Callable[..., Any], schema: Any, mutates_args: str | Iterable[str]
+) -> None:
     """A schema given by hand must say what the function's parameters and ``mutates_args`` say."""
     parameters = inspect.signature(function).parameters
     ours, theirs = list(parameters), [argument.name for argument in schema.arguments]
@@ -202,7 +210,9 @@ def check_same_parameters(function: Callable[..., Any], schema: Any, mutates_arg
         for argument, p in zip(schema.arguments, parameters.values(), strict=True):
             if argument.has_default_value() != (p.default is not p.empty):
                 problem = f"only one of function and schema has a default for {p.name!r}"
-    written = {a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+    written = {
+        a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write
+    }
     if not problem and mutates_args != "unknown" and written != set(mutates_args):
         problem = f"the schema mutates {sorted(written)}, mutates_args names {sorted(mutates_args)}"
     if problem:

@@ -39,7 +39,9 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def copy_inputs(values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor] = _same) -> Copies:
+def copy_inputs(
+    values: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor] = _same
+) -> Copies:
     """Copies of inputs; ``change`` is applied to the memory of each, once, and may give it another type."""
     memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
     made: list[Any] = []
@@ -109,5 +111,7 @@ def moved_a_bit(memory: torch.Tensor) -> torch.Tensor:
     sign = torch.ones(memory.shape, dtype=memory.dtype)
     sign[::2] = -1
     return (
-        torch.nextafter(memory, sign * torch.inf) if memory.dtype is not torch.float16 else memory * (1 + sign * 2**-11)
+        torch.nextafter(memory, sign * torch.inf)
+        if memory.dtype is not torch.float16
+        else memory * (1 + sign * 2**-11)
     )

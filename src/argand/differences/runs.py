@@ -29,7 +29,12 @@ class Run(NamedTuple):
     aliases: list[str]  # per result: which input's memory it lies in, or which result's
 
 
-def run(graph: Runnable, copies: Copies, random: torch.Tensor, tangents: Sequence[torch.Tensor | None] | None) -> Run:
+def run(
+    graph: Runnable,
+    copies: Copies,
+    random: torch.Tensor,
+    tangents: Sequence[torch.Tensor | None] | None,
+) -> Run:
     """Call a graph, then differentiate what it gave."""
     torch.set_rng_state(random)
     results = pytree.tree_leaves(graph(*copies.values))
@@ -47,13 +52,17 @@ def make_tangents(results: Sequence[Any]) -> list[torch.Tensor | None]:
     for result in results:
         tangent = None
         if isinstance(result, torch.Tensor) and result.requires_grad:
-            tangent = torch.randn(result.shape, generator=generator, dtype=torch.float64).to(result.dtype)
+            tangent = torch.randn(result.shape, generator=generator, dtype=torch.float64).to(
+                result.dtype
+            )
         made.append(tangent)
     return made
 
 
 def _gradients(
-    results: Sequence[Any], leaves: Sequence[torch.Tensor | None], tangents: Sequence[torch.Tensor | None]
+    results: Sequence[Any],
+    leaves: Sequence[torch.Tensor | None],
+    tangents: Sequence[torch.Tensor | None],
 ) -> list[torch.Tensor | None]:
     sent = [
         (r, t.to(r.dtype))
@@ -74,7 +83,11 @@ def _aliases(inputs: Sequence[Any], results: Sequence[Any]) -> list[str]:
             seen.setdefault(value.untyped_storage()._cdata, f"input {number}")
     found: list[str] = []
     for number, value in enumerate(results):
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.numel():
+        if (
+            not isinstance(value, torch.Tensor)
+            or value.layout is not torch.strided
+            or not value.numel()
+        ):
             found.append("")
             continue
         at = value.untyped_storage()._cdata
@@ -109,7 +122,12 @@ class DrawnNumbers(TorchDispatchMode):
             elif self.kept:
                 drawn = self.kept.pop(0)
                 result = result.copy_(drawn) if result.shape == drawn.shape else result
-        is_new = self.double and isinstance(result, torch.Tensor) and not func._schema.is_mutable and not func.is_view
+        is_new = (
+            self.double
+            and isinstance(result, torch.Tensor)
+            and not func._schema.is_mutable
+            and not func.is_view
+        )
         return result.double() if is_new and _floats(result.dtype) else result
 
 

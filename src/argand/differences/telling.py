@@ -1,7 +1,7 @@
 """differences.telling: what is said about a difference, and to whom.
 
 In: where it is and what differs. Out: `ResultsDiffer` under ``verify="results"``; an event and one warning per region under
-``"report"``, where the program goes on.
+``"report"``, where the program continues.
 """
 
 from __future__ import annotations
@@ -29,12 +29,18 @@ def location(stack_trace: Any) -> Location | None:
     return Location(last["file"], int(last["line"]), last["function"])
 
 
-def tell(options: Options, stage: str, where: Location | None, difference: Difference, call: int) -> None:
-    """Raise, or tell and go on."""
+def tell(
+    options: Options, stage: str, where: Location | None, difference: Difference, call: int
+) -> None:
+    """Raise, or report and continue."""
     region = f"region {options.name!r}, " if options.name else ""
     text = f"{region}call {call}: {stage} is wrong: {difference}"
     events.count("verify.differs", detail=stage)
-    events.artifact("differences", lambda: text if where is None else f"{text}\n  at {where}", stage)
+    events.artifact(
+        "differences", lambda: text if where is None else f"{text}\n  at {where}", stage
+    )
     if options.verify == "results":
         raise ResultsDiffer(text, where=where, hint="argand bisect SCRIPT finds the guilty part")
-    warnings.warn(f"argand: {text}" + (f"\n  at {where}" if where else ""), RuntimeWarning, stacklevel=2)
+    warnings.warn(
+        f"argand: {text}" + (f"\n  at {where}" if where else ""), RuntimeWarning, stacklevel=2
+    )

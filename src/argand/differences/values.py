@@ -16,7 +16,10 @@ from typing_extensions import override
 HALVES: Final = (torch.float16, torch.bfloat16)
 ULPS: Final = 32  # units in the last place that functions may differ by where eager's are exact
 # Without an oracle: of the largest magnitude, by type.
-_LOOSE: Final[Mapping[torch.dtype, float]] = {torch.float64: 1e-8, torch.float32: 1e-4} | dict.fromkeys(HALVES, 3e-2)
+_LOOSE: Final[Mapping[torch.dtype, float]] = {
+    torch.float64: 1e-8,
+    torch.float32: 1e-4,
+} | dict.fromkeys(HALVES, 3e-2)
 
 
 @final
@@ -69,7 +72,10 @@ def compare_metadata(
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     """Strides that mean something: those of dimensions with one element do not."""
-    return tuple(stride if size > 1 else 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tuple(
+        stride if size > 1 else 0
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def unequal(eager: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -79,7 +85,9 @@ def unequal(eager: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return eager != other
 
 
-def compare_values(place: str, eager: torch.Tensor, other: torch.Tensor, noise: Noise) -> Difference | None:
+def compare_values(
+    place: str, eager: torch.Tensor, other: torch.Tensor, noise: Noise
+) -> Difference | None:
     """The first element that rounding does not explain; both have the same type and shape, and no history."""
     if eager.layout is not torch.strided or eager.is_quantized:
         eager, other = _dense(eager), _dense(other)
@@ -95,7 +103,9 @@ def compare_values(place: str, eager: torch.Tensor, other: torch.Tensor, noise: 
     if noise.exact is not None and noise.exact.shape == eager.shape:
         exact = f", exactly {noise.exact[first].item()!r}"
     count = f"{len(places)} of {eager.numel()} elements{exact}"
-    return Difference(place, "values", repr(eager[first].item()), repr(other[first].item()), first, count)
+    return Difference(
+        place, "values", repr(eager[first].item()), repr(other[first].item()), first, count
+    )
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
@@ -106,7 +116,8 @@ def _explained(eager: torch.Tensor, other: torch.Tensor, noise: Noise) -> torch.
     """Where a difference is rounding."""
     exact, moved = (n if n is not None and n.shape == eager.shape else None for n in noise)
     if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
-        return _flips(eager, exact) | _flips(eager, moved)  # an index or a comparison that rounding decides
+        # an index or a comparison that rounding decides
+        return _flips(eager, exact) | _flips(eager, moved)
     if exact is None and moved is None:
         return _is_close(eager, other, _LOOSE.get(eager.dtype, 1e-4))
     wide = torch.complex128 if eager.dtype.is_complex else torch.float64

@@ -42,7 +42,9 @@ class Reachable:
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.roots = (function, args, kwargs)
         self.seen: dict[int, _Seen] = {}
-        self.names: list[tuple[dict[str, Any], str, Any]] = []  # globals the code names: where, name, value
+        self.names: list[
+            tuple[dict[str, Any], str, Any]
+        ] = []  # globals the code names: where, name, value
         self.history = False  # whether some tensor was computed from others that want gradients
         self._walk(function, args, kwargs)
 
@@ -83,7 +85,9 @@ class Reachable:
         elif isinstance(value, types.CellType):
             yield path, _cell(value)
         elif isinstance(value, functools.partial):
-            yield from ((path, item) for item in (value.func, *value.args, *value.keywords.values()))
+            yield from (
+                (path, item) for item in (value.func, *value.args, *value.keywords.values())
+            )
         elif isinstance(value, tuple | list | collections.deque):
             yield from ((f"{path}[{k}]", item) for k, item in enumerate(value))
         elif isinstance(value, dict):
@@ -94,7 +98,9 @@ class Reachable:
     def _of_function(self, path: str, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         if _is_of_library(function.__module__):
             return
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=False
+        ):
             yield name, cell
         for name in function.__code__.co_names:
             if name in function.__globals__:
@@ -126,7 +132,9 @@ class Reachable:
 
 def _has_state(value: Any) -> bool:
     """Objects whose attributes are looked at: the user's, modules, optimizers."""
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.CellType):
+    if isinstance(
+        value, types.FunctionType | types.BuiltinFunctionType | types.MethodType | types.CellType
+    ):
         return False
     if not isinstance(getattr(value, "__dict__", None), dict):
         return False
@@ -210,10 +218,14 @@ def compare_exactly(place: str, eager: torch.Tensor, other: torch.Tensor) -> Dif
         return None
     first = tuple(places[0].tolist())
     count = f"{len(places)} of {eager.numel()} elements"
-    return Difference(place, "values", repr(eager[first].item()), repr(other[first].item()), first, count)
+    return Difference(
+        place, "values", repr(eager[first].item()), repr(other[first].item()), first, count
+    )
 
 
-def compare_objects(place: str, eager: Any, other: Any, compare: Compare, depth: int = 12) -> Difference | None:
+def compare_objects(
+    place: str, eager: Any, other: Any, compare: Compare, depth: int = 12
+) -> Difference | None:
     """The first difference of two results or two contents, by structure."""
     if isinstance(eager, torch.Tensor) and isinstance(other, torch.Tensor):
         return None if eager is other else compare(place, eager, other)
@@ -225,11 +237,18 @@ def compare_objects(place: str, eager: Any, other: Any, compare: Compare, depth:
     if eager is other or not depth:
         return None
     if isinstance(eager, set):
-        return None if len(eager) == len(other) else Difference(place, "sizes", str(len(eager)), str(len(other)))
+        return (
+            None
+            if len(eager) == len(other)
+            else Difference(place, "sizes", str(len(eager)), str(len(other)))
+        )
     if isinstance(eager, dict):
         if list(map(repr, eager)) != list(map(repr, other)):
             return Difference(place, "keys", str(list(eager)), str(list(other)))
-        pairs = [(f"{place}[{k!r}]", a, b) for (k, a), b in zip(eager.items(), other.values(), strict=True)]
+        pairs = [
+            (f"{place}[{k!r}]", a, b)
+            for (k, a), b in zip(eager.items(), other.values(), strict=True)
+        ]
     elif isinstance(eager, tuple | list | collections.deque):
         if len(eager) != len(other):
             return Difference(place, "lengths", str(len(eager)), str(len(other)))
@@ -242,7 +261,9 @@ def compare_objects(place: str, eager: Any, other: Any, compare: Compare, depth:
     return next((difference for difference in found if difference is not None), None)
 
 
-def compare_changes(eager: dict[str, _Seen], other: dict[str, _Seen], compare: Compare) -> Difference | None:
+def compare_changes(
+    eager: dict[str, _Seen], other: dict[str, _Seen], compare: Compare
+) -> Difference | None:
     """The first difference of what two runs changed."""
     for path, seen in eager.items():
         if path not in other:

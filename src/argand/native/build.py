@@ -60,13 +60,17 @@ def _stage(module: torch.fx.GraphModule, name: str) -> Iterator[None]:
             marked = error.stage == "native.verify"
             dumps = (error.dump, str(module.graph)) if marked else (str(module.graph), error.dump)
             dump = "\n\n".join(filter(None, dumps))
-            raise InternalError(error.stage, error.message, dump=dump) from (error.__cause__ or error)
+            raise InternalError(error.stage, error.message, dump=dump) from (
+                error.__cause__ or error
+            )
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             raise InternalError(name, message, dump=str(module.graph)) from error
 
 
-def build_body(module: torch.fx.GraphModule, sizes: GraphSizes | None, options: Options) -> NestedPlan:
+def build_body(
+    module: torch.fx.GraphModule, sizes: GraphSizes | None, options: Options
+) -> NestedPlan:
     """The same for a graph inside of another."""
     examples = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
     compiled = build(module, examples, options, GraphContext(sizes), is_branch=True)
@@ -84,7 +88,11 @@ def build(
     """All stages up to object code."""
     with _stage(module, "native.lower"):
         graph = import_graph(
-            module, example_inputs, options, context, lambda body: build_body(body, context.sizes, options)
+            module,
+            example_inputs,
+            options,
+            context,
+            lambda body: build_body(body, context.sizes, options),
         )
     events.artifact("ir", lambda: print_graph(graph), "lowered")
     with _stage(module, "native.passes"):
@@ -93,6 +101,10 @@ def build(
     kernels = launch.module
     events.count("native.kernels", len(kernels.functions))
     with _stage(module, "native.llvm"):
-        code, key = object_code(kernels.text, setting.target, options) if kernels.functions else (b"", "")
+        code, key = (
+            object_code(kernels.text, setting.target, options) if kernels.functions else (b"", "")
+        )
     written = bool(kernels.schedule.demand.placed)
-    return GraphObject(code, key, kernels.functions, rows_of(launch.plan), written, launch.plan.origins)
+    return GraphObject(
+        code, key, kernels.functions, rows_of(launch.plan), written, launch.plan.origins
+    )

@@ -47,7 +47,8 @@ def load_cache_artifacts(data: bytes, *, key: bytes = b"", directory: Path | Non
             taken += store.put(name, sections)
         elif runs_here(said["features"]):
             place = machine_key(said["base"])
-            taken += bool(store.peek(place)) or store.put(place, sections)  # what was made here is made for more
+            # what was made here is made for more
+            taken += bool(store.peek(place)) or store.put(place, sections)
         else:
             events.count("cache.bypass", detail=f"import: {name} needs another machine")
     return taken

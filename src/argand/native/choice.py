@@ -45,7 +45,12 @@ class Choices:
         With the options of somebody who waits for the fastest code, ``ways`` are built and measured first.
         """
         measured = self.times(kind, question)
-        if not measured and ways is not None and self.options is not None and self.options.opt_level >= PATIENT:
+        if (
+            not measured
+            and ways is not None
+            and self.options is not None
+            and self.options.opt_level >= PATIENT
+        ):
             measured = measure(kind, question, ways(), self.options)
         times = measured if expected.keys() <= measured.keys() else expected
         best = min(expected, key=times.__getitem__)
@@ -62,7 +67,9 @@ class Choices:
         return self._known.get(at, {})
 
 
-def measure(kind: str, question: str, ways: Mapping[str, Callable[[], object]], options: Options) -> Times:
+def measure(
+    kind: str, question: str, ways: Mapping[str, Callable[[], object]], options: Options
+) -> Times:
     """Run all ways in turn and keep their times."""
     times = _interleaved(ways)
     store = open_store(options)

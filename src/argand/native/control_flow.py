@@ -20,7 +20,8 @@ from argand.ops.layout import contiguous
 from argand.runtime import launch
 from argand.runtime.plans import NestedPlan
 
-_SUITABLE: Final = (0, 2, 3)  # kinds of buffers that a branch may give back: fresh, constant, made by a call
+# kinds of buffers that a branch may give back: fresh, constant, made by a call
+_SUITABLE: Final = (0, 2, 3)
 CompileBody = Callable[[torch.fx.GraphModule], NestedPlan]
 
 
@@ -51,7 +52,10 @@ class Flow:
         inputs = (*(_place(launch.PlaceKind.CARRY, k) for k in first), *rows, *map(_whole, rest))
         results = [_result(value, k, self) for k, value in enumerate(outputs)]
         carries = [
-            launch.Carry(operands[k].id, outputs[k].id, _bytes(operands[k].sizes, operands[k].dtype)) for k in first
+            launch.Carry(
+                operands[k].id, outputs[k].id, _bytes(operands[k].sizes, operands[k].dtype)
+            )
+            for k in first
         ]
         return launch.Nested(
             kind=self.kind,
@@ -65,10 +69,14 @@ class Flow:
 
     def scratch(self, shape: tuple[int, ...], number: int) -> tuple[int, ...]:
         """The sizes of the memory for a result that nobody reads: every round of a loop may use the same."""
-        return shape[1:] if self.kind is launch.NestedKind.LOOP and number >= self.carries else shape
+        return (
+            shape[1:] if self.kind is launch.NestedKind.LOOP and number >= self.carries else shape
+        )
 
 
-def _place(kind: launch.PlaceKind, number: int = 0, start: Any = 0, step: Any = 0, size: Any = 0) -> launch.Place:
+def _place(
+    kind: launch.PlaceKind, number: int = 0, start: Any = 0, step: Any = 0, size: Any = 0
+) -> launch.Place:
     return launch.Place(kind, number, start, step, size)
 
 
@@ -122,19 +130,33 @@ def _dense(node: torch.fx.Node) -> Laid:
 
 
 def _flipped(node: Any) -> bool:
-    return isinstance(node, torch.fx.Node) and node.target is torch.ops.aten.flip.default and list(node.args[1]) == [0]
+    return (
+        isinstance(node, torch.fx.Node)
+        and node.target is torch.ops.aten.flip.default
+        and list(node.args[1]) == [0]
+    )
 
 
-def arguments_of(node: torch.fx.Node, values: Mapping[Any, Any], compile_body: CompileBody) -> Arguments | None:
+def arguments_of(
+    node: torch.fx.Node, values: Mapping[Any, Any], compile_body: CompileBody
+) -> Arguments | None:
     """A node in the form of a step; None when a body cannot be run on pointers, and torch runs the operator."""
     args: Any = node.args
     if node.target is COND:
-        condition, graphs, operands, flow = args[0], args[1:3], list(args[3]), launch.NestedKind.COND
+        condition, graphs, operands, flow = (
+            args[0],
+            args[1:3],
+            list(args[3]),
+            launch.NestedKind.COND,
+        )
         carried, backs = 0, []
     elif node.target is SCAN:
         condition, graphs, flow = None, args[:1], launch.NestedKind.LOOP
         backs = [_flipped(x) for x in args[2]]
-        xs = [Laid(x.args[0], x.meta["val"].stride()) if back else x for x, back in zip(args[2], backs, strict=True)]
+        xs = [
+            Laid(x.args[0], x.meta["val"].stride()) if back else x
+            for x, back in zip(args[2], backs, strict=True)
+        ]
         carried, operands = len(args[1]), [*map(_dense, args[1]), *xs, *args[3]]
     elif node.target is WHILE_LOOP:
         condition, graphs, flow = None, args[:2], launch.NestedKind.WHILE
@@ -150,4 +172,6 @@ def arguments_of(node: torch.fx.Node, values: Mapping[Any, Any], compile_body: C
 def _is_suitable(body: NestedPlan) -> bool:
     """Whether each result lies in memory of its own, dense."""
     inputs = body.rows.inputs
-    return all(k < inputs or body.rows.buffers[k - inputs][0] in _SUITABLE for k in body.rows.returns)
+    return all(
+        k < inputs or body.rows.buffers[k - inputs][0] in _SUITABLE for k in body.rows.returns
+    )

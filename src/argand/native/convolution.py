@@ -30,13 +30,21 @@ from argand.support import events
 
 _ATEN: Final = torch.ops.aten
 _AFFINE: Final = (_ATEN.add.Tensor, _ATEN.sub.Tensor, _ATEN.mul.Tensor)
-_SMALL: Final = (*_AFFINE, _ATEN.view.default, _ATEN.unsqueeze.default, _ATEN.rsqrt.default, _ATEN.div.Tensor)
+_SMALL: Final = (
+    *_AFFINE,
+    _ATEN.view.default,
+    _ATEN.unsqueeze.default,
+    _ATEN.rsqrt.default,
+    _ATEN.div.Tensor,
+)
 _PRODUCTS: Final = (_ATEN.addmm.default, _ATEN.mm.default)
 _TURNED: Final = (_ATEN.t.default, _ATEN.transpose.int, _ATEN.permute.default)
 LEAST_WORK: Final = 1 << 20  # multiply-adds that outweigh the 5 us of checking and calling
-LEAST_PRODUCT: Final = 1 << 16  # the same for linear layers, whose weights need no more than a look at their pages
+# the same for linear layers, whose weights need no more than a look at their pages
+LEAST_PRODUCT: Final = 1 << 16
 FEW: Final = 8  # rows for which weights are read where they lie, at the speed of memory
-LONGEST: Final = 4096  # sums of linear layers; longer ones are cut where products cut them, to round less
+# sums of linear layers; longer ones are cut where products cut them, to round less
+LONGEST: Final = 4096
 MOST_PACKED: Final = 1 << 28  # bytes of weights of linear layers that a graph may have twice
 
 
@@ -44,7 +52,9 @@ class Fused(NamedTuple):
     """A convolution and what follows it, up to and with the node whose value the call gives."""
 
     convolution: torch.fx.Node
-    affine: tuple[torch.fx.Node, ...] = ()  # sums, differences and products with a number per channel
+    affine: tuple[
+        torch.fx.Node, ...
+    ] = ()  # sums, differences and products with a number per channel
     residual: torch.fx.Node | None = None
     nodes: tuple[torch.fx.Node, ...] = ()  # all of it
 
@@ -60,7 +70,9 @@ class Layouts(NamedTuple):
 NO_LAYOUTS: Final = Layouts({}, frozenset(), {})
 
 
-def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None, steady: Sequence[int] = ()) -> Layouts:
+def pack_convolutions(
+    module: torch.fx.GraphModule, sizes: GraphSizes | None, steady: Sequence[int] = ()
+) -> Layouts:
     """Choose the packed convolutions of a graph and follow their layout through it; ``steady``: inputs worth packing."""
     results = set(module.graph.output_node().all_input_nodes)
     own = {node: spec for node in module.graph.nodes if (spec := _own(node, results, sizes))}
@@ -80,11 +92,13 @@ def pack_convolutions(module: torch.fx.GraphModule, sizes: GraphSizes | None, st
         calls[last] = own.get(node) or _packed(node), fused
         if fused.nodes:
             events.count("native.epilogue", detail=", ".join(n.name for n in fused.nodes))
+    views: dict[torch.fx.Node, Any] = {}
+    fixed = results | _read_as_storage(module.graph)  # as eager lays them out
     for node in module.graph.nodes if chosen else ():
         convolved = node in calls or node in skipped
-        value = channels_last(node.meta["val"]) if convolved else _infer_again(node, values)
-        if value is not None and node not in results:  # results are as eager lays them out
-            values[node] = value
+        value = channels_last(node.meta["val"]) if convolved else _infer_again(node, values | views)
+        if value is not None and node not in fixed:
+            (views if _is_view(node) else values)[node] = value
     return Layouts(calls, skipped, values)
 
 
@@ -104,7 +118,9 @@ def _packed(node: torch.fx.Node) -> PackedConvolution:
     return PackedConvolution((tuple(stride), tuple(padding), tuple(dilation), groups))
 
 
-def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | None) -> Convolve | None:
+def _own(
+    node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | None
+) -> Convolve | None:
     """The convolution we generate for a node, or None."""
     operands = _operands(node, results)
     if operands is None or node.args[6] or operands[0].dim() not in (3, 4):
@@ -113,7 +129,9 @@ def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | N
     if _is_open(sizes, (image, weight, result)):
         return None
     *_, high, wide = weight.stride() if weight.dim() == 4 else (0, *weight.stride()[2:])
-    stride, padding, dilation = (_pair(node.args[k], neutral) for k, neutral in ((3, 1), (4, 0), (5, 1)))
+    stride, padding, dilation = (
+        _pair(node.args[k], neutral) for k, neutral in ((3, 1), (4, 0), (5, 1))
+    )
     spec = Convolve(
         batch=image.shape[0],
         inputs=image.shape[1],
@@ -131,7 +149,9 @@ def _own(node: torch.fx.Node, results: set[torch.fx.Node], sizes: GraphSizes | N
 
 
 def _is_open(sizes: GraphSizes | None, values: Sequence[torch.Tensor]) -> bool:
-    return sizes is not None and any(type(sizes.express(n)) is not int for v in values for n in v.shape)
+    return sizes is not None and any(
+        type(sizes.express(n)) is not int for v in values for n in v.shape
+    )
 
 
 def operands_of(node: torch.fx.Node) -> tuple[Any, Any, Any]:
@@ -154,7 +174,9 @@ def _linears(
     return found if 4 * sum(weight.meta["val"].numel() for weight in packed) <= MOST_PACKED else {}
 
 
-def _linear(node: torch.fx.Node, weights: set[torch.fx.Node], sizes: GraphSizes | None) -> Convolve | None:
+def _linear(
+    node: torch.fx.Node, weights: set[torch.fx.Node], sizes: GraphSizes | None
+) -> Convolve | None:
     """A product of rows with one of these weights, if it pays to keep that packed."""
     if node.target not in _PRODUCTS or node.kwargs:
         return None
@@ -163,7 +185,9 @@ def _linear(node: torch.fx.Node, weights: set[torch.fx.Node], sizes: GraphSizes 
         return None
     values = [n.meta.get("val") for n in (x, weight, node)]
     image, kernel, result = values
-    if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.dim() == 2 for v in values):
+    if not all(
+        isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.dim() == 2 for v in values
+    ):
         return None
     if _is_open(sizes, values) or not dense(tuple(kernel.shape), kernel.stride()):
         return None
@@ -171,7 +195,12 @@ def _linear(node: torch.fx.Node, weights: set[torch.fx.Node], sizes: GraphSizes 
     added = None if bias is None else bias.meta.get("val")
     if added is not None and (tuple(added.shape) != (columns,) or added.dtype is not torch.float32):
         return None
-    if rows <= FEW or inner > LONGEST or rows * inner * columns < LEAST_PRODUCT or not image.is_contiguous():
+    if (
+        rows <= FEW
+        or inner > LONGEST
+        or rows * inner * columns < LEAST_PRODUCT
+        or not image.is_contiguous()
+    ):
         return None
     right = node.args[-1].meta["val"]
     return Convolve(
@@ -206,7 +235,9 @@ def _scaled(convolution: torch.fx.Node, results: set[torch.fx.Node]) -> Fused:
     return Fused(convolution, tuple(taken[1:]), None, tuple(taken[1:]))
 
 
-def _follow(convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set[torch.fx.Node]) -> Fused:
+def _follow(
+    convolution: torch.fx.Node, results: set[torch.fx.Node], inside: set[torch.fx.Node]
+) -> Fused:
     """The longest chain of sole users that oneDNN computes; none where a kernel of ours has to follow anyway."""
     taken = [convolution]
 
@@ -247,16 +278,26 @@ def _of_parameters(node: torch.fx.Node) -> bool:
     """Whether a value is made of vectors that are inputs of the graph alone, as batch norm's are."""
     if node.op in ("placeholder", "get_attr"):
         return isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].dim() == 1
-    return node.target in _SMALL and bool(node.all_input_nodes) and all(map(_of_parameters, node.all_input_nodes))
+    return (
+        node.target in _SMALL
+        and bool(node.all_input_nodes)
+        and all(map(_of_parameters, node.all_input_nodes))
+    )
 
 
 def _residual(user: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node | None:
     """What is added to the chain, if it has the same shape and type."""
-    if user.target is not torch.ops.aten.add.Tensor or user.kwargs or len(user.all_input_nodes) != 2:
+    if (
+        user.target is not torch.ops.aten.add.Tensor
+        or user.kwargs
+        or len(user.all_input_nodes) != 2
+    ):
         return None
     other = next(node for node in user.all_input_nodes if node is not before)
     mine, value = before.meta["val"], other.meta.get("val")
-    same = isinstance(value, torch.Tensor) and value.shape == mine.shape and value.dtype is mine.dtype
+    same = (
+        isinstance(value, torch.Tensor) and value.shape == mine.shape and value.dtype is mine.dtype
+    )
     return other if same else None
 
 
@@ -265,9 +306,15 @@ def _operands(node: torch.fx.Node, results: set[torch.fx.Node]) -> list[torch.Te
     if node.target is not torch.ops.aten.convolution.default:
         return None
     x, weight, bias = node.args[:3]
-    if not isinstance(weight, torch.fx.Node) or weight in results or weight.op not in ("placeholder", "get_attr"):
+    if (
+        not isinstance(weight, torch.fx.Node)
+        or weight in results
+        or weight.op not in ("placeholder", "get_attr")
+    ):
         return None
-    operands: list[Any] = [n.meta.get("val") for n in (x, weight, bias) if isinstance(n, torch.fx.Node)]
+    operands: list[Any] = [
+        n.meta.get("val") for n in (x, weight, bias) if isinstance(n, torch.fx.Node)
+    ]
     if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 for v in operands):
         return None
     return operands if dense(tuple(operands[1].shape), operands[1].stride()) else None
@@ -282,14 +329,25 @@ def _packable(node: torch.fx.Node, results: set[torch.fx.Node]) -> bool:
     return plain and result.numel() * kernel[:1].numel() >= LEAST_WORK
 
 
+def _read_as_storage(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """What `as_strided` reads: it counts elements of the memory, in whatever order they lie."""
+    found = graph.find_nodes(op="call_function", target=_ATEN.as_strided.default)
+    return {source for node in found for source in node.all_input_nodes}
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Views are laid out by what is under them, and lay out what is computed of them."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
 def _infer_again(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     """The value of a node as eager would lay it out, if what it reads is laid out anew."""
     if not any(source in values for source in node.all_input_nodes):
         return None
     if node.target is operator.getitem:
         return values[node.args[0]][node.args[1]]
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.is_view:
-        return None  # views are laid out by what is under them
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
 
     def take(argument: torch.fx.Node) -> Any:
         return values.get(argument, argument.meta.get("val"))

@@ -37,13 +37,19 @@ def device_of(inputs: Sequence[Any], options: Options) -> str:
     if options.target == INTERPRETED:
         return INTERPRETED
     if options.target not in ("", RECORDED):
-        raise OptionError(f"unknown target {options.target!r}", hint=f"valid targets: {INTERPRETED}, {RECORDED}")
+        raise OptionError(
+            f"unknown target {options.target!r}", hint=f"valid targets: {INTERPRETED}, {RECORDED}"
+        )
     kinds = {x.device.type for x in inputs if isinstance(x, torch.Tensor)}
     return "cuda" if "cuda" in kinds and has_triton() else ""
 
 
 def build_for(
-    name: str, module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options, context: GraphContext = PLAIN
+    name: str,
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Options,
+    context: GraphContext = PLAIN,
 ) -> Boxed:
     """The graph on a device."""
     device = DEVICES[name]
@@ -61,20 +67,28 @@ def build_for(
 
 
 def _plan(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options, context: GraphContext, device: DeviceRow
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Options,
+    context: GraphContext,
+    device: DeviceRow,
 ) -> Boxed:
     target = GPUS.get(device.target())
     if target is None:
         raise NoDevicePlan(f"no description of {device.target()}; there are {', '.join(GPUS)}")
     graph = import_graph(module, inputs, options, context, packs=False)
     launch = run_passes(graph, Setting(options, target))
-    choose = _chooser(options, device) if options.opt_level >= PATIENT and device.has_graphs else None
+    choose = (
+        _chooser(options, device) if options.opt_level >= PATIENT and device.has_graphs else None
+    )
     launchers = launchers_of(launch.module.text, launch.module.functions, choose)
     plan = DevicePlan(rows_of(launch.plan), launchers, device)
     return GraphedPlan(plan, device) if options.target == RECORDED and device.has_graphs else plan
 
 
-def _chooser(options: Options, device: DeviceRow) -> Callable[[str, Mapping[str, Callable[[], object]]], str]:
+def _chooser(
+    options: Options, device: DeviceRow
+) -> Callable[[str, Mapping[str, Callable[[], object]]], str]:
     """Blocks by measurement: from the cache, or by trying them in turn on the device."""
     choices = Choices(options)
 
@@ -85,7 +99,9 @@ def _chooser(options: Options, device: DeviceRow) -> Callable[[str, Mapping[str,
         question = f"{device.target()} {question}"
         times = choices.times("block", question)
         if not ways.keys() <= times.keys():
-            times = measure("block", question, {label: timed(way) for label, way in ways.items()}, options)
+            times = measure(
+                "block", question, {label: timed(way) for label, way in ways.items()}, options
+            )
         return min(ways, key=times.__getitem__)
 
     return choose

@@ -41,7 +41,8 @@ class Operand:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
-    one_row: bool = False  # of a result of a loop that nobody reads: every round writes to the same memory
+    # of a result of a loop that nobody reads: every round writes to the same memory
+    one_row: bool = False
 
 
 class _Matrix(NamedTuple):
@@ -86,7 +87,10 @@ def _swapped(operand: Operand) -> Operand:
     *front, rows, columns = range(len(operand.sizes))
     order = (*front, columns, rows)
     return Operand(
-        operand.id, tuple(operand.sizes[i] for i in order), tuple(operand.strides[i] for i in order), operand.dtype
+        operand.id,
+        tuple(operand.sizes[i] for i in order),
+        tuple(operand.strides[i] for i in order),
+        operand.dtype,
     )
 
 
@@ -148,12 +152,16 @@ def _expanded(bias: Operand, out: Operand) -> Operand | None:
     return Operand(bias.id, out.sizes, broadcast, bias.dtype)
 
 
-def _plain_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand) -> tuple[Step, ...] | None:
+def _plain_product(
+    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
+) -> tuple[Step, ...] | None:
     step = _product(args[0], args[1], out, None, 1.0, 0.0)
     return None if step is None or kwargs else (step,)
 
 
-def _biased_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand) -> tuple[Step, ...] | None:
+def _biased_product(
+    args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
+) -> tuple[Step, ...] | None:
     bias = _expanded(args[0], out)
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
     # beta = 0 must ignore a bias of NaN or infinity.
@@ -164,7 +172,10 @@ def _biased_product(args: Sequence[Any], kwargs: Mapping[str, Any], out: Operand
 
 
 ProductRule = Callable[[Sequence[Any], Mapping[str, Any], Operand], "tuple[Step, ...] | None"]
-_PRODUCTS: Final[Mapping[Blas, ProductRule]] = {Blas.PLAIN: _plain_product, Blas.BIASED: _biased_product}
+_PRODUCTS: Final[Mapping[Blas, ProductRule]] = {
+    Blas.PLAIN: _plain_product,
+    Blas.BIASED: _biased_product,
+}
 
 
 def blas_of(target: Any) -> Blas:
@@ -205,7 +216,9 @@ def seed_step(output: int, count: int = 1) -> Call:
 
     codegen.math.random makes all random numbers of the call from it.
     """
-    return Call(aten.randint.low, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,))
+    return Call(
+        aten.randint.low, (-(2**63), 2**63 - 1, (count,)), {"dtype": torch.int64}, (output,)
+    )
 
 
 def make_extern(

@@ -26,7 +26,14 @@ from argand.runtime.convolution import PackedConvolution
 from argand.runtime.disk import values
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import GraphWriter, constants_of, spec_of, write_graph
-from argand.runtime.disk.keys import about, environment, hexdigest, make_key, options_part, state_part
+from argand.runtime.disk.keys import (
+    about,
+    environment,
+    hexdigest,
+    make_key,
+    options_part,
+    state_part,
+)
 from argand.runtime.disk.stage import Result, Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
 from argand.runtime.plans import Detached, Rows
@@ -68,9 +75,18 @@ class GraphStage(Stage[LinkedGraph]):
     kind = "graph"
 
     def __init__(
-        self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options
+        self,
+        module: GraphModule,
+        example_inputs: Sequence[Any],
+        context: GraphContext,
+        options: Options,
     ) -> None:
-        self.module, self.example_inputs, self.context, self.options = module, example_inputs, context, options
+        self.module, self.example_inputs, self.context, self.options = (
+            module,
+            example_inputs,
+            context,
+            options,
+        )
         self.constants = constants_of(module)
         self.text: GraphText | None = None
 
@@ -98,7 +114,9 @@ class GraphStage(Stage[LinkedGraph]):
             return LinkedGraph(CompiledGraph(other, boxed=True), None)
         compiled = build(self.module, self.example_inputs, self.options, self.context)
         with events.stage("native.load"):
-            return LinkedGraph(linked(compiled, Bypass("it is not written yet"), self.example_inputs), compiled)
+            return LinkedGraph(
+                linked(compiled, Bypass("it is not written yet"), self.example_inputs), compiled
+            )
 
     @override
     def encode(self, value: LinkedGraph) -> Mapping[str, Sections] | Bypass:
@@ -113,7 +131,9 @@ class GraphStage(Stage[LinkedGraph]):
             return row if name is None else (*row[:-1], NamedConstant(name, constant))
 
         rows = compiled.rows._replace(buffers=tuple(map(named, compiled.rows.buffers)))
-        sections = values.dump((rows, compiled.functions, compiled.code_key, compiled.repeatable), _KNOWN)
+        sections = values.dump(
+            (rows, compiled.functions, compiled.code_key, compiled.repeatable), _KNOWN
+        )
         sections["about"] = about(self.kind, text.parts, **machine_parts(text.key))
         return {machine_key(text.key): sections}
 
@@ -135,12 +155,17 @@ class GraphCompiler:
             return made
         (graph, _), key = made
         if isinstance(key, str) and stage.text is not None:
-            key = stage.text.key  # the machine is no part of it: a program may be carried to another one
+            # the machine is no part of it: a program may be carried to another one
+            key = stage.text.key
         return dataclasses.replace(graph, key=key)
 
-    def text(self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext) -> GraphText | Bypass:
+    def text(
+        self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext
+    ) -> GraphText | Bypass:
         """The graph as data, or why it cannot be cached, which is counted."""
-        return or_bypass(GraphStage.kind, lambda: _text(module, example_inputs, context, self.options))
+        return or_bypass(
+            GraphStage.kind, lambda: _text(module, example_inputs, context, self.options)
+        )
 
     def load(self, key: str) -> CompiledGraph | None:
         """The graph of a key."""
@@ -149,26 +174,34 @@ class GraphCompiler:
         return store and look_up(store, GraphStage.kind, machine_key(key), decode)
 
 
-def _decode(key: str, constants: Mapping[str, Any], options: Options, sections: Sections) -> CompiledGraph | None:
+def _decode(
+    key: str, constants: Mapping[str, Any], options: Options, sections: Sections
+) -> CompiledGraph | None:
     """The graph of an entry; ``constants``: the tensors to use, instead of copies."""
     with events.stage("native.load"):
         compiled = _read(sections, constants)
         if compiled.code_key:
             store = open_store(options)
-            code = store and look_up(store, "object", machine_key(compiled.code_key), lambda found: found.get("code"))
+            code = store and look_up(
+                store, "object", machine_key(compiled.code_key), lambda found: found.get("code")
+            )
             if code is None:
                 return None
             compiled = compiled._replace(code=code)
         return linked(compiled, key)
 
 
-def _text(module: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options) -> GraphText:
+def _text(
+    module: GraphModule, example_inputs: Sequence[Any], context: GraphContext, options: Options
+) -> GraphText:
     writer = GraphWriter()
     rows = write_graph(module, writer, context.sizes, values=True)
     inputs = [spec_of(x, context.sizes) for x in example_inputs]
     tensors = b"".join(writer.blobs)
     parts = {
-        "graph": hexdigest(json.dumps([rows, inputs, context.writes, context.steady]).encode(), tensors),
+        "graph": hexdigest(
+            json.dumps([rows, inputs, context.writes, context.steady]).encode(), tensors
+        ),
         "options": options_part(options),
         "state": state_part(),
         "llvmlite": llvmlite.__version__,

@@ -13,7 +13,7 @@ from argand.native.codegen.load import load
 from argand.protocol import Bypass, CompiledGraph
 from argand.runtime import _native
 from argand.runtime.disk.format import Damaged
-from argand.runtime.launch import StepKind
+from argand.runtime.plan_rows import StepKind
 from argand.runtime.plans import NestedPlan, Rows, link
 from argand.support import events
 from argand.support.options import read_environment
@@ -28,7 +28,9 @@ class GraphObject(NamedTuple):
     functions: tuple[str, ...]
     rows: Rows
     repeatable: bool = False  # parts of inputs are written in place, see ``protocol.CompiledGraph``
-    origins: tuple[tuple[str, ...], ...] = ()  # the user's lines of each step; a file does not have them
+    origins: tuple[
+        tuple[str, ...], ...
+    ] = ()  # the user's lines of each step; a file does not have them
 
 
 def linked(compiled: GraphObject, key: str | Bypass, inputs: Sequence[Any] = ()) -> CompiledGraph:
@@ -46,23 +48,31 @@ def _described(plan: _native.Plan, compiled: GraphObject, inputs: Sequence[Any])
     return describe_plan(plan, compiled.rows, compiled.origins, inputs)
 
 
-def _note(compiled: GraphObject | NestedPlan, addresses: dict[str, int]) -> None:
-    from argand.native.codegen.perf import note_functions  # noqa: PLC0415  # rarely asked for
+def _tell_tools(compiled: GraphObject | NestedPlan, addresses: dict[str, int]) -> object:
+    """Give the names of functions to ``perf`` and gdb, as asked for; what must live as long as the code does."""
+    from argand.native.codegen import perf  # noqa: PLC0415  # rarely asked for
 
     lines = compiled.origins if isinstance(compiled, GraphObject) else ()
     rows = zip(compiled.rows.steps, lines, strict=False)
-    note_functions(compiled.code, addresses, {row[2]: at for row, at in rows if row[0] == StepKind.KERNEL})
+    origins = {row[2]: at for row, at in rows if row[0] == StepKind.KERNEL}
+    functions = perf.named_functions(compiled.code, addresses, origins)
+    if read_environment().perf:
+        perf.tell_perf(functions)
+    return perf.tell_gdb(functions) if read_environment().gdb else None
 
 
 def _plan_of(compiled: GraphObject | NestedPlan) -> _native.Plan:
     """The plan that runs, with those of the graphs inside."""
     addresses: dict[str, int] = {}
-    loaded = None
+    loaded: object = None
     if compiled.functions:
-        loaded = load(compiled.code)
-        addresses = {name: loaded.address(name) for name in compiled.functions}
-        if read_environment().perf:
-            _note(compiled, addresses)
-    steps = [(*row[:3], tuple(map(_plan_of, row[3])), *row[4:]) if row[0] == 4 else row for row in compiled.rows.steps]
+        loaded = code = load(compiled.code)
+        addresses = {name: code.address(name) for name in compiled.functions}
+        if read_environment().perf or read_environment().gdb:
+            loaded = (loaded, _tell_tools(compiled, addresses))
+    steps = [
+        (*row[:3], tuple(map(_plan_of, row[3])), *row[4:]) if row[0] == 4 else row
+        for row in compiled.rows.steps
+    ]
     origins = compiled.origins if isinstance(compiled, GraphObject) else ()
     return link(compiled.rows._replace(steps=tuple(steps)), addresses, loaded, origins)

@@ -40,8 +40,15 @@ def find_kept(demand: Demand, work: Sequence[Work], returned: set[Node]) -> Kept
             packed.append(item)
         else:
             search.restore(before)
-    values = {owner for kernel in search.kernels for owner in kernel.owners if search.producers.get(owner) is kernel}
-    return KeptWork(frozenset(packed), frozenset(search.kernels), frozenset(values), tuple(search.watched))
+    values = {
+        owner
+        for kernel in search.kernels
+        for owner in kernel.owners
+        if search.producers.get(owner) is kernel
+    }
+    return KeptWork(
+        frozenset(packed), frozenset(search.kernels), frozenset(values), tuple(search.watched)
+    )
 
 
 def _producers(work: Sequence[Work]) -> dict[Node, KernelCall]:
@@ -70,7 +77,11 @@ class _Search:
     def is_steady(self, leaf: Node) -> bool:
         """Whether a value comes from inputs alone, by kernels that write nothing else but such values."""
         if leaf.op in ("input", "tensor"):
-            if any(isinstance(n, SizeInt) for n in leaf.shape) or 0 in leaf.shape or leaf.dtype is None:
+            if (
+                any(isinstance(n, SizeInt) for n in leaf.shape)
+                or 0 in leaf.shape
+                or leaf.dtype is None
+            ):
                 return False
             self.watched[leaf] = None
             return True
@@ -81,7 +92,8 @@ class _Search:
             return True
         written = [owner for owner in kernel.owners if self.producers.get(owner) is kernel]
         if any(
-            o in self.returned or o.kind is NodeKind.ASSEMBLED or isinstance(kernel.total, SizeInt) for o in written
+            o in self.returned or o.kind is NodeKind.ASSEMBLED or isinstance(kernel.total, SizeInt)
+            for o in written
         ):
             return False
         self.kernels[kernel] = None

@@ -15,7 +15,10 @@ from argand.runtime import launch
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.support.errors import InternalError
 
-_KINDS: Final = {**{"+": "add", "*": "mul", "//": "floordiv", "%": "mod"}, **{"min": "min", "max": "max"}}
+_KINDS: Final = {
+    **{"+": "add", "*": "mul", "//": "floordiv", "%": "mod"},
+    **{"min": "min", "max": "max"},
+}
 
 
 @final
@@ -53,7 +56,9 @@ class Numbers:
             return size
         expr = Expr.of(size)
         if expr not in self._made:
-            self._made[expr] = expr.build(self._source, lambda name, a, b: self._row(launch.Number(_KINDS[name], a, b)))
+            self._made[expr] = expr.build(
+                self._source, lambda name, a, b: self._row(launch.Number(_KINDS[name], a, b))
+            )
         return self._made[expr]
 
     def _source(self, symbol: Symbol) -> launch.Sym:

@@ -25,6 +25,7 @@ from argand.native.numbers import Numbers
 from argand.native.schedule.memory import Lifetime, place
 from argand.native.schedule.order import Schedule
 from argand.runtime import launch
+from argand.runtime.plan_rows import plan_rows
 from argand.runtime.plans import Detached, Rows
 from argand.sizes.expressions import SizeInt
 from argand.support.errors import InternalError
@@ -48,7 +49,12 @@ class PlanData:
 
 
 def make_plan(
-    schedule: Schedule, work: tuple[Work, ...], *, frozen: bool = False, is_branch: bool = False, reuse: bool = True
+    schedule: Schedule,
+    work: tuple[Work, ...],
+    *,
+    frozen: bool = False,
+    is_branch: bool = False,
+    reuse: bool = True,
 ) -> PlanData:
     """Number the buffers, plan their memory, and list the steps. ``frozen``: weights are not watched."""
     return _Planner(schedule, work, is_branch, frozen, reuse).run()
@@ -56,7 +62,7 @@ def make_plan(
 
 def rows_of(data: PlanData) -> Rows:
     """The rows of a plan, kernels by name: what runs, and what a cache stores."""
-    return launch.plan_rows(
+    return plan_rows(
         inputs=data.inputs,
         buffers=data.buffers,
         steps=data.steps,
@@ -78,7 +84,9 @@ class _Planner:
     kept: KeptWork = field(default_factory=KeptWork)
     ids: dict[Node, int] = field(default_factory=dict)
     buffers: list[Any] = field(default_factory=list)
-    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(default_factory=dict)
+    views: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], int] = field(
+        default_factory=dict
+    )
     first: dict[int, int] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     arena: dict[int, int] = field(default_factory=dict)  # buffer id -> bytes
@@ -102,15 +110,23 @@ class _Planner:
         for number, item in enumerate(self.work):
             steps.append([])
             if isinstance(item, KernelCall):
-                place = -1 if item in self.kept.kernels else number
-                buffers = tuple(self._touch(self._leaf(o), place) for o in item.owners)
+                is_kept = item in self.kept.kernels
+                buffers = tuple(
+                    self._touch(self._leaf(o), -1 if is_kept else number) for o in item.owners
+                )
                 step = launch.KernelStep(item.function, buffers, item.total, item.grain, item.sizes)  # type: ignore[arg-type]
-                (made if place < 0 else steps[-1]).append(step)
-                sources += [item.origins] * (place < 0)
+                if is_kept:
+                    made.append(step)
+                    sources.append(item.origins)
+                else:
+                    steps[-1].append(step)
             elif isinstance(item, ConvolutionCall):
                 pack, run = self._convolve(item, number)
-                (made if item in self.kept.packed else steps[-1]).append(pack)
-                sources += [item.origins] * (item in self.kept.packed)
+                if item in self.kept.packed:
+                    made.append(pack)
+                    sources.append(item.origins)
+                else:
+                    steps[-1].append(pack)
                 steps[-1].append(run)
             else:
                 steps[-1].extend(self._extern(item, number))
@@ -120,15 +136,24 @@ class _Planner:
         arena_bytes = self._place()
         first = [extern.seed_step(self.seeds, seeds)] if seeds else []
         flat = (*self._keep(made), *first, *(step for group in steps for step in group))
-        listed = [_origins(item) for item, group in zip(self.work, steps, strict=True) for _ in group]
-        origins = (*[()] * bool(made), *sources, *[()] * bool(seeds), *listed)
+        listed = [
+            _origins(item) for item, group in zip(self.work, steps, strict=True) for _ in group
+        ]
+        unmarked: list[tuple[str, ...]] = [()]  # a step of no line
+        origins = (*(unmarked if made else ()), *sources, *(unmarked if seeds else ()), *listed)
         numbers = Numbers(demand.graph.inputs)
         given = tuple(map(_given, demand.graph.inputs)) if self.is_branch else ()
-        if not numbers.sources:
-            return PlanData(inputs, tuple(self.buffers), flat, returns, arena_bytes, (), given, origins)
-        buffers, given = numbers.within(tuple(self.buffers)), numbers.within(given)
-        flat, total = numbers.within(flat), numbers.of(arena_bytes)
-        return PlanData(inputs, buffers, flat, returns, total, tuple(numbers.rows), given, origins)
+        plan = PlanData(
+            inputs=inputs,
+            buffers=tuple(self.buffers),
+            steps=flat,
+            returns=returns,
+            arena_bytes=arena_bytes,
+            numbers=(),
+            given=given,
+            origins=origins,
+        )
+        return _with_numbers(plan, numbers, arena_bytes) if numbers.sources else plan
 
     # --- buffers -----------------------------------------------------------------------------
 
@@ -183,7 +208,9 @@ class _Planner:
         if node in self.kept.values:
             return self._new(launch.Kept(0, node.shape, strides, kind))
         number = self._new(launch.Slot(0, node.shape, strides, kind))
-        span = 1 + sum((size - 1) * stride for size, stride in zip(node.shape, strides, strict=True))
+        span = 1 + sum(
+            (size - 1) * stride for size, stride in zip(node.shape, strides, strict=True)
+        )
         self.arena[number] = (0 if 0 in node.shape else span) * kind.itemsize
         return number
 
@@ -209,7 +236,9 @@ class _Planner:
             return base
         key = (base, node.shape, place_.strides, place_.offset)
         if key not in self.views:
-            self.views[key] = self._new(launch.View(base, node.shape, place_.strides, place_.offset))
+            self.views[key] = self._new(
+                launch.View(base, node.shape, place_.strides, place_.offset)
+            )
         return self.views[key]
 
     # --- steps -------------------------------------------------------------------------------
@@ -225,7 +254,8 @@ class _Planner:
         bias = rest[:1] if biased is not None else []
         scale = rest[-1:] if scaled is not None else []
         kind = torch.float32
-        packed = self._new((launch.Kept if is_kept else launch.Slot)(0, (item.floats,), (1,), kind))
+        made_as = launch.Kept if is_kept else launch.Slot
+        packed = self._new(made_as(0, (item.floats,), (1,), kind))
         if not is_kept:
             self.arena[self._touch(packed, step)] = item.floats * kind.itemsize
         pack = launch.KernelStep(  # a name in place of the pointer
@@ -247,7 +277,9 @@ class _Planner:
         for position, buffer in enumerate(self.buffers):
             if isinstance(buffer, launch.Kept):
                 self.buffers[position] = dataclasses.replace(buffer, offset=total)
-                total += -(-_bytes(buffer.sizes, buffer.strides, buffer.dtype) // ALIGNMENT) * ALIGNMENT
+                total += (
+                    -(-_bytes(buffer.sizes, buffer.strides, buffer.dtype) // ALIGNMENT) * ALIGNMENT
+                )
         watched = {self._leaf(leaf): leaf for leaf in self.kept.watched}
         sizes = []
         for number, leaf in watched.items():
@@ -262,9 +294,15 @@ class _Planner:
         operands = [self._operand(o, step) for o in self.schedule.demand.inputs(node)]
         args = _fill(call.args, operands)
         kwargs = {name: _fill(value, operands) for name, value in call.kwargs.items()}
-        items = {n.attribute: n for n in self.schedule.demand.nodes if n.op == "item" and n.inputs[0] is node}
+        items = {
+            n.attribute: n
+            for n in self.schedule.demand.nodes
+            if n.op == "item" and n.inputs[0] is node
+        }
         trial = [
-            None if k not in items or spec is None else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
+            None
+            if k not in items or spec is None
+            else extern.Operand(-1, spec.shape, spec.strides, spec.torch_dtype)
             for k, spec in enumerate(call.outputs)
         ]
         target = call.target if call.in_place else _detached(call.target)
@@ -274,15 +312,24 @@ class _Planner:
             if wanted is None:
                 spec = call.outputs[k]
                 unread = isinstance(target, Flow) and spec is not None
-                outputs.append(self._scratch(spec, target.scratch(spec.shape, k), step) if unread and spec else None)
+                outputs.append(
+                    self._scratch(spec, target.scratch(spec.shape, k), step)
+                    if unread and spec
+                    else None
+                )
                 continue
             item = items[k]
-            if item in self.schedule.demand.placed:  # what the call gives back is one of its arguments
+            # what the call gives back is one of its arguments
+            if item in self.schedule.demand.placed:
                 outputs.append(None)
                 continue
             if not inside:
                 # Nothing has no layout to mend; and an empty type stands for a workspace only the kernel can size.
-                made = launch.Made(wanted.sizes, wanted.strides, wanted.dtype) if all(wanted.sizes) else launch.Made()
+                made = (
+                    launch.Made(wanted.sizes, wanted.strides, wanted.dtype)
+                    if all(wanted.sizes)
+                    else launch.Made()
+                )
                 self.ids[item] = self._new(made)
             number = self._touch(self._leaf(item), step)
             outputs.append(dataclasses.replace(wanted, id=number))
@@ -303,7 +350,8 @@ class _Planner:
         base = self._leaf(place_.leaf)
         self.last[base] = len(self.work)
         placed = self.schedule.demand.placed
-        if wanted.into >= 0 and (output.op == "input" or output in placed):  # written in place: the tensor itself
+        # written in place: the tensor itself
+        if wanted.into >= 0 and (output.op == "input" or output in placed):
             return base
         number = self._view(base, output, place_)
         strides = wanted.spec.strides
@@ -331,7 +379,9 @@ class _Planner:
     def _place(self) -> int:
         inputs = len(self.schedule.demand.graph.inputs)
         numbers = list(self.arena)
-        lifetimes = [Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers]
+        lifetimes = [
+            Lifetime(self.arena[n], self.first.get(n, 0), self.last.get(n, 0)) for n in numbers
+        ]
         if not self.reuse:
             lifetimes = [lifetime._replace(first=0, last=len(numbers)) for lifetime in lifetimes]
         offsets, total = place(lifetimes)
@@ -339,6 +389,18 @@ class _Planner:
             slot = self.buffers[number - inputs]
             self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
         return total
+
+
+def _with_numbers(plan: PlanData, numbers: Numbers, arena_bytes: int) -> PlanData:
+    """The same plan with numbers of its own in place of expressions of sizes."""
+    return dataclasses.replace(
+        plan,
+        buffers=numbers.within(plan.buffers),
+        given=numbers.within(plan.given),
+        steps=numbers.within(plan.steps),
+        arena_bytes=numbers.of(arena_bytes),
+        numbers=tuple(numbers.rows),
+    )
 
 
 def _origins(item: Work) -> tuple[str, ...]:
@@ -368,7 +430,10 @@ def _torch_dtype(planner: _Planner, leaf: Node) -> torch.dtype:
 
 def _bytes(sizes: Any, strides: Any, dtype: torch.dtype) -> int:
     """From the first to the last element of a tensor that has some."""
-    return int(1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))) * dtype.itemsize
+    return (
+        int(1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)))
+        * dtype.itemsize
+    )
 
 
 def _fill(value: Any, operands: list[extern.Operand]) -> Any:

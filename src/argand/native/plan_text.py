@@ -25,7 +25,9 @@ def print_plan(plan: PlanData) -> str:
     lines = [f"plan {plan.inputs} inputs, arena {_size(plan.arena_bytes)}"]
     lines += [f"b{plan.inputs + k} = {_buffer(buffer)}" for k, buffer in enumerate(plan.buffers)]
     lines += [_step(step) for step in plan.steps]
-    lines += [f"n{k} = {n.kind} {_size(n.left)}, {_size(n.right)}" for k, n in enumerate(plan.numbers)]
+    lines += [
+        f"n{k} = {n.kind} {_size(n.left)}, {_size(n.right)}" for k, n in enumerate(plan.numbers)
+    ]
     return "\n".join([*lines, f"return {', '.join(f'b{k}' for k in plan.returns)}"])
 
 
@@ -37,7 +39,9 @@ def _sizes(sizes: Sequence[launch.PlanSize]) -> str:
     return f"[{','.join(map(_size, sizes))}]"
 
 
-def _tensor(dtype: torch.dtype, sizes: Sequence[launch.PlanSize], strides: Sequence[launch.PlanSize]) -> str:
+def _tensor(
+    dtype: torch.dtype, sizes: Sequence[launch.PlanSize], strides: Sequence[launch.PlanSize]
+) -> str:
     known = FROM_TORCH.get(dtype)
     return f"{known.value if known else str(dtype).removeprefix('torch.')}{_sizes(sizes)} strides {_sizes(strides)}"
 
@@ -76,13 +80,17 @@ def _step(step: Any) -> str:
         case launch.Product():
             extra = "" if step.bias is None else f" + b{step.bias}"
             shape = "x".join(map(_size, (step.rows, step.inner, step.columns)))
-            marks = "".join(" transposed" for flag in (step.transpose_left, step.transpose_right) if flag)
+            marks = "".join(
+                " transposed" for flag in (step.transpose_left, step.transpose_right) if flag
+            )
             return f"b{step.out} = b{step.left} @ b{step.right}{extra} {shape} batch {_sizes(step.batch)}{marks}"
         case launch.Call(function, args, kwargs, outputs):
             return f"call {_name(function)}({_arguments(args, kwargs)}){_results(outputs)}"
         case launch.Nested():
             rounds = f" {_size(step.count)} rounds" if step.kind is launch.NestedKind.LOOP else ""
-            return f"{step.kind.name.lower()}{rounds} ({', '.join(f'b{b}' for b in step.buffers())})"
+            return (
+                f"{step.kind.name.lower()}{rounds} ({', '.join(f'b{b}' for b in step.buffers())})"
+            )
         case launch.Keep(watched, _, steps, size):
             return f"keep {size} bytes of {', '.join(f'b{b}' for b in watched)} by {steps} steps"
         case launch.Free(buffers):
@@ -92,7 +100,11 @@ def _step(step: Any) -> str:
 
 
 def _name(function: Any) -> str:
-    return str(getattr(function, "__name__", "") if not isinstance(function, torch._ops.OpOverload) else function)
+    return str(
+        getattr(function, "__name__", "")
+        if not isinstance(function, torch._ops.OpOverload)
+        else function
+    )
 
 
 def _results(outputs: Sequence[int]) -> str:
@@ -100,7 +112,9 @@ def _results(outputs: Sequence[int]) -> str:
 
 
 def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    return ", ".join([*map(_argument, args), *(f"{name}={_argument(value)}" for name, value in kwargs.items())])
+    return ", ".join(
+        [*map(_argument, args), *(f"{name}={_argument(value)}" for name, value in kwargs.items())]
+    )
 
 
 def _argument(value: Any) -> str:

@@ -39,7 +39,9 @@ def pointer_steps(
         steps.append(Call(torch.ops.aten.copy_.default, refs))
         values[position] = copy
     tensors, sizes = pointers.pack(op, values, results, lambda operand: operand.sizes)
-    if function is None or not all(same_layout(t.sizes, t.strides, contiguous(t.sizes)) for t in tensors):
+    if function is None or not all(
+        same_layout(t.sizes, t.strides, contiguous(t.sizes)) for t in tensors
+    ):
         return None
     total = math.prod(outputs[0].sizes)
     whole = total if type(total) is int else 1 << 62  # one piece, the GIL released

@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 class Limits(NamedTuple):
     """Numbers that the scheduler goes by; these are a CPU's."""
 
-    row_bytes: int = 1 << 16  # of rows that a kernel needs twice: its stack; on a GPU registers of a block
-    panel_bytes: int = 1 << 16  # sums of columns side by side that stay in the nearest caches; 0: none are made
+    # of rows that a kernel needs twice: its stack; on a GPU registers of a block
+    row_bytes: int = 1 << 16
+    # sums of columns side by side that stay in the nearest caches; 0: none are made
+    panel_bytes: int = 1 << 16
     strip: int = 8  # lines that still fit one set of a cache when rows are a power of two apart; 0: no strips
     few_results: int = 16  # reductions with up to so many results are cut for more workers
     long_row: int = 65536  # elements per result below which one worker does it
@@ -44,7 +46,8 @@ class Target(NamedTuple):
     cpu: str
     features: str  # for LLVM: +name or -name
     vector_bytes: int
-    threads: int = 2  # of torch's pool when the program was compiled: only where work is cut depends on it
+    # of torch's pool when the program was compiled: only where work is cut depends on it
+    threads: int = 2
     limits: Limits = Limits()
     gpu: Gpu | None = None
 
@@ -59,4 +62,6 @@ _GPUS: Final = (
     Gpu("cuda", 90, 32, 132, 227 << 10),
     Gpu("hip", "gfx942", 64, 304, 64 << 10),
 )
-GPUS: Final[Mapping[str, Target]] = {gpu.name: Target(gpu.name, "", 16, 1, GPU_LIMITS, gpu) for gpu in _GPUS}
+GPUS: Final[Mapping[str, Target]] = {
+    gpu.name: Target(gpu.name, "", 16, 1, GPU_LIMITS, gpu) for gpu in _GPUS
+}

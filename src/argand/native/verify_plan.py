@@ -16,7 +16,13 @@ from argand.runtime import launch
 
 def verify_plan(plan: PlanData) -> Fault | None:
     """The first broken rule of a plan."""
-    return _ids_fault(plan) or _view_fault(plan) or _life_fault(plan) or _arena_fault(plan) or _return_fault(plan)
+    return (
+        _ids_fault(plan)
+        or _view_fault(plan)
+        or _life_fault(plan)
+        or _arena_fault(plan)
+        or _return_fault(plan)
+    )
 
 
 def used(step: Any) -> Iterator[int]:
@@ -25,7 +31,12 @@ def used(step: Any) -> Iterator[int]:
         case launch.KernelStep(_, buffers):
             yield from buffers
         case launch.Product():
-            yield from (step.left, step.right, step.out, *(() if step.bias is None else (step.bias,)))
+            yield from (
+                step.left,
+                step.right,
+                step.out,
+                *(() if step.bias is None else (step.bias,)),
+            )
         case launch.Call(_, args, kwargs, outputs):
             yield from _refs((*args, *kwargs.values()))
             yield from (number for number in outputs if number >= 0)
@@ -66,7 +77,9 @@ def _ids_fault(plan: PlanData) -> Fault | None:
 
 def _base(plan: PlanData, number: int) -> int:
     """The buffer under all views."""
-    while number >= plan.inputs and isinstance(buffer := plan.buffers[number - plan.inputs], launch.View):
+    while number >= plan.inputs and isinstance(
+        buffer := plan.buffers[number - plan.inputs], launch.View
+    ):
         number = buffer.base
     return number
 
@@ -87,7 +100,9 @@ def _view_fault(plan: PlanData) -> Fault | None:
             continue
         whole, part = _span(base.sizes, base.strides), _span(view.sizes, view.strides)
         if whole is not None and part is not None and part and view.offset + part > whole:
-            return Fault("P2", f"a view of {view.offset + part} elements of a buffer of {whole}", 1 + k)
+            return Fault(
+                "P2", f"a view of {view.offset + part} elements of a buffer of {whole}", 1 + k
+            )
     return None
 
 
@@ -104,7 +119,9 @@ def _life_fault(plan: PlanData) -> Fault | None:
         for number in (_base(plan, n) for n in used(step)):
             if number in freed:
                 return Fault("P3", f"buffer {number} was freed", _line(plan, k))
-            by_call = number >= plan.inputs and isinstance(plan.buffers[number - plan.inputs], launch.Made)
+            by_call = number >= plan.inputs and isinstance(
+                plan.buffers[number - plan.inputs], launch.Made
+            )
             if by_call and number not in made:
                 return Fault("P3", f"buffer {number} is not made yet", _line(plan, k))
     return None
@@ -132,18 +149,24 @@ def _arena_fault(plan: PlanData) -> Fault | None:
             continue
         end = slot.offset + elements * slot.dtype.itemsize
         if isinstance(plan.arena_bytes, int) and end > plan.arena_bytes:
-            return Fault("P4", f"buffer {number} ends at byte {end} of an arena of {plan.arena_bytes}", 1 + k)
+            return Fault(
+                "P4", f"buffer {number} ends at byte {end} of an arena of {plan.arena_bytes}", 1 + k
+            )
         for other, low, high in placed:
             (first, last), (begin, until) = lives[number], lives[other]
             if slot.offset < high and low < end and first <= until and begin <= last:
-                return Fault("P5", f"buffers {other} and {number} share bytes while both are needed", 1 + k)
+                return Fault(
+                    "P5", f"buffers {other} and {number} share bytes while both are needed", 1 + k
+                )
         placed.append((number, slot.offset, end))
     return None
 
 
 def _return_fault(plan: PlanData) -> Fault | None:
     """Results outlive the call: they lie in no arena, and were not freed."""
-    freed = {number for step in plan.steps if isinstance(step, launch.Free) for number in step.buffers}
+    freed = {
+        number for step in plan.steps if isinstance(step, launch.Free) for number in step.buffers
+    }
     for position, number in enumerate(plan.returns):
         base = _base(plan, number)
         slot = base >= plan.inputs and isinstance(plan.buffers[base - plan.inputs], launch.Slot)

@@ -44,7 +44,9 @@ def _cond(pred: Any, true: Any, false: Any, operands: Sequence[Any]) -> tuple[An
     return tuple(map(_like, results))
 
 
-def _scan(combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+def _scan(
+    combine: Any, init: Sequence[Any], xs: Sequence[Any], more: Sequence[Any]
+) -> tuple[Any, ...]:
     results = _run(combine, [*init, *map(first_slice, xs), *more])
     count = xs[0].shape[0]
     carry, rows = results[: len(init)], results[len(init) :]
@@ -58,7 +60,9 @@ def _map(function: Any, xs: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ..
     return _scan(function, (), xs, more)
 
 
-def _while_loop(condition: Any, body: Any, carried: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+def _while_loop(
+    condition: Any, body: Any, carried: Sequence[Any], more: Sequence[Any]
+) -> tuple[Any, ...]:
     _run(condition, [*carried, *more])
     return tuple(map(_like, _run(body, [*carried, *more])))
 

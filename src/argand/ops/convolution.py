@@ -40,7 +40,9 @@ class ConvolutionGeometry(NamedTuple):
         if any(len(values) != len(shape) - 2 for values in options):
             refuse("one number per dimension")
         sizes = []
-        for size, width, stride, padding, dilation, more in zip(shape[2:], weight[2:], *options, strict=True):
+        for size, width, stride, padding, dilation, more in zip(
+            shape[2:], weight[2:], *options, strict=True
+        ):
             reach = dilation * (width - 1) + 1
             if self.transposed:
                 sizes.append((size - 1) * stride - 2 * padding + reach + more)
@@ -49,7 +51,9 @@ class ConvolutionGeometry(NamedTuple):
         return (shape[0], weight[1] * self.groups if self.transposed else weight[0], *sizes)
 
 
-def _check_convolution(input: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int) -> None:
+def _check_convolution(
+    input: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, groups: int
+) -> None:
     channels = weight.shape[0] if transposed else weight.shape[1] * groups
     if input.dim() != weight.dim() or not 3 <= input.dim() <= 5 or input.shape[1] != channels:
         refuse("input and weight do not fit")
@@ -71,7 +75,9 @@ def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *options: A
 
 def _formatted(shape: Shape, dtype: torch.dtype, memory_format: torch.memory_format) -> Tensor:
     if len(shape) == 3:
-        return torch.empty((*shape[:2], 1, shape[2]), dtype=dtype, memory_format=memory_format).squeeze(2)
+        return torch.empty(
+            (*shape[:2], 1, shape[2]), dtype=dtype, memory_format=memory_format
+        ).squeeze(2)
     return torch.empty(shape, dtype=dtype, memory_format=memory_format)
 
 
@@ -163,7 +169,10 @@ def _avg_pool(
 ) -> Tensor:
     if divisor_override == 0:
         refuse("a divisor of zero")
-    return in_format_of(self, _pooled(spatial, self, kernel, stride, pad, (1,), ceil))
+    return in_format_of(
+        self,
+        _pooled(spatial, self, kernel=kernel, stride=stride, padding=pad, dilation=(1,), ceil=ceil),
+    )
 
 
 def _in_format_of_input(grad_output: Tensor, self: Tensor, *_: Any) -> Tensor:
@@ -175,11 +184,15 @@ def _batched_format(self: Tensor, shape: Shape, spatial: int, dtype: torch.dtype
     return in_format_of(self, shape, dtype) if self.dim() == spatial + 2 else dense(shape, dtype)
 
 
-def _adaptive_avg_pool(self: Tensor, output_size: Sizes, dtype: torch.dtype | None = None) -> Tensor:
+def _adaptive_avg_pool(
+    self: Tensor, output_size: Sizes, dtype: torch.dtype | None = None
+) -> Tensor:
     spatial = len(output_size)
     if self.dim() not in (spatial + 1, spatial + 2) or 0 in self.shape[1:]:
         refuse("not a batch of images")
-    return _batched_format(self, (*self.shape[:-spatial], *output_size), spatial, dtype or self.dtype)
+    return _batched_format(
+        self, (*self.shape[:-spatial], *output_size), spatial, dtype or self.dtype
+    )
 
 
 def _adaptive_max_pool(self: Tensor, output_size: Sizes) -> tuple[Tensor, Tensor]:
@@ -196,7 +209,9 @@ def _upsample(self: Tensor, output_size: Sizes, *_: Any) -> Tensor:
     return in_format_of(self, (*self.shape[:2], *output_size))
 
 
-def _upsample_backward(grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any) -> Tensor:
+def _upsample_backward(
+    grad_output: Tensor, output_size: Sizes, input_size: Sizes, *_: Any
+) -> Tensor:
     return in_format_of(grad_output, tuple(input_size))
 
 
@@ -258,7 +273,9 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_O, partial(_max_pool, 3), "max_pool3d_with_indices"),
     *rows(_O, partial(_avg_pool, 2), "avg_pool2d"),
     *rows(_O, partial(_avg_pool, 3), "avg_pool3d"),
-    *rows(_O, _in_format_of_input, "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"),
+    *rows(
+        _O, _in_format_of_input, "max_pool2d_with_indices_backward max_pool3d_with_indices_backward"
+    ),
     *rows(_O, _in_format_of_input, "avg_pool2d_backward avg_pool3d_backward"),
     *rows(_O, _in_format_of_input, "_adaptive_avg_pool2d_backward adaptive_max_pool2d_backward"),
     *rows(_O, _pool3d_backward, "_adaptive_avg_pool3d_backward adaptive_max_pool3d_backward"),
@@ -266,11 +283,23 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_O, _adaptive_max_pool, "adaptive_max_pool2d adaptive_max_pool3d"),
     *rows(_G, _upsample, f"{_UPSAMPLED} upsample_bicubic2d"),
     *rows(_O, _upsample_backward, " ".join(f"{name}_backward" for name in _UPSAMPLED.split())),
-    *rows(_O, lambda grad, _, input_size, *__: dense(tuple(input_size), grad.dtype), "upsample_bicubic2d_backward"),
+    *rows(
+        _O,
+        lambda grad, _, input_size, *__: dense(tuple(input_size), grad.dtype),
+        "upsample_bicubic2d_backward",
+    ),
     *rows(_G, _grid_sampler, "grid_sampler_2d grid_sampler_3d"),
     *rows(_G, _constant_pad, "constant_pad_nd"),
     *rows(_G, _edge_pad, "replication_pad1d replication_pad2d replication_pad3d"),
     *rows(_G, _reflect_pad, "reflection_pad1d reflection_pad2d reflection_pad3d"),
-    *rows(_O, _in_format_of_input, "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward"),
-    *rows(_O, _in_format_of_input, "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward"),
+    *rows(
+        _O,
+        _in_format_of_input,
+        "replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward",
+    ),
+    *rows(
+        _O,
+        _in_format_of_input,
+        "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward",
+    ),
 )

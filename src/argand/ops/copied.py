@@ -46,7 +46,11 @@ class Copied:
 
 def map_nested(change: Callable[[Any], Any], value: Any) -> Any:
     """An argument, or each item of a list of them, changed."""
-    return [map_nested(change, item) for item in value] if isinstance(value, list | tuple) else change(value)
+    return (
+        [map_nested(change, item) for item in value]
+        if isinstance(value, list | tuple)
+        else change(value)
+    )
 
 
 def _clone(value: Any) -> Any:

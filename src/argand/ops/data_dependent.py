@@ -35,7 +35,9 @@ def _index(made: Make, self: Tensor, indices: Sequence[Tensor | None]) -> Tensor
     for index in indices:
         if index is not None and index.dtype in _MASKS:
             if self.shape[len(opened) : len(opened) + index.dim()] != index.shape:
-                raise IndexError(f"The shape of the mask {list(index.shape)} does not match {list(self.shape)}")
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} does not match {list(self.shape)}"
+                )
             opened += _nonzero(made, index).unbind(1)
         else:
             opened.append(index)
@@ -44,7 +46,11 @@ def _index(made: Make, self: Tensor, indices: Sequence[Tensor | None]) -> Tensor
 
 def _unique(made: Make, self: Tensor, dim: int | None = None) -> tuple[Tensor, ...]:
     count = made(self.numel() if dim is None else self.shape[dim])
-    rest = [] if dim is None else [size for place, size in enumerate(self.shape) if place != dim % self.dim()]
+    rest = (
+        []
+        if dim is None
+        else [size for place, size in enumerate(self.shape) if place != dim % self.dim()]
+    )
     values = dense((count, *rest), self.dtype).movedim(0, dim or 0)
     inverse = dense(self.shape if dim is None else (self.shape[dim],), torch.int64)
     return values, inverse, dense((count,), torch.int64)
@@ -66,7 +72,9 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     "aten.index.Tensor": _index,
     "aten._unique2.default": lambda made, self, *_: _unique(made, self),
     "aten.unique_dim.default": lambda made, self, dim, *_: _unique(made, self, dim),
-    "aten.unique_consecutive.default": lambda made, self, _=0, __=0, dim=None: _unique(made, self, dim),
+    "aten.unique_consecutive.default": lambda made, self, _=0, __=0, dim=None: _unique(
+        made, self, dim
+    ),
     "aten.repeat_interleave.Tensor": _repeat_interleave,
     "aten._local_scalar_dense.default": _item,
 }

@@ -10,14 +10,25 @@ import torch
 from torch import Tensor
 
 from argand.ops.layout import new, number_dtype, refuse
-from argand.ops.pointwise import check_here, dense, dense_second, dense_self, empty_like, like_self, made_like, over
+from argand.ops.pointwise import (
+    check_here,
+    dense,
+    dense_second,
+    dense_self,
+    empty_like,
+    like_self,
+    made_like,
+    over,
+)
 from argand.ops.table import Kind, OpDef, rows
 
 _unary: Final = over(0)
 Dtype: TypeAlias = torch.dtype | None
 
 
-def _made(size: Sequence[int], *_: Any, dtype: Dtype = None, memory_format: Any = None, **options: Any) -> Tensor:
+def _made(
+    size: Sequence[int], *_: Any, dtype: Dtype = None, memory_format: Any = None, **options: Any
+) -> Tensor:
     check_here(**options)
     dtype = dtype or torch.get_default_dtype()
     if memory_format is not None:
@@ -27,7 +38,9 @@ def _made(size: Sequence[int], *_: Any, dtype: Dtype = None, memory_format: Any 
     return dense(tuple(size), dtype)
 
 
-def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **options: Any) -> Tensor:
+def _empty_strided(
+    size: Sequence[int], stride: Sequence[int], *, dtype: Dtype = None, **options: Any
+) -> Tensor:
     check_here(**options)
     return new(size, stride, dtype=dtype or torch.get_default_dtype())
 
@@ -55,9 +68,12 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, **optio
     return dense((_arange_length(start, end, step),), dtype)
 
 
-def _spaced(start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any) -> Tensor:
+def _spaced(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Dtype = None, **options: Any
+) -> Tensor:
     if dtype is None and any(
-        isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()) for value in (start, end)
+        isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex())
+        for value in (start, end)
     ):
         dtype = torch.get_default_dtype().to_complex()
     return _made((steps,), dtype=dtype, **options)
@@ -101,20 +117,34 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_F, _full, "full"),
     *rows(_F, lambda end, **options: _arange(0, end, **options), "arange"),
     *rows(_F, _arange, "arange.start arange.start_step"),
-    *rows(_F, _spaced, "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor"),
-    *rows(_F, _spaced, "logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor"),
-    *rows(_F, lambda n, m=None, **options: _made((n, n if m is None else m), **options), "eye eye.m"),
+    *rows(
+        _F, _spaced, "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor"
+    ),
+    *rows(
+        _F, _spaced, "logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor"
+    ),
+    *rows(
+        _F, lambda n, m=None, **options: _made((n, n if m is None else m), **options), "eye eye.m"
+    ),
     *rows(_F, lambda s, **options: _made((), **options), "scalar_tensor"),
     *rows(
-        _F, lambda row, col, offset=0, **more: _whole((2, _below_diagonal(row, col, offset)), **more), "tril_indices"
+        _F,
+        lambda row, col, offset=0, **more: _whole((2, _below_diagonal(row, col, offset)), **more),
+        "tril_indices",
     ),
     *rows(_F, _triu_indices, "triu_indices"),
     *rows(_F, made_like, "empty_like ones_like zeros_like full_like"),
     *rows(_F, _new, "new_empty new_full new_ones new_zeros"),
     *rows(_F, _new_strided, "new_empty_strided"),
     *rows(_R, _made, "rand rand.generator randn randn.generator"),
-    *rows(_R, made_like, "rand_like rand_like.generator randn_like randn_like.generator randint_like"),
-    *rows(_R, made_like, "randint_like.low_dtype randint_like.generator randint_like.low_generator_dtype"),
+    *rows(
+        _R, made_like, "rand_like rand_like.generator randn_like randn_like.generator randint_like"
+    ),
+    *rows(
+        _R,
+        made_like,
+        "randint_like.low_dtype randint_like.generator randint_like.low_generator_dtype",
+    ),
     # the size comes last
     *rows(
         _R,
@@ -129,5 +159,9 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(Kind.POINTWISE, over(0, 1, to_float=True), "native_dropout_backward"),
     *rows(_R, dense_second, "normal.float_Tensor"),
     *rows(_R, lambda mean, std, size, **options: _made(size, **options), "normal.float_float"),
-    *rows(_R, lambda self, count, *_, **__: dense((*self.shape[:-1], count), torch.int64), "multinomial"),
+    *rows(
+        _R,
+        lambda self, count, *_, **__: dense((*self.shape[:-1], count), torch.int64),
+        "multinomial",
+    ),
 )

@@ -86,7 +86,9 @@ FUNCTION_COLUMNS: Final = (
 )
 
 
-def columns(table: Iterable[tuple[str, object, str]] = COLUMNS) -> Mapping[str, Mapping[str, object]]:
+def columns(
+    table: Iterable[tuple[str, object, str]] = COLUMNS,
+) -> Mapping[str, Mapping[str, object]]:
     """For each name in a table of columns, its columns."""
     found: dict[str, dict[str, object]] = {}
     for column, value, names in table:

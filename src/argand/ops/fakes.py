@@ -62,7 +62,9 @@ def check_reads(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     row = FUNCTIONS.get(name)
     if row is None:
         return
-    if row.reads_memory and any(t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]):
+    if row.reads_memory and any(
+        t.dtype is torch.int64 for t in [*_tensors((*args, *kwargs.values()))][1:]
+    ):
         raise DataDependent(name)
     given: Iterable[Any] = ()
     if row.makes_of_numbers:
@@ -110,13 +112,11 @@ class FakeMode(TorchDispatchMode):
         self.sizes = sizes
         self.writes = 0  # operators so far that change an argument
         self.draws = 0  # that draw random numbers; operators of users may
-        self.effects = (
-            0  # that must run though nobody reads their results: they draw, check values or write on the side
-        )
-        self.wrappers: Callable[..., Any] | None = (
-            None  # what answers inside of a call on tensors with a `__torch_dispatch__`
-        )
-        self.unbacked: Make | None = None  # gives sizes to results of ops whose sizes depend on data
+        self.effects = 0  # that must run though nobody reads their results: they draw, check values or write on the side
+        # what answers inside of a call on tensors with a `__torch_dispatch__`
+        self.wrappers: Callable[..., Any] | None = None
+        # gives sizes to results of ops whose sizes depend on data
+        self.unbacked: Make | None = None
         self.called: list[Any] | None = None  # if wanted: the operators that ran
 
     @classmethod
@@ -206,7 +206,12 @@ def _handler(func: Any) -> FakeRule:
     """How FakeMode answers this op, decided once from its row and schema."""
     answer, row = _answer(func), row_of(func)
     of_user = func.namespace not in OF_TORCH
-    if row.draws is Draws.NEVER and row.raises is Raises.NEVER and not row.hidden_writes and not of_user:
+    if (
+        row.draws is Draws.NEVER
+        and row.raises is Raises.NEVER
+        and not row.hidden_writes
+        and not of_user
+    ):
         return answer
 
     def counted(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -222,7 +227,9 @@ def _handler(func: Any) -> FakeRule:
 def _answer(func: Any) -> FakeRule:
     schema, row = func._schema, row_of(func)
     aten = func.namespace == "aten"
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    )
     if torch.Tag.inplace_view in func.tags or row.changes_storage:
         return _real(func)
     if func.is_view and aten and row.infer is None:
@@ -284,7 +291,9 @@ def functional_twins(func: Any) -> Iterator[Any]:
     """Ops that compute the same without writing: ``add.Tensor`` of ``add_.Tensor``, ``add.out``."""
     name = func._opname.removesuffix("_")
     wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
-    for packet in (getattr(getattr(torch.ops, func.namespace), n, None) for n in (name, f"{name}_functional")):
+    for packet in (
+        getattr(getattr(torch.ops, func.namespace), n, None) for n in (name, f"{name}_functional")
+    ):
         for overload in packet.overloads() if packet is not None else ():
             twin = getattr(packet, overload)
             arguments = [(a.name, str(a.type)) for a in twin._schema.arguments]
@@ -305,7 +314,9 @@ def _mutating(func: Any) -> FakeRule:
         check = _functional(pair)
     names = frozenset(name for _, name in written) if is_out else frozenset()
     results = len(schema.returns)
-    elementwise = func._opname == "copy_" or (pair is not None and row_of(pair).kind is Kind.POINTWISE)
+    elementwise = func._opname == "copy_" or (
+        pair is not None and row_of(pair).kind is Kind.POINTWISE
+    )
 
     def answer(mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [args[place] if place < len(args) else kwargs[name] for place, name in written]
@@ -315,7 +326,9 @@ def _mutating(func: Any) -> FakeRule:
             inputs = {key: value for key, value in kwargs.items() if key not in names}
             if not _checked_fits(targets, lambda: check(mode, args, inputs), is_out):
                 eager_error(func, args, kwargs)
-            if not is_out and any(_half_covers(target, value) for target in _written(targets[0]) for value in args[1:]):
+            if not is_out and any(
+                _half_covers(target, value) for target in _written(targets[0]) for value in args[1:]
+            ):
                 raise RuntimeError(_HALF_COVERED)
         _leave_overlaps(func, targets, (*args, *kwargs.values()), elementwise)
         for target in targets:
@@ -328,11 +341,14 @@ def _mutating(func: Any) -> FakeRule:
     return answer
 
 
-def _leave_overlaps(func: Any, targets: Iterable[Any], operands: Sequence[Any], elementwise: bool) -> None:
+def _leave_overlaps(
+    func: Any, targets: Iterable[Any], operands: Sequence[Any], elementwise: bool
+) -> None:
     """Leave to Python what depends on the order in which eager's kernel goes over the elements."""
     for target in (target for target in targets if isinstance(target, torch.Tensor)):
         over = any(reads_what_it_writes(target, value) for value in operands)
-        if not over and not elementwise:  # `masked_scatter_` of a tensor into itself reads what it has written
+        # `masked_scatter_` of a tensor into itself reads what it has written
+        if not over and not elementwise:
             over = sum(lies_on(target, value) for value in operands) > 1
         if over or may_overlap(target):
             raise DataDependent(f"{func} on overlapping memory")
@@ -355,11 +371,15 @@ def _checked_fits(targets: Sequence[Any], check: Callable[[], Any], is_out: bool
 def _fits(targets: Sequence[Any], results: Any, is_out: bool) -> bool:
     """Whether results can be written into targets; empty ``out=`` targets are resized, eager warns about others."""
     fits = True
-    for target, result in zip(targets, results if isinstance(results, tuple | list) else (results,), strict=False):
+    for target, result in zip(
+        targets, results if isinstance(results, tuple | list) else (results,), strict=False
+    ):
         if not isinstance(target, torch.Tensor):
             continue
         # some ops convert into ``out``, others refuse: eager knows
-        fits &= result.dtype is target.dtype or (not is_out and torch.can_cast(result.dtype, target.dtype))
+        fits &= result.dtype is target.dtype or (
+            not is_out and torch.can_cast(result.dtype, target.dtype)
+        )
         if target.shape != result.shape:
             if not is_out:
                 return False
@@ -392,5 +412,7 @@ def _overlaps(target: Any) -> bool:
     return (
         isinstance(target, torch.Tensor)
         and 0 in target.stride()
-        and any(step == 0 and size > 1 for size, step in zip(target.shape, target.stride(), strict=True))
+        and any(
+            step == 0 and size > 1 for size, step in zip(target.shape, target.stride(), strict=True)
+        )
     )

@@ -83,9 +83,13 @@ def thaw(value: Any, device: str = "cpu", zero: bool = False) -> Any:
     """Arguments or results again, with tensors of zeros or of untouched memory: fakes."""
     if isinstance(value, TensorType):
         if zero and 0 in value.stride:  # zero_() refuses elements that share memory
-            return torch.zeros(extent(value.shape, value.stride), dtype=value.dtype).as_strided(*value[:2])
+            return torch.zeros(extent(value.shape, value.stride), dtype=value.dtype).as_strided(
+                *value[:2]
+            )
         if zero:
-            return torch.empty_strided(value.shape, value.stride, dtype=value.dtype, device=device).zero_()
+            return torch.empty_strided(
+                value.shape, value.stride, dtype=value.dtype, device=device
+            ).zero_()
         return value.new(device)
     if isinstance(value, _List):
         return [thaw(item, device, zero) for item in value]
@@ -109,7 +113,13 @@ def is_small(value: Any) -> bool:
     """Whether to run a kernel on zeros of this size is cheap."""
     if isinstance(value, torch.Tensor):
         return value.numel() <= _SMALL
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     return all(map(is_small, items))
 
 

@@ -19,18 +19,31 @@ UNARY: Final = (
 )
 OVERLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("add", "mul", "div"), "List Scalar ScalarList Tensor"),
-    **dict.fromkeys(("sub", "maximum", "minimum", "clamp_max", "clamp_min", "pow", "lerp"), "List Scalar ScalarList"),
+    **dict.fromkeys(
+        ("sub", "maximum", "minimum", "clamp_max", "clamp_min", "pow", "lerp"),
+        "List Scalar ScalarList",
+    ),
     **dict.fromkeys(("addcmul", "addcdiv"), "Scalar ScalarList"),
 }
-_SINGLE: Final = {"clamp_max": "minimum", "clamp_min": "maximum", "pow": "pow.Tensor_Tensor", "lerp": "lerp.Scalar"}
-_BASE: Final = {row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS) if row.infer is not None}
+_SINGLE: Final = {
+    "clamp_max": "minimum",
+    "clamp_min": "maximum",
+    "pow": "pow.Tensor_Tensor",
+    "lerp": "lerp.Scalar",
+}
+_BASE: Final = {
+    row.name: row.infer for row in (*pointwise.ROWS, *reductions.ROWS) if row.infer is not None
+}
 
 
 def _each(rule: TypeRule, count: int) -> TypeRule:
     """Apply a rule to the items at the same place of the first ``count`` arguments."""
 
     def over_lists(*args: Any, **_: Any) -> list[Any]:
-        lists = [value if isinstance(value, list | tuple) else [value] * len(args[0]) for value in args[:count]]
+        lists = [
+            value if isinstance(value, list | tuple) else [value] * len(args[0])
+            for value in args[:count]
+        ]
         return [rule(*items) for items in zip(*lists, strict=True)]
 
     return over_lists
@@ -50,7 +63,10 @@ def _row(name: str, rule: TypeRule) -> OpDef:
 
 def _rule(name: str) -> TypeRule:
     single = _SINGLE.get(name, name)
-    return _each(_BASE[single] if single in _BASE else _BASE[f"{single}.Tensor"], 3 if name.startswith("addc") else 2)
+    return _each(
+        _BASE[single] if single in _BASE else _BASE[f"{single}.Tensor"],
+        3 if name.startswith("addc") else 2,
+    )
 
 
 ROWS: Final[tuple[OpDef, ...]] = (

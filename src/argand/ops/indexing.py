@@ -9,7 +9,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from argand.ops.layout import DataDependent, Shape, broadcast_shapes, contiguous, iterator_layout, new, promote, refuse
+from argand.ops.layout import (
+    DataDependent,
+    Shape,
+    broadcast_shapes,
+    contiguous,
+    iterator_layout,
+    new,
+    promote,
+    refuse,
+)
 from argand.ops.pointwise import dense, dense_self, empty_like, like_self, masked
 from argand.ops.reductions import suggested_format, wrap
 from argand.ops.table import Kind, OpDef, rows
@@ -22,7 +31,9 @@ def _embedding(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
 
 
 @lru_cache(maxsize=4096)
-def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | None, ...]) -> tuple[Shape, Shape]:
+def _indexed(
+    shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | None, ...]
+) -> tuple[Shape, Shape]:
     """Layout of ``self[indices]``: the indexed dimensions are replaced by the indices' own."""
     places = [place for place, index in enumerate(indices) if index is not None]
     replacement = broadcast_shapes(*(index[0] for index in indices if index is not None))
@@ -43,12 +54,20 @@ def _indexed(shape: Shape, stride: Shape, indices: tuple[tuple[Shape, Shape] | N
             steps = tuple(
                 0 if size == 1 and full != 1 else step
                 for size, full, step in zip(
-                    expanded, replacement, (0,) * (len(replacement) - len(index[0])) + index[1], strict=True
+                    expanded,
+                    replacement,
+                    (0,) * (len(replacement) - len(index[0])) + index[1],
+                    strict=True,
                 )
             )
             ahead, behind = _steps_around(replacement, steps)
             ones = ((1,) * before, (1,) * len(rest))
-            operands.append(((*ones[0], *replacement, *ones[1]), (*[ahead] * before, *steps, *[behind] * len(rest))))
+            operands.append(
+                (
+                    (*ones[0], *replacement, *ones[1]),
+                    (*[ahead] * before, *steps, *[behind] * len(rest)),
+                )
+            )
     return iterator_layout(tuple(operands))
 
 
@@ -254,14 +273,22 @@ _O: Final = Kind.OTHER
 
 ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_G, _embedding, "embedding"),
-    *rows(_S, lambda grad, _, count, *__: dense((count, grad.shape[-1]), grad.dtype), "embedding_dense_backward"),
+    *rows(
+        _S,
+        lambda grad, _, count, *__: dense((count, grad.shape[-1]), grad.dtype),
+        "embedding_dense_backward",
+    ),
     *rows(_G, index_rule, "index.Tensor _unsafe_index.Tensor"),
     *rows(_G, _index_select, "index_select"),
     *rows(_G, _gather, "gather"),
     *rows(_G, lambda self, index: dense(index.shape, self.dtype), "take"),
     *rows(_S, _scattered, "scatter.src scatter.value scatter.reduce scatter.value_reduce"),
     *rows(_S, _scattered, "scatter_add scatter_reduce.two"),
-    *rows(_S, like_self, "index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor put"),
+    *rows(
+        _S,
+        like_self,
+        "index_put _unsafe_index_put _index_put_impl index_fill.int_Scalar index_fill.int_Tensor put",
+    ),
     *rows(_S, _same_strides, "slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
     *rows(_S, dense_self, "index_copy index_add index_reduce"),
     *rows(_S, masked, "masked_scatter"),

@@ -22,7 +22,11 @@ def _recurrent(input: Tensor, *args: Any) -> tuple[Tensor, ...]:
 
 
 def _grouped_mm(
-    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Any = None, out_dtype: torch.dtype | None = None
+    self: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Any = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     rows, columns = self.shape[-2], mat2.shape[-1]
     if self.dim() == 2 and mat2.dim() == 2:
@@ -59,11 +63,18 @@ def _pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
     *batch, channels, height, width = self.shape
     if not self.numel() or height % downscale_factor or width % downscale_factor:
         refuse("nothing, or sizes do not divide")
-    shape = (*batch, channels * downscale_factor**2, height // downscale_factor, width // downscale_factor)
+    shape = (
+        *batch,
+        channels * downscale_factor**2,
+        height // downscale_factor,
+        width // downscale_factor,
+    )
     return in_format_of(self, shape)
 
 
-def _sampler_backward(grad_output: Tensor, input: Tensor, grid: Tensor, *rest: Any) -> tuple[Tensor | None, Tensor]:
+def _sampler_backward(
+    grad_output: Tensor, input: Tensor, grid: Tensor, *rest: Any
+) -> tuple[Tensor | None, Tensor]:
     mask: Sequence[bool] = rest[3]
     return dense_self(input) if mask[0] else None, dense(grid.shape, grid.dtype)
 

@@ -8,7 +8,6 @@ torch's TensorIterator: a result takes the memory order of its operands.
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, NoReturn
@@ -16,6 +15,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from argand.ops import unreadable
+from argand.support.platform import address_space
 
 Shape = tuple[int, ...]  # its numbers are `SizeInt` where they are known at run time only
 Sizes = Sequence[int]  # as arguments of an operator
@@ -23,16 +23,19 @@ Dims = int | Sequence[int] | None  # those an operator reduces
 # Shape, stride and dtype of an operand; for a Python number the dtype is its Python type.
 StridedOperand = tuple[Shape, Shape, Any]
 
-_NO_RESERVE: Final = 0x4000  # Linux: address space that no memory stands behind
 _MANY: Final = 1 << 28  # elements, or bytes
 
 
 def extent(shape: Sequence[int], stride: Sequence[int]) -> int:
     """Elements of memory from the first to the last one of a tensor."""
-    return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    return (
+        0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    )
 
 
-def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, offset: int = 0) -> torch.Tensor:
+def new(
+    shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, offset: int = 0
+) -> torch.Tensor:
     """A fake: memory that nobody touches, ``offset`` elements into its storage."""
     if unreadable.is_wanted() and len(shape) == len(stride):
         bare = unreadable.storage((offset + extent(shape, stride)) * dtype.itemsize)
@@ -48,8 +51,7 @@ def new(shape: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype, offs
 
 def _address_space(length: int) -> torch.UntypedStorage:
     """A storage that no memory stands behind: malloc may not grant so much, or keep it."""
-    space = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-    return torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
+    return torch.frombuffer(address_space(length), dtype=torch.uint8).untyped_storage()
 
 
 class NoAnswer(Exception):
@@ -207,7 +209,9 @@ def iterator_layout(operands: tuple[tuple[Shape, Shape], ...]) -> tuple[Shape, S
             return first_shape, contiguous(first_shape)
         if len(first_shape) == 4 and all(is_channels_last(*operand) for operand in operands):
             return first_shape, channels_last(first_shape)
-        if is_dense(first_shape, first_stride) and all(stride == first_stride for _, stride in operands):
+        if is_dense(first_shape, first_stride) and all(
+            stride == first_stride for _, stride in operands
+        ):
             return first_shape, first_stride
     shape = broadcast_shapes(*(shape for shape, _ in operands))
     strides = [_broadcast_stride(shape, *operand) for operand in operands]
@@ -269,7 +273,10 @@ def operand_of(value: Any) -> StridedOperand:
 
 def promote(*values: Any) -> torch.dtype:
     """What ``torch.result_type`` says, for any number of tensors and Python numbers."""
-    return _promote(tuple([operand_of(value) for value in values if value is not None]), torch.get_default_dtype())
+    return _promote(
+        tuple([operand_of(value) for value in values if value is not None]),
+        torch.get_default_dtype(),
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -283,5 +290,8 @@ def elementwise(
     dtype = _promote(operands, default)
     if float_result and _rank(dtype) < 2:
         dtype = default
-    layouts = tuple((shape, stride if own is dtype else preserved(shape, stride)) for shape, stride, own in operands)
+    layouts = tuple(
+        (shape, stride if own is dtype else preserved(shape, stride))
+        for shape, stride, own in operands
+    )
     return *iterator_layout(layouts), dtype

@@ -33,14 +33,20 @@ def _loss_of_own_type(self: Tensor, target: Tensor, reduction: int = _mean, *_: 
     return _reduced(reduction, like(elementwise, self.dtype))
 
 
-def _binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean) -> Tensor:
+def _binary_cross_entropy(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _mean
+) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
     return _reduced(reduction, empty_like(self))
 
 
 def _with_logits(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = _mean
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = _mean,
 ) -> Tensor:
     if self.shape != target.shape:
         refuse("input and target differ in shape")
@@ -49,7 +55,9 @@ def _with_logits(
     return _reduced(reduction, like(target, target.dtype))  # it is made of ``1 - target``, in place
 
 
-def _nll_loss(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any) -> tuple[Tensor, Tensor]:
+def _nll_loss(
+    self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any
+) -> tuple[Tensor, Tensor]:
     if self.dim() not in (1, 2) or target.dim() != self.dim() - 1:
         refuse("a batch of scores and a batch of classes")
     if target.dim() and target.shape[0] != self.shape[0]:
@@ -60,7 +68,9 @@ def _nll_loss(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any
     return dense(tuple(shape), self.dtype), dense((), self.dtype)
 
 
-def _nll_loss2d(self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any) -> tuple[Tensor, Tensor]:
+def _nll_loss2d(
+    self: Tensor, target: Tensor, weight: Any, reduction: int, *_: Any
+) -> tuple[Tensor, Tensor]:
     if self.dim() != 4 or target.shape != (self.shape[0], *self.shape[2:]):
         refuse("a batch of score images and a batch of class images")
     shape = tuple(target.shape) if reduction == _none else ()

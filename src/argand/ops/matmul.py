@@ -86,7 +86,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) ->
     return empty_like(query), _heads_last(query.shape[:3], statistics)
 
 
-def _attention_backward(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Any:
+def _attention_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> Any:
     return tuple(_heads_last(tensor.shape, tensor.dtype) for tensor in (query, key, value))
 
 
@@ -96,13 +98,27 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="mm", kind=_M, infer=_mm),
     OpDef(name="_int_mm", kind=_M, infer=_int_mm),
     OpDef(name="bmm", kind=_M, infer=_bmm),
-    *rows(_M, lambda self, mat1, mat2, *_, **__: _added(self, _mm(mat1, mat2)), "addmm _addmm_activation"),
-    OpDef(name="baddbmm", kind=_M, infer=lambda self, batch1, batch2, *_, **__: _added(self, _bmm(batch1, batch2))),
+    *rows(
+        _M,
+        lambda self, mat1, mat2, *_, **__: _added(self, _mm(mat1, mat2)),
+        "addmm _addmm_activation",
+    ),
+    OpDef(
+        name="baddbmm",
+        kind=_M,
+        infer=lambda self, batch1, batch2, *_, **__: _added(self, _bmm(batch1, batch2)),
+    ),
     OpDef(name="addbmm", kind=_M, infer=_addbmm),
     OpDef(name="mv", kind=_M, infer=_mv),
-    OpDef(name="addmv", kind=_M, infer=lambda self, mat, vec, *_, **__: _added(self, _mv(mat, vec))),
+    OpDef(
+        name="addmv", kind=_M, infer=lambda self, mat, vec, *_, **__: _added(self, _mv(mat, vec))
+    ),
     OpDef(name="addr", kind=_M, infer=_addr),
     *rows(_M, _dot, "dot vdot"),
     OpDef(name="_scaled_dot_product_flash_attention_for_cpu", kind=_M, infer=_attention),
-    OpDef(name="_scaled_dot_product_flash_attention_for_cpu_backward", kind=_M, infer=_attention_backward),
+    OpDef(
+        name="_scaled_dot_product_flash_attention_for_cpu_backward",
+        kind=_M,
+        infer=_attention_backward,
+    ),
 )

@@ -20,7 +20,11 @@ def _statistics_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
 
 
 def _layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, *_: Any
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *_: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     inner = len(normalized_shape)
     axis = input.dim() - inner
@@ -35,7 +39,9 @@ def _layer_norm(
 
 
 def _wanted(mask: Sequence[bool], *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    return tuple(gradient if wanted else None for gradient, wanted in zip(gradients, mask, strict=True))
+    return tuple(
+        gradient if wanted else None for gradient, wanted in zip(gradients, mask, strict=True)
+    )
 
 
 def _layer_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
@@ -50,20 +56,32 @@ def _group_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     if channels % group or any(p is not None and p.numel() != channels for p in (weight, bias)):
         refuse("groups or parameters do not fit the channels")
     dtype = _statistics_dtype(input, weight, bias)
-    return in_format_of(input, input.shape), dense((batch, group), dtype), dense((batch, group), dtype)
+    return (
+        in_format_of(input, input.shape),
+        dense((batch, group), dtype),
+        dense((batch, group), dtype),
+    )
 
 
 def _group_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
     _, input, _, _, weight, _, channels, _, _, mask = args
     dtype = _statistics_dtype(input, weight)
-    return _wanted(mask, in_format_of(input, input.shape), dense((channels,), dtype), dense((channels,), dtype))
+    return _wanted(
+        mask, in_format_of(input, input.shape), dense((channels,), dtype), dense((channels,), dtype)
+    )
 
 
 def _batch_norm_result(input: Tensor) -> Tensor:
-    return dense(input.shape, input.dtype) if input.is_contiguous() else in_format_of(input, input.shape)
+    return (
+        dense(input.shape, input.dtype)
+        if input.is_contiguous()
+        else in_format_of(input, input.shape)
+    )
 
 
-def _batch_norm(input: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *_: Any) -> tuple[Any, ...]:
+def _batch_norm(
+    input: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *_: Any
+) -> tuple[Any, ...]:
     channels = input.shape[1]
     for vector in (weight, bias, mean, var):
         if vector is not None and vector.numel() != channels:
@@ -75,7 +93,9 @@ def _batch_norm(input: Tensor, weight: Any, bias: Any, mean: Any, var: Any, trai
     return _batch_norm_result(input), dense(statistics, dtype), dense(statistics, dtype)
 
 
-def _batch_norm_no_statistics(input: Tensor, weight: Any, bias: Any, training: bool, *_: Any) -> tuple[Any, ...]:
+def _batch_norm_no_statistics(
+    input: Tensor, weight: Any, bias: Any, training: bool, *_: Any
+) -> tuple[Any, ...]:
     return _batch_norm(input, weight, bias, None, None, training)
 
 
@@ -93,7 +113,9 @@ def _batch_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
     return _wanted(mask, _batch_norm_result(input), dense(channels, dtype), dense(channels, dtype))
 
 
-def _fused_rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Any, *_: Any) -> tuple[Tensor, Tensor]:
+def _fused_rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Any, *_: Any
+) -> tuple[Tensor, Tensor]:
     result, _, rstd = _layer_norm(input, normalized_shape, weight, None)
     return result, rstd
 
@@ -107,7 +129,11 @@ ROWS: Final[tuple[OpDef, ...]] = (
     OpDef(name="native_group_norm_backward", kind=_R, infer=_group_norm_backward),
     *rows(_R, _batch_norm, "native_batch_norm _native_batch_norm_legit"),
     OpDef(name="_native_batch_norm_legit.no_stats", kind=_R, infer=_batch_norm_no_statistics),
-    OpDef(name="_native_batch_norm_legit_no_training", kind=_R, infer=lambda *args: _batch_norm(*args[:5], False)),
+    OpDef(
+        name="_native_batch_norm_legit_no_training",
+        kind=_R,
+        infer=lambda *args: _batch_norm(*args[:5], False),
+    ),
     OpDef(name="_native_batch_norm_legit_functional", kind=_R, infer=_batch_norm_functional),
     OpDef(name="_batch_norm_with_update", kind=_R, infer=_batch_norm_with_update),
     OpDef(name="native_batch_norm_backward", kind=_R, infer=_batch_norm_backward),

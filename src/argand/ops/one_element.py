@@ -34,7 +34,9 @@ class _Many(tuple[Any, ...]):
     __slots__ = ()
 
 
-def eager_takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+def eager_takes(
+    func: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool | None:
     """Whether eager has a kernel for the dtypes and numbers of this call, whatever its sizes.
 
     None: one element is too little to tell (half of a dimension of size one, a wrong option).
@@ -55,13 +57,21 @@ def _image(value: Any) -> Any:
 
 
 @lru_cache(maxsize=16384, typed=True)
-def _takes(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], default: torch.dtype) -> bool | None:
+def _takes(
+    func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], default: torch.dtype
+) -> bool | None:
     if _runs(func, kind, args, kwargs, None):
         return True
     return False if any(_runs(func, kind, args, kwargs, control) for control in _CONTROLS) else None
 
 
-def _runs(func: Any, kind: Kind, args: tuple[Any, ...], kwargs: tuple[Any, ...], control: torch.dtype | None) -> bool:
+def _runs(
+    func: Any,
+    kind: Kind,
+    args: tuple[Any, ...],
+    kwargs: tuple[Any, ...],
+    control: torch.dtype | None,
+) -> bool:
     fill = torch.ones if kind in _FILLED else torch.zeros
     sizes = kind in (Kind.FACTORY, Kind.RANDOM)
 

@@ -17,7 +17,9 @@ _FEW: Final = 2048  # elements that are compared one by one
 
 def may_overlap(tensor: torch.Tensor) -> bool:
     """Whether several elements may lie at one place."""
-    dims = sorted((step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+    dims = sorted(
+        (step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    )
     reach = 0
     for step, size in dims:
         if step <= reach:
@@ -37,13 +39,21 @@ def lies_on(target: torch.Tensor, value: Any) -> bool:
     """Whether an operand is the tensor to be written, or lies on it element by element."""
     if value is target:
         return True
-    same = isinstance(value, torch.Tensor) and target.untyped_storage()._cdata == value.untyped_storage()._cdata
+    same = (
+        isinstance(value, torch.Tensor)
+        and target.untyped_storage()._cdata == value.untyped_storage()._cdata
+    )
     return same and bool(value.numel()) and _geometry(target) == _geometry(value)
 
 
 def reads_what_it_writes(target: torch.Tensor, value: Any) -> bool:
     """Whether an operand lies over a tensor to be written, but not element by element."""
-    if not isinstance(value, torch.Tensor) or value is target or not value.numel() or not target.numel():
+    if (
+        not isinstance(value, torch.Tensor)
+        or value is target
+        or not value.numel()
+        or not target.numel()
+    ):
         return False
     if target.untyped_storage()._cdata != value.untyped_storage()._cdata:
         return False
@@ -75,7 +85,9 @@ def _meet(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether an element of one lies at the place of an element of the other; no, where that is too much to find out."""
     if one.itemsize != two.itemsize:
         return True
-    gap = math.gcd(*(s for t in (one, two) for n, s in zip(t.shape, t.stride(), strict=True) if n > 1))
+    gap = math.gcd(
+        *(s for t in (one, two) for n, s in zip(t.shape, t.stride(), strict=True) if n > 1)
+    )
     if gap > 1 and (one.storage_offset() - two.storage_offset()) % gap:
         return False
     if one.numel() > _FEW or two.numel() > _FEW:
@@ -85,6 +97,7 @@ def _meet(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 def _places(tensor: torch.Tensor) -> set[int]:
     steps = [
-        range(0, size * step, step) if step else (0,) for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        range(0, size * step, step) if step else (0,)
+        for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     ]
     return {tensor.storage_offset() + sum(place) for place in itertools.product(*steps)}

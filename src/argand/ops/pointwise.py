@@ -157,7 +157,9 @@ def check_here(layout: Any = None, device: Any = None, **_: Any) -> None:
         refuse("another device or layout")
 
 
-def made_like(self: Tensor, *_: Any, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
+def made_like(
+    self: Tensor, *_: Any, dtype: Any = None, memory_format: Any = None, **options: Any
+) -> Tensor:
     """The result of a copy, of a conversion, or of a factory that takes another tensor's shape."""
     check_here(**options)
     if memory_format is None or memory_format is torch.preserve_format:
@@ -207,7 +209,12 @@ _NAMES: Final[tuple[tuple[TypeRule, str], ...]] = (
     (over(1, to_float=True), "polygamma"),
     (lambda self: (empty_like(self), empty_like(self, torch.int32)), "frexp.Tensor"),
     (_unary_bool, "isnan isneginf isposinf signbit logical_not"),
-    (lambda self: _unary_bool(self) if _has_infinity(self.dtype) else empty_like(self, torch.bool), "isinf"),
+    (
+        lambda self: (
+            _unary_bool(self) if _has_infinity(self.dtype) else empty_like(self, torch.bool)
+        ),
+        "isinf",
+    ),
     (over(1, 0), "threshold_backward"),
     (_to_real, "abs"),
     (_angle, "angle"),
@@ -247,7 +254,10 @@ _NAMES: Final[tuple[tuple[TypeRule, str], ...]] = (
     (_masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (over(0, 5), "elu_backward"),
     (dense_each(0, 0), "log_sigmoid_forward"),
-    (lambda *args: tuple(_ternary(args[1], args[2], args[0]) for _ in range(2)), "_prelu_kernel_backward"),
+    (
+        lambda *args: tuple(_ternary(args[1], args[2], args[0]) for _ in range(2)),
+        "_prelu_kernel_backward",
+    ),
     (_glu, "glu"),
     (dense_second, "glu_backward"),
     (made_like, "_to_copy clone"),
@@ -256,4 +266,6 @@ _NAMES: Final[tuple[tuple[TypeRule, str], ...]] = (
     (_complex, "complex polar"),
 )
 
-ROWS: Final[tuple[OpDef, ...]] = tuple(row for rule, names in _NAMES for row in rows(Kind.POINTWISE, rule, names))
+ROWS: Final[tuple[OpDef, ...]] = tuple(
+    row for rule, names in _NAMES for row in rows(Kind.POINTWISE, rule, names)
+)

@@ -48,11 +48,15 @@ def accumulated(dtype: torch.dtype) -> torch.dtype:
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
-def _sum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def _sum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     return dense(folded(self, dim, keepdim), dtype or accumulated(self.dtype))
 
 
-def _mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def _mean(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     dtype = dtype or self.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         refuse("mean of integers")
@@ -77,7 +81,9 @@ def _extremum_at(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Te
     return dense(shape, self.dtype), dense(shape, torch.int64)
 
 
-def _aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def _aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     result = _extremum(self, () if dim is None else dim, keepdim)
     return result, torch.empty_like(result)
 
@@ -94,7 +100,9 @@ def _truth(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return dense(folded(self, dim, keepdim), dtype)
 
 
-def _variance(self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False) -> Tensor:
+def _variance(
+    self: Tensor, dim: Dims = None, *, correction: Any = None, keepdim: bool = False
+) -> Tensor:
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         refuse("variance of integers")
     return dense(folded(self, dim, keepdim), _real(self.dtype))
@@ -108,7 +116,12 @@ def _variance_and_mean(
 
 
 def _vector_norm(
-    self: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    ord: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
         refuse("norm of integers")
@@ -118,13 +131,24 @@ def _vector_norm(
 
 
 def _norm(
-    self: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    p: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     return _vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
 def _renorm(self: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
-    if self.dim() < 2 or isinstance(p, complex) or isinstance(maxnorm, complex) or p <= 0 or maxnorm < 0:
+    if (
+        self.dim() < 2
+        or isinstance(p, complex)
+        or isinstance(maxnorm, complex)
+        or p <= 0
+        or maxnorm < 0
+    ):
         refuse("norms of slices")
     wrap(dim, self.dim())
     return dense(self.shape, self.dtype)
@@ -152,7 +176,9 @@ def _sort(self: Tensor, dim: int = -1, *_: Any, **__: Any) -> tuple[Tensor, Tens
     return empty_like(self), empty_like(self, torch.int64)
 
 
-def _topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+def _topk(
+    self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
     dim = wrap(dim, self.dim())
     shape = list(self.shape)
     if not 0 <= k <= (shape[dim] if shape else 1):
@@ -192,7 +218,9 @@ def is_strictly_channels_last(shape: Shape, stride: Shape) -> bool:
     return True
 
 
-def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def _softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
     return dense(grad_output.shape, input_dtype)
 
 
@@ -210,7 +238,9 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, _variance, "var.correction std.correction"),
     *rows(_R, _variance_and_mean, "var_mean.correction std_mean.correction"),
     *rows(_R, _vector_norm, "linalg_vector_norm"),
-    *rows(_R, _norm, "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"),
+    *rows(
+        _R, _norm, "norm.Scalar norm.ScalarOpt_dtype norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype"
+    ),
     *rows(_R, _renorm, "renorm"),
     *rows(_R, _logsumexp, "logsumexp"),
     *rows(
@@ -221,7 +251,9 @@ ROWS: Final[tuple[OpDef, ...]] = (
     *rows(_R, lambda self, other, p=2: _norm(self - other, p), "dist"),
     *rows(_R, _softmax, "_softmax _log_softmax"),
     *rows(_R, _softmax_backward, "_softmax_backward_data _log_softmax_backward_data"),
-    *rows(_R, lambda self, dim, dtype=None: dense(self.shape, dtype or self.dtype), "_safe_softmax"),
+    *rows(
+        _R, lambda self, dim, dtype=None: dense(self.shape, dtype or self.dtype), "_safe_softmax"
+    ),
     *rows(_O, _scan, "cumsum cumprod logcumsumexp _logcumsumexp"),
     *rows(_O, _scan_extremum, "cummax cummin"),
     *rows(_O, _sort, "sort sort.stable"),

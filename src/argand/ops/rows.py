@@ -15,12 +15,35 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
-from argand.ops import convolution, factories, foreach, indexing, layers, losses, matmul, norms, pointwise, reductions
+from argand.ops import (
+    convolution,
+    factories,
+    foreach,
+    indexing,
+    layers,
+    losses,
+    matmul,
+    norms,
+    pointwise,
+    reductions,
+)
 from argand.ops.facts import FUNCTION_COLUMNS, columns
 from argand.ops.table import Draws, FunctionDef, Kind, OpDef, Raises
 
-_FAMILIES: Final = (pointwise, reductions, factories, matmul, convolution, norms, indexing, losses, layers, foreach)
-OF_TORCH: Final = frozenset({"aten", "prim", "prims"})  # namespaces of ops that nobody but torch defines
+_FAMILIES: Final = (
+    pointwise,
+    reductions,
+    factories,
+    matmul,
+    convolution,
+    norms,
+    indexing,
+    losses,
+    layers,
+    foreach,
+)
+# namespaces of ops that nobody but torch defines
+OF_TORCH: Final = frozenset({"aten", "prim", "prims"})
 _DEPENDENT: Final = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 
 
@@ -39,7 +62,9 @@ def _functions() -> Iterator[FunctionDef]:
 
 
 TABLE: Final[Mapping[str, OpDef]] = MappingProxyType(_joined())
-FUNCTIONS: Final[Mapping[str, FunctionDef]] = MappingProxyType({row.name: row for row in _functions()})
+FUNCTIONS: Final[Mapping[str, FunctionDef]] = MappingProxyType(
+    {row.name: row for row in _functions()}
+)
 
 
 @cache
@@ -53,7 +78,9 @@ def row_of(func: OpOverload) -> OpDef:
     return replace(row, data_dependent=True) if _DEPENDENT.intersection(func.tags) else row
 
 
-def draws(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:
+def draws(
+    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any] = MappingProxyType({})
+) -> bool:
     """Whether this call advances a random generator."""
     match row_of(func).draws:
         case Draws.NEVER:
@@ -84,4 +111,6 @@ def _argument(func: OpOverload, name: str, args: tuple[Any, ...], kwargs: Mappin
 
 @cache
 def _signature(func: OpOverload) -> Mapping[str, tuple[int, Any]]:
-    return {argument.name: (place, argument) for place, argument in enumerate(func._schema.arguments)}
+    return {
+        argument.name: (place, argument) for place, argument in enumerate(func._schema.arguments)
+    }

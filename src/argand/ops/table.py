@@ -82,7 +82,8 @@ class FunctionDef:
 
     name: str
     reads_memory: bool = False  # some op that it calls does (`OpDef.reads_memory`)
-    makes_of_numbers: bool = False  # a tensor of nested lists: for numbers that are tensors C++ reads their memory
+    # a tensor of nested lists: for numbers that are tensors C++ reads their memory
+    makes_of_numbers: bool = False
     indexes: bool = False  # its second argument is an index, of whose lists tensors are made
     # The argument that counts from the start of the storage, if it is given; 0: the answer does. None: nothing does.
     offset_place: int | None = None
@@ -91,7 +92,9 @@ class FunctionDef:
 def written_arguments(schema: Any) -> tuple[tuple[int, str], ...]:
     """Place and name of each argument that an op writes."""
     rows = enumerate(schema.arguments)
-    return tuple((place, a.name) for place, a in rows if a.alias_info is not None and a.alias_info.is_write)
+    return tuple(
+        (place, a.name) for place, a in rows if a.alias_info is not None and a.alias_info.is_write
+    )
 
 
 def rows(kind: Kind, infer: TypeRule, names: str) -> Iterator[OpDef]:

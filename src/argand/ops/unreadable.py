@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Final
 
 import torch
 
-_PAGE: Final = mmap.PAGESIZE
+from argand.support.platform import PAGE, own_pages, set_rights
+
 _wanted: Final[ContextVar[bool]] = ContextVar("unreadable", default=False)
 
 
@@ -36,12 +36,10 @@ def unreadable_fakes(wanted: bool) -> Iterator[None]:
 
 def storage(length: int) -> torch.UntypedStorage:
     """Bytes that fault when they are read or written."""
-    space = mmap.mmap(-1, max(length, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    space = own_pages(max(length, 1))
     found = torch.frombuffer(space, dtype=torch.uint8).untyped_storage()
-    pages = -(-len(space) // _PAGE) * _PAGE
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    if protect(ctypes.c_void_p(found.data_ptr()), ctypes.c_size_t(pages), 0):
-        raise OSError(ctypes.get_errno(), "mprotect")
+    if not set_rights(found.data_ptr(), -(-len(space) // PAGE) * PAGE, "none"):
+        raise OSError(ctypes.get_errno(), "the memory of a fake cannot be made unreadable")
     return found
 
 
@@ -50,4 +48,6 @@ def moved(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return tensor
     bare = storage(tensor.untyped_storage().nbytes())
-    return torch.empty(0, dtype=tensor.dtype).set_(bare, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return torch.empty(0, dtype=tensor.dtype).set_(
+        bare, tensor.storage_offset(), tensor.shape, tensor.stride()
+    )

@@ -47,7 +47,12 @@ CONTENDERS: Final[Mapping[str, Callable[[Any], Callable[..., Any]]]] = {
 
 
 def bench(
-    model: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], *, rounds: int = 30, train: bool = False
+    model: Callable[..., Any],
+    inputs: Sequence[Any],
+    names: Sequence[str],
+    *,
+    rounds: int = 30,
+    train: bool = False,
 ) -> list[BenchRow]:
     """Time the contenders; eager is always one of them, and the first."""
     step = _trained if train else _called
@@ -74,7 +79,11 @@ def _called(run: Callable[..., Any], inputs: Sequence[Any]) -> None:
 
 def _trained(run: Callable[..., Any], inputs: Sequence[Any]) -> None:
     """A call and its backward pass."""
-    leaves = [x for x in pytree.tree_leaves(run(*inputs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+    leaves = [
+        x
+        for x in pytree.tree_leaves(run(*inputs))
+        if isinstance(x, torch.Tensor) and x.requires_grad
+    ]
     torch.autograd.backward([x.sum() for x in leaves])
 
 
@@ -83,7 +92,9 @@ def _first(name: str, call: Callable[[], None]) -> tuple[BenchRow, bool]:
     try:
         call()
     except Exception as error:  # a contender that fails is a row of the table
-        return BenchRow(name, problem=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), False
+        return BenchRow(
+            name, problem=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        ), False
     return BenchRow(name, time.perf_counter() - begin), True
 
 
@@ -93,6 +104,8 @@ def _summed(rows: Mapping[str, BenchRow], times: Mapping[str, Sequence[float]]) 
     for name, row in rows.items():
         if name in times:
             low, median, high = statistics.quantiles(times[name], n=4)
-            row = row._replace(best=min(times[name]), median=median, low=low, high=high, speedup=eager / median)
+            row = row._replace(
+                best=min(times[name]), median=median, low=low, high=high, speedup=eager / median
+            )
         made.append(row)
     return made

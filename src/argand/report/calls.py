@@ -1,42 +1,44 @@
 """report.calls: calls of compiled functions under the clock, some of them in eager for comparison.
 
 The C extension hands outermost calls of compiled objects to a ``Watcher`` while a session is on (``set_call_watcher``).
-Each call runs once: compiled, or in eager, taking turns once nothing is compiled any more, so that both are timed side by
-side in the user's own program. A call that trains is timed with its backward pass.
+Each call runs once: compiled, or in eager, taking turns (``report.turns``), so that both are timed side by side in the user's
+own program. A call that trains is timed with its backward pass.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 
 from argand.backends.trial import time_backward
 from argand.report.collect import Collected
+from argand.report.turns import COMPILED, EAGER, EagerTurns, SpeedsCompared, compared, signature
 from argand.runtime import _native, stance
 from argand.runtime.callables import code_of
 
-EVERY: Final = 3  # of the calls that compile nothing, one in so many is eager's
-SAMPLES: Final = 8  # eager calls that are enough
 _MOST_CALLS: Final = 5_000  # kept one by one
 
 
 @final
 @dataclass(slots=True, eq=False)
 class TimedCall:
-    """One call; ``kind``: compile (something was compiled in it), compiled, eager, or trial (the compiler tried eager)."""
+    """One call.
+
+    ``kind``: compile (something was compiled in it), beside (something was in another thread), compiled, eager,
+    or trial (the compiler tried eager in it).
+    """
 
     kind: str
+    sizes: Hashable
     start: float
     forward: float
     backward: float | None = None  # seconds, when there was one
-    gaps: list[tuple[int, float]] = field(
-        default_factory=list
-    )  # graph, and the time from its end to the next one's begin
+    # graph, and the time from its end to the next one's begin
+    gaps: list[tuple[int, float]] = field(default_factory=list)
     graphs: float = 0.0  # seconds in graphs
 
     @property
@@ -55,20 +57,27 @@ class WatchedFunction:
     line: int
     calls: list[TimedCall] = field(default_factory=list)
     count: int = 0
-    eager: int = 0
-    quiet: int = 0  # calls since something was compiled
+    turns: EagerTurns = field(default_factory=EagerTurns)
     wants_gradients: bool = False
     compiles: list[int] = field(default_factory=list)
 
-    def times(self, kind: str) -> list[float]:
-        """Seconds of the calls of a kind, without the first of them: it warms up."""
-        found = [call.seconds for call in self.calls if call.kind == kind]
+    def compared(self) -> SpeedsCompared | None:
+        """Its calls against eager's."""
+        return compared((call.kind, call.sizes, call.seconds) for call in self.calls)
+
+    def of_kind(self, kind: str) -> list[TimedCall]:
+        """The calls of a kind, without the first of them: it warms up."""
+        found = [call for call in self.calls if call.kind == kind]
         return found[1:] if len(found) > 2 else found
 
-    def median(self, kind: str) -> float | None:
-        """The middle one."""
-        found = self.times(kind)
-        return statistics.median(found) if found else None
+
+class _Before(NamedTuple):
+    """What had happened when a call began."""
+
+    ended: int  # compiles of this thread
+    eager_turns: int  # of the compiler's own trials
+    at_work: int  # compiles of all threads
+    compiles: int
 
 
 @final
@@ -84,29 +93,30 @@ class Watcher:
         """Run one call."""
         function = self._function(compiled)
         here = self.collected.here
-        eager = self._is_turn_of_eager(function)
-        begin, before, turns, here.spans = time.perf_counter(), here.done, here.eager_turns, []
+        sizes = signature((args, kwargs))
+        eager = self._is_turn_of_eager(function, sizes)
+        heard = self.collected
+        before = _Before(len(here.ended), here.eager_turns, heard.at_work, len(heard.compiles))
+        begin, here.spans = time.perf_counter(), []
         try:
             result = _in_eager(compiled, args, kwargs) if eager else compiled(*args, **kwargs)
         finally:
             spans, here.spans = here.spans or [], None
         end = time.perf_counter()
+        kind = EAGER if eager else self._kind(before)
         function.count += 1
-        function.eager += eager
-        kind = (
-            "eager"
-            if eager
-            else "compile"
-            if here.done > before
-            else "trial"
-            if here.eager_turns > turns
-            else "compiled"
+        function.compiles += here.ended[before.ended :]
+        function.turns.took(kind, sizes)
+        if kind in ("compile", "beside"):
+            function.turns.restart()
+        call = TimedCall(
+            kind,
+            sizes,
+            begin - heard.begin,
+            end - begin,
+            gaps=_gaps(spans, end),
+            graphs=_inside(spans),
         )
-        function.compiles += (
-            [c.number for c in self.collected.compiles[-(here.done - before) :]] if kind == "compile" else []
-        )
-        function.quiet = 0 if kind == "compile" else function.quiet + 1
-        call = TimedCall(kind, begin - self.collected.begin, end - begin, gaps=_gaps(spans, end), graphs=_inside(spans))
         if len(function.calls) < _MOST_CALLS:
             function.calls.append(call)
         self._time_backward(function, call, result)
@@ -119,27 +129,39 @@ class Watcher:
             name = code.co_qualname if code else getattr(compiled, "__qualname__", str(compiled))
             if isinstance(compiled.__wrapped__, torch.nn.Module):
                 name = f"{type(compiled.__wrapped__).__qualname__}.forward"
-            found = WatchedFunction(name, code.co_filename if code else "", code.co_firstlineno if code else 0)
+            found = WatchedFunction(
+                name, code.co_filename if code else "", code.co_firstlineno if code else 0
+            )
             self.functions[id(compiled.region)] = found
             self._regions.append(compiled.region)
         return found
 
-    def _is_turn_of_eager(self, function: WatchedFunction) -> bool:
-        """Calls that compile nothing: two compiled ones, then eager's turn, and so on, until there are enough."""
-        if not self.take_turns or function.eager >= SAMPLES or torch.are_deterministic_algorithms_enabled():
+    def _kind(self, before: _Before) -> str:
+        """What a call was that was not eager's."""
+        here, heard = self.collected.here, self.collected
+        if len(here.ended) > before.ended:
+            return "compile"
+        if before.at_work or heard.at_work or len(heard.compiles) > before.compiles:
+            return "beside"
+        return "trial" if here.eager_turns > before.eager_turns else COMPILED
+
+    def _is_turn_of_eager(self, function: WatchedFunction, sizes: Hashable) -> bool:
+        if not self.take_turns or torch.are_deterministic_algorithms_enabled():
             return False
-        return function.quiet >= EVERY - 1 and function.quiet % EVERY == EVERY - 1
+        return function.turns.is_eager(sizes)
 
     def _time_backward(self, function: WatchedFunction, call: TimedCall, result: Any) -> None:
         tensors = [t for t in _tensors(result) if t.grad_fn is not None]
         if not tensors or not torch.is_grad_enabled():
             return
         function.wants_gradients = True
-        before = (len(self.collected.compiles), self.collected.nothing.seconds)
+        heard = self.collected
+        before = (len(heard.compiles), heard.nothing.seconds)
 
         def finish(seconds: float | None) -> None:
             call.backward = seconds
-            if (len(self.collected.compiles), self.collected.nothing.seconds) != before and call.kind != "eager":
+            now = (len(heard.compiles), heard.nothing.seconds)
+            if now != before and call.kind != EAGER:
                 call.kind = "compile"
 
         time_backward((), tensors, finish)

@@ -38,7 +38,7 @@ _TOLD: Final = frozenset(
 )
 SHOWN: Final = _TOLD | {SHOWN_BESIDES}  # so that stages do their work, whatever is on disk
 _MOST_SPANS: Final = 20_000
-_LONGEST: Final = 60_000  # characters of one text
+_LONGEST: Final = 200_000  # characters of one text
 _ALL: Final = 12_000_000  # of all texts
 
 
@@ -60,7 +60,8 @@ class Compile:
     stages: dict[str, float] = field(default_factory=dict)
     plans: list[Mapping[str, Any]] = field(default_factory=list)
     externs: list[Mapping[str, Any]] = field(default_factory=list)
-    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)  # left, failed, limit, trial
+    # left, failed, limit, trial
+    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     counts: collections.Counter[tuple[str, str]] = field(default_factory=collections.Counter)
 
 
@@ -69,14 +70,16 @@ class Compile:
 class _Thread:
     """What one thread is in."""
 
-    open: list[tuple[str, float, float]] = field(default_factory=list)  # stage, start, own time by then
+    # stage, start, own time by then
+    open: list[tuple[str, float, float]] = field(default_factory=list)
     compiles: list[Compile] = field(default_factory=list)
     reason: Mapping[str, Any] | None = None
     last: Compile | None = None  # that ended
     own: float = 0.0  # seconds spent here
-    done: int = 0  # compiles that ended
+    ended: list[int] = field(default_factory=list)  # numbers of compiles
     eager_turns: int = 0
-    spans: list[tuple[int, float, float]] | None = None  # graphs that ran in the call that is watched
+    # graphs that ran in the call that is watched
+    spans: list[tuple[int, float, float]] | None = None
 
 
 @final
@@ -87,6 +90,7 @@ class Collected:
         self.begin = time.perf_counter()
         self.nothing = Compile(0, "backward passes, compiled when they were first needed")
         self.compiles: list[Compile] = []
+        self.at_work = 0  # compiles that began and have not ended, in all threads
         self.texts: list[dict[str, Any]] = []
         self.spans: list[tuple[str, float, float, int]] = []  # stage, start, seconds, thread
         self.graphs: list[Mapping[str, Any]] = []  # frames whose graphs are under the clock
@@ -147,10 +151,17 @@ class Collected:
     def _start(self, here: _Thread, stage: str, detail: str) -> None:
         now = self.now()
         if stage == "compile":
-            made = Compile(len(self.compiles) + 1, detail, now, thread=threading.get_ident(), reason=here.reason)
+            made = Compile(
+                len(self.compiles) + 1,
+                detail,
+                now,
+                thread=threading.get_ident(),
+                reason=here.reason,
+            )
             here.reason = None
             self.compiles.append(made)
             here.compiles.append(made)
+            self.at_work += 1
         here.open.append((stage, now, here.own))
 
     def _end(self, here: _Thread, stage: str, seconds: float, failed: bool) -> None:
@@ -162,15 +173,19 @@ class Collected:
             return  # it began before the session
         seconds = max(seconds - (here.own - own), 0.0)
         at = self._at(here)
-        if not here.compiles and not here.open:  # a backward pass that is compiled when it is first needed
+        # a backward pass that is compiled when it is first needed
+        if not here.compiles and not here.open:
             at.seconds += seconds
         at.stages[stage] = at.stages.get(stage, 0.0) + seconds
         if len(self.spans) < _MOST_SPANS:
-            self.spans.append((f"{stage} {at.label}" if stage == "compile" else stage, start, seconds, at.thread))
+            self.spans.append(
+                (f"{stage} {at.label}" if stage == "compile" else stage, start, seconds, at.thread)
+            )
         if stage == "compile" and here.compiles:
             made = here.compiles.pop()
             made.seconds, made.failed, here.last = seconds, failed, made
-            here.done += 1
+            here.ended.append(made.number)
+            self.at_work -= 1
 
     def _count(self, here: _Thread, counter: str, amount: int, detail: str) -> None:
         if counter.startswith("cache."):

@@ -11,7 +11,6 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -19,10 +18,9 @@ from typing_extensions import override
 
 from argand.backends.registry import name_of
 from argand.pipeline import compile as compile_model
+from argand.support.platform import forget_peak, memory_line
 
 TOLERANCE: Final = 1e-4  # of the largest magnitude, beyond twice eager's own error
-_CLEAR_REFS: Final = Path("/proc/self/clear_refs")
-_STATUS: Final = Path("/proc/self/status")
 
 
 class BackendRow(NamedTuple):
@@ -60,7 +58,11 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    model: Callable[..., Any], inputs: Sequence[Any], backends: Sequence[Any] = ("argand",), *, rounds: int = 10
+    model: Callable[..., Any],
+    inputs: Sequence[Any],
+    backends: Sequence[Any] = ("argand",),
+    *,
+    rounds: int = 10,
 ) -> Comparison:
     """Run a model under eager and each backend, without gradients."""
     with torch.no_grad():
@@ -77,7 +79,9 @@ def compare(
                 begin = time.perf_counter()
                 run(*inputs)
                 times[name].append(time.perf_counter() - begin)
-    return Comparison(tuple(_finish(row, times.get(name, []), allowed) for name, row in rows.items()))
+    return Comparison(
+        tuple(_finish(row, times.get(name, []), allowed) for name, row in rows.items())
+    )
 
 
 def _finish(row: BackendRow, times: Sequence[float], allowed: float) -> BackendRow:
@@ -103,7 +107,9 @@ def _first_call(
 
 def _in_double(model: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     precise = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-    doubled = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    doubled = [
+        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs
+    ]
     return precise(*doubled)
 
 
@@ -127,17 +133,8 @@ def _difference(ours: Sequence[torch.Tensor], oracle: Sequence[torch.Tensor]) ->
 
 def _start_peak() -> float:
     """Forget the peak so far, where the system allows it; memory in use now, in megabytes."""
-    try:
-        _CLEAR_REFS.write_text("5")
-    except OSError:
-        return _megabytes("VmHWM")
-    return _megabytes("VmRSS")
+    return _megabytes("VmRSS" if forget_peak() else "VmHWM")
 
 
 def _megabytes(field: str) -> float:
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return float("nan")
-    found = next((line for line in lines if line.startswith(field)), "")
-    return int(found.split()[1]) / 1024 if found else float("nan")
+    return memory_line(field) / 2**20

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import re
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,14 +18,13 @@ from argand.report.calls import WatchedFunction, Watcher
 from argand.report.collect import Collected, Compile
 from argand.report.misses import Misses
 from argand.report.problems import find_problems
+from argand.report.turns import COMPILED
 
 VERSION: Final = 1
 HEAVY: Final = frozenset(("product", "convolution", "attention"))
 _WORK: Final = frozenset(("kernel", "torch", "flow", *HEAVY))
 _IS_PRODUCT: Final = re.compile(r"^aten\.(mm|addmm|bmm|baddbmm)\.")
-_PRODUCT: Final = (
-    "a matrix product: Argand's own kernel or BLAS, whichever is faster here (the table of kernels says which)"
-)
+_PRODUCT: Final = "a matrix product: Argand's own kernel or BLAS, whichever is faster here (the table of kernels says which)"
 _WHY: Final = {
     "no row": "Argand has no code generator for this operator; torch's kernel is called, nothing is fused into it",
     "arguments": "the generator does not cover these arguments; torch's kernel is called",
@@ -46,6 +46,7 @@ class Session(NamedTuple):
     seconds: float
     known: tuple[str, ...] = ()  # keys of the disk cache before it, most recently used first
     cache_directory: Path | None = None  # the default one: None, there is none
+    ended: Mapping[str, Any] | None = None  # by which exception, or with which exit code
 
 
 def make(session: Session) -> dict[str, Any]:
@@ -59,6 +60,7 @@ def make(session: Session) -> dict[str, Any]:
         "version": VERSION,
         "program": session.program,
         "seconds": session.seconds,
+        "ended": session.ended,
         "machine": dict(session.machine),
         "functions": functions,
         "compiles": compiles,
@@ -78,24 +80,31 @@ def make(session: Session) -> dict[str, Any]:
 
 
 def _function(function: WatchedFunction, session: Session) -> dict[str, Any]:
-    compiled, eager = function.median("compiled"), function.median("eager")
-    made = [c for c in session.collected.compiles if c.number in set(function.compiles)]
-    clean = [call for call in function.calls if call.kind == "compiled"]
+    speeds = function.compared()
+    numbers = set(function.compiles)
+    made = [c for c in session.collected.compiles if c.number in numbers]
+    clean = function.of_kind(COMPILED)
     return {
         "name": function.name,
         "where": lines.place(function.file, function.line, function.name),
         "calls": function.count,
         "kinds": dict(collections.Counter(call.kind for call in function.calls)),
-        "compiled_ms": None if compiled is None else compiled * 1e3,
-        "eager_ms": None if eager is None else eager * 1e3,
+        "compiled_ms": None if speeds is None else speeds.compiled * 1e3,
+        "eager_ms": None if speeds is None else speeds.eager * 1e3,
+        "compared_calls": None if speeds is None else list(speeds.calls),
+        "same_sizes": speeds is None or speeds.alike,
         "backward": any(call.backward is not None for call in function.calls),
         "wants_gradients": function.wants_gradients,
-        "speedup": eager / compiled if compiled and eager else None,
+        "speedup": None if speeds is None else speeds.eager / speeds.compiled,
         "compile_ms": sum(c.seconds for c in made) * 1e3,
         "compiles": [c.number for c in made],
-        "graphs_ms": sum(c.graphs for c in clean) / len(clean) * 1e3 if clean else None,
-        "forward_ms": sum(c.forward for c in clean) / len(clean) * 1e3 if clean else None,
+        "outside_ms": _median([c.forward - c.graphs for c in clean]),
+        "forward_ms": _median([c.forward for c in clean]),
     }
+
+
+def _median(seconds: list[float]) -> float | None:
+    return statistics.median(seconds) * 1e3 if seconds else None
 
 
 def _verdict(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,13 +117,15 @@ def _verdict(data: Mapping[str, Any]) -> dict[str, Any]:
     saved = (eager - compiled) / calls if calls else None
     heavy = sum(k["seconds"] for k in data["kernels"] if k["kind"] in HEAVY)
     work = sum(k["seconds"] for k in data["kernels"])
-    runs = sum(f["kinds"].get(kind, 0) for f in data["functions"] for kind in ("compiled", "compile", "trial"))
-    heavy_ms = heavy / runs * 1e3 if runs else 0.0
+    inside = sum(f["compiled_ms"] * f["calls"] * _inside(f) for f in compared)  # of graphs
+    heavy_ms = heavy / work * inside / calls if work and calls else 0.0
     eager_call = eager / calls if calls else None
     return {
         "speedup": eager / compiled if compiled else None,
         "eager_ms": eager_call,
         "compiled_ms": compiled / calls if calls else None,
+        "compared_calls": [sum(f["compared_calls"][k] for f in compared) for k in (0, 1)],
+        "same_sizes": all(f["same_sizes"] for f in compared),
         "calls": sum(f["calls"] for f in data["functions"]),
         "compile_ms": compile_ms,
         "compiles": sum(c["number"] > 0 for c in data["compiles"]),
@@ -124,6 +135,12 @@ def _verdict(data: Mapping[str, Any]) -> dict[str, Any]:
         "heavy_ms": heavy_ms,
         "ceiling": eager_call / heavy_ms if eager_call and heavy_ms > 0 else None,
     }
+
+
+def _inside(function: Mapping[str, Any]) -> float:
+    """The part of a call that passes in graphs; with a backward pass, which has no clock around its graph, all of it."""
+    forward, outside = function["forward_ms"], function["outside_ms"]
+    return 1.0 if function["backward"] or not forward else 1 - outside / forward
 
 
 # --- compiles, kernels, operators ------------------------------------------------------------
@@ -146,9 +163,25 @@ def _compile(made: Compile) -> dict[str, Any]:
         "hits": made.entry["entry"].hits if made.entry else 0,
         "ends_by": None if broken is None else broken["reason"],
         "again": None if made.reason is None else made.reason["change"],
-        "stages": {name: seconds * 1e3 for name, seconds in made.stages.items() if name != "compile"},
+        "stages": {
+            name: seconds * 1e3 for name, seconds in made.stages.items() if name != "compile"
+        },
         "kernels": sum(step["kind"] in _WORK for plan in made.plans for step in plan["steps"]),
         "arena": sum(plan["arena"] for plan in made.plans),
+    }
+
+
+def _kernel_row(compile_number: int, plan_number: int, step: dict[str, Any]) -> dict[str, Any]:
+    """A step of a plan that has not run yet."""
+    return {
+        "name": step["name"],
+        "kind": step["kind"],
+        "compile": compile_number,
+        "plan": plan_number,
+        "calls": 0,
+        "seconds": 0.0,
+        "bytes": 0,
+        "lines": lines.of_origins(step["origins"]),
     }
 
 
@@ -163,15 +196,22 @@ def _kernels(session: Session) -> list[dict[str, Any]]:
                 if step["kind"] not in _WORK:
                     continue
                 key = (made.number, number, step["name"], tuple(step["origins"]))
-                row = rows.setdefault(key, {"name": step["name"], "kind": step["kind"], "compile": made.number, "plan": number,
-                        "calls": 0, "seconds": 0.0, "bytes": 0, "lines": lines.of_origins(step["origins"])})  # fmt: skip
+                if key not in rows:
+                    rows[key] = _kernel_row(made.number, number, step)
+                row = rows[key]
                 row["calls"] += calls
                 row["seconds"] += nanoseconds / 1e9
                 row["bytes"] += step["bytes"] * calls
     for row in rows.values():
         row["bandwidth"] = row["bytes"] / row["seconds"] / bandwidth if row["seconds"] else None
     total = sum(row["seconds"] for row in rows.values()) or 1.0
+    loops = {
+        (text["compile"], text["detail"]): number
+        for number, text in enumerate(session.collected.texts)
+        if text["stage"] == "schedule"
+    }
     for row in rows.values():
+        row["text"] = loops.get((row["compile"], row["name"]))
         row["share"] = row["seconds"] / total
     return sorted(rows.values(), key=lambda row: -row["seconds"])
 
@@ -183,7 +223,11 @@ def _torch_ops(collected: Collected) -> list[dict[str, Any]]:
         for extern in made.externs:
             where = lines.of_origin(extern["origin"])
             key = (extern["op"], extern["why"], where and (where["file"], where["line"]))
-            why = _PRODUCT if _IS_PRODUCT.search(extern["op"]) else _WHY.get(extern["why"], extern["why"])
+            why = (
+                _PRODUCT
+                if _IS_PRODUCT.search(extern["op"])
+                else _WHY.get(extern["why"], extern["why"])
+            )
             row = rows.setdefault(key, {"op": extern["op"], "why": why, "where": where, "count": 0})
             row["count"] += 1
     return sorted(rows.values(), key=lambda row: -row["count"])
@@ -195,13 +239,18 @@ def _cache(session: Session) -> list[dict[str, Any]]:
     for what, detail in session.collected.cache:
         kind, _, rest = detail.partition(": ")
         if what == "hit":
-            rows[kind, "hit", "it is on disk; compiled again all the same, to show every stage"] += 1
+            rows[
+                kind, "hit", "it is on disk; compiled again all the same, to show every stage"
+            ] += 1
         elif what == "bypass":
             rows[kind, "not kept", rest] += 1
         elif what == "miss":
             key, _, reason = rest.partition(": ")
             rows[kind, "miss", reason or why(kind, key)] += 1
-    return [{"kind": kind, "result": what, "reason": said, "count": n} for (kind, what, said), n in rows.most_common()]
+    return [
+        {"kind": kind, "result": what, "reason": said, "count": n}
+        for (kind, what, said), n in rows.most_common()
+    ]
 
 
 def _timeline(session: Session) -> list[dict[str, Any]]:
@@ -211,7 +260,13 @@ def _timeline(session: Session) -> list[dict[str, Any]]:
     ]
     for function in session.watcher.functions.values():
         spans += [
-            {"name": f"{function.name} ({c.kind})", "start": c.start, "seconds": c.forward, "thread": 0, "kind": c.kind}
+            {
+                "name": f"{function.name} ({c.kind})",
+                "start": c.start,
+                "seconds": c.forward,
+                "thread": 0,
+                "kind": c.kind,
+            }
             for c in function.calls[:1000]
         ]
     return sorted(spans, key=lambda span: span["start"])

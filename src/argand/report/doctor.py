@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import enum
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -25,6 +23,7 @@ from argand import pipeline
 from argand.native.codegen.target import host_target
 from argand.runtime.disk.store import DiskStore, default_directory
 from argand.support.options import read_environment
+from argand.support.platform import strict_about_memory, usable_cores
 
 _PACKAGES: Final = ("argand", "torch", "llvmlite", "numpy")
 _OPTIONAL: Final = ("onnxruntime", "openvino", "safetensors")
@@ -55,7 +54,9 @@ def examine() -> Iterator[Finding]:
         try:
             yield from look()
         except Exception as error:
-            yield Finding(area, "look", f"{type(error).__name__}: {error}", Verdict.BAD, "please report this")
+            yield Finding(
+                area, "look", f"{type(error).__name__}: {error}", Verdict.BAD, "please report this"
+            )
 
 
 def _versions() -> Iterator[Finding]:
@@ -67,8 +68,16 @@ def _versions() -> Iterator[Finding]:
         try:
             yield Finding("versions", name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding("versions", name, "not installed", Verdict.NOTE, "needed only for what it is named after")
-    yield Finding("versions", "system", f"{platform.system()} {platform.release()} {platform.machine()}")
+            yield Finding(
+                "versions",
+                name,
+                "not installed",
+                Verdict.NOTE,
+                "needed only for what it is named after",
+            )
+    yield Finding(
+        "versions", "system", f"{platform.system()} {platform.release()} {platform.machine()}"
+    )
 
 
 def _processor() -> Iterator[Finding]:
@@ -79,7 +88,13 @@ def _processor() -> Iterator[Finding]:
     if target.vector_bytes >= 32:
         yield Finding("processor", "vectors", width)
     else:
-        yield Finding("processor", "vectors", width, Verdict.NOTE, "AVX2 is missing: kernels work, but are slower")
+        yield Finding(
+            "processor",
+            "vectors",
+            width,
+            Verdict.NOTE,
+            "AVX2 is missing: kernels work, but are slower",
+        )
     known = {
         "fma": "multiply and add in one step",
         "f16c": "half precision is converted in registers",
@@ -92,10 +107,14 @@ def _processor() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    threads, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
-    verdict = Verdict.GOOD if threads <= cores else Verdict.NOTE
-    hint = "" if threads <= cores else f"more threads than cores this process may use; torch.set_num_threads({cores})"
-    yield Finding("threads", "torch", f"{threads} threads on {cores} cores", verdict, hint)
+    threads, cores = torch.get_num_threads(), usable_cores()
+    value = f"{threads} thread{'s' * (threads != 1)} on {cores} core{'s' * (cores != 1)}"
+    hint = ""
+    if threads > cores:
+        hint = f"more threads than cores this process may use; torch.set_num_threads({cores})"
+    elif threads < cores // 2 or threads == 1 < cores:
+        hint = f"cores stay idle; torch.set_num_threads({cores}), or look at OMP_NUM_THREADS"
+    yield Finding("threads", "torch", value, Verdict.NOTE if hint else Verdict.GOOD, hint)
 
 
 def _cache() -> Iterator[Finding]:
@@ -113,7 +132,9 @@ def _cache() -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     low = free < _NEEDED_SPACE
     hint = "argand cache gc, or set XDG_CACHE_HOME to a larger disk" if low else ""
-    yield Finding("cache", "free space", f"{free >> 20} MiB", Verdict.NOTE if low else Verdict.GOOD, hint)
+    yield Finding(
+        "cache", "free space", f"{free >> 20} MiB", Verdict.NOTE if low else Verdict.GOOD, hint
+    )
 
 
 def _settings() -> Iterator[Finding]:
@@ -123,17 +144,47 @@ def _settings() -> Iterator[Finding]:
         yield Finding("settings", "ARGAND_DISABLE", "1", Verdict.NOTE, hint)
     if environment.options:
         text = ", ".join(f"{name}={value}" for name, value in environment.options)
-        yield Finding("settings", "ARGAND_OPTIONS", text, Verdict.NOTE, "holds for every compile of this environment")
+        yield Finding(
+            "settings",
+            "ARGAND_OPTIONS",
+            text,
+            Verdict.NOTE,
+            "holds for every compile of this environment",
+        )
     if environment.logs:
         yield Finding("settings", "ARGAND_LOGS", environment.logs)
     if sys.gettrace() is not None:
         hint = "a debugger or a coverage tool follows every line: compiled functions run in Python under it"
         yield Finding("settings", "trace function", repr(sys.gettrace()), Verdict.NOTE, hint)
-    if Path("/proc/sys/vm/overcommit_memory").exists():
-        mode = Path("/proc/sys/vm/overcommit_memory").read_text().strip()
-        if mode == "2":
-            hint = "large models may fail to be traced: fakes reserve address space without using it"
-            yield Finding("settings", "overcommit_memory", mode, Verdict.NOTE, hint)
+    if strict_about_memory():
+        hint = "large models may fail to be traced: fakes reserve address space without using it"
+        yield Finding("settings", "overcommit_memory", "2", Verdict.NOTE, hint)
+
+
+def _refused() -> Iterator[Finding]:
+    """What is left to eager whatever the program, and whether it is here."""
+    there = [name for name in ("cuda", "mps", "xpu") if _has_device(name)]
+    why = "code is generated for CPUs; calls with tensors of other devices run in eager"
+    hint = "move model and inputs to the CPU to compile them" if there else ""
+    verdict = Verdict.NOTE if there else Verdict.GOOD
+    yield Finding("left to eager", "devices", f"{', '.join(there) or 'none'}: {why}", verdict, hint)
+    device = torch.get_default_device()
+    if device.type != "cpu":
+        hint = "torch.set_default_device('cpu')"
+        yield Finding("left to eager", "default device", str(device), Verdict.NOTE, hint)
+    why = "sparse, quantized, nested: generated code finds elements by strides"
+    yield Finding("left to eager", "tensors", why)
+    if torch.are_deterministic_algorithms_enabled():
+        why = "deterministic mode: background=True waits for the compiler"
+        yield Finding("left to eager", "background", why, Verdict.NOTE)
+    yield Finding(
+        "left to eager", "lines", "those that break graphs: argand explain SCRIPT names them"
+    )
+
+
+def _has_device(name: str) -> bool:
+    module = getattr(torch, name, None)
+    return module is not None and bool(module.is_available())
 
 
 def _forward(x: torch.Tensor) -> torch.Tensor:
@@ -162,7 +213,9 @@ def _self_test() -> Iterator[Finding]:
         begin = time.perf_counter()
         verdict, said = _try(program, x)
         hint = "" if verdict is Verdict.GOOD else "please report this"
-        yield Finding("self-test", name, f"{said}, {time.perf_counter() - begin:.2f} s", verdict, hint)
+        yield Finding(
+            "self-test", name, f"{said}, {time.perf_counter() - begin:.2f} s", verdict, hint
+        )
 
 
 def _try(program: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> tuple[Verdict, str]:
@@ -181,5 +234,6 @@ _AREAS: Final = (
     ("threads", _threads),
     ("cache", _cache),
     ("settings", _settings),
+    ("left to eager", _refused),
     ("self-test", _self_test),
 )

@@ -28,13 +28,15 @@ class ExplainWithBackend(Described):
     def __init__(self, backend: BackendSpec, options: Mapping[str, object] | None = None) -> None:
         self.backend = bind_backend(backend, options=options)
         self.frames: list[Captured] = []
-        self._heard = events.Collector()  # frames that were left to Python are told as events only
+        self._heard = events.Collector()  # frames that were left to Python show as events only
 
     @override
     def describe(self) -> Backend:
         """The backend inside, seen by this object. Nothing comes from disk: there would be nothing to see."""
         name = f"explained {self.backend.name}"
-        return dataclasses.replace(self.backend, name=name, restore=None, observe=self._observe, reset=self.reset)
+        return dataclasses.replace(
+            self.backend, name=name, restore=None, observe=self._observe, reset=self.reset
+        )
 
     @contextlib.contextmanager
     def _observe(self) -> Iterator[Callable[[Captured], None]]:

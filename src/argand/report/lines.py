@@ -51,12 +51,16 @@ def located(where: Location | None) -> dict[str, Any] | None:
 def is_of_user(file: str) -> bool:
     """Whether a file is neither torch's, Python's nor ours."""
     inside = "site-packages" in file and not file.startswith(_PYTHON + "/site-packages")
-    return not file.startswith((_TORCH, _OURS)) and (inside or not file.startswith(_PYTHON) or "site-packages" in file)
+    return not file.startswith((_TORCH, _OURS)) and (
+        inside or not file.startswith(_PYTHON) or "site-packages" in file
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(origin: str) -> tuple[str, int, str] | None:
-    frames = [(file, int(line), function.strip()) for file, line, function in _FRAME.findall(origin)]
+    frames = [
+        (file, int(line), function.strip()) for file, line, function in _FRAME.findall(origin)
+    ]
     own = [frame for frame in frames if is_of_user(frame[0])]
     return (own or frames)[-1] if frames else None
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, Final, final
 
 import torch
 
 from argand.runtime import _native
+from argand.support.platform import processor_lines, resident_bytes
 
-_STATM: Final = Path("/proc/self/statm")
 _EVERY: Final = 0.02  # seconds between two looks
 _MOST: Final = 4_000  # points; then every other one is dropped and looks are half as frequent
 _COPIED: Final = 1 << 26  # bytes
@@ -35,7 +33,7 @@ def measure_bandwidth() -> float:
 
 def describe() -> dict[str, Any]:
     """The machine and the versions."""
-    names = [line.partition(":")[2].strip() for line in _cpu_lines() if line.startswith("model name")]
+    names = [line.partition(":")[2].strip() for line in processor_lines(("model name",))]
     return {
         "processor": names[0] if names else platform.processor(),
         "cores": os.cpu_count() or 1,
@@ -46,29 +44,25 @@ def describe() -> dict[str, Any]:
     }
 
 
-def _cpu_lines() -> list[str]:
-    with contextlib.suppress(OSError):
-        return Path("/proc/cpuinfo").read_text().splitlines()
-    return []
-
-
 @final
 class MemoryWatch:
     """A thread that looks at the memory of the process every few milliseconds."""
 
     def __init__(self, begin: float) -> None:
-        self.points: list[tuple[float, int, int]] = []  # seconds, bytes of the process, bytes of our arenas
-        self._begin, self._every, self._page = begin, _EVERY, os.sysconf("SC_PAGE_SIZE")
+        self.points: list[
+            tuple[float, int, int]
+        ] = []  # seconds, bytes of the process, bytes of our arenas
+        self._begin, self._every = begin, _EVERY
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="argand-report-memory", daemon=True)
         self._thread.start()
 
     def look(self) -> None:
         """One point."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            pages = int(_STATM.read_text().split()[1])
+        resident = resident_bytes()
+        if resident is not None:
             held = sum(value for key, value in _native.arena_statistics().items() if "bytes" in key)
-            self.points.append((time.perf_counter() - self._begin, pages * self._page, held))
+            self.points.append((time.perf_counter() - self._begin, resident, held))
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
@@ -53,11 +54,22 @@ def reason(kind: str, said: Mapping[str, Any], before: Mapping[str, Mapping[str,
     differing = [name for name in parts if nearest.get(name) != parts[name]]
     if not differing:
         return "it was made for another machine, or damaged"
-    return "; ".join(f"{n}: {_change(str(nearest.get(n)), parts[n])}" for n in differing)
+    return "; ".join(_change(name, str(nearest.get(name)), parts[name]) for name in differing)
 
 
-def _change(old: str, new: str) -> str:
-    """The two texts from shortly before they part."""
+# Parts of keys that are hashes: what it means that one is new.
+_HASHED: Final = {
+    "argand": "another version of Argand wrote what is there",
+    "program": "a program that was not compiled before",
+    "graph": "a graph that was not compiled before",
+}
+_IS_HASH: Final = re.compile(r"[0-9a-f]{40,}")
+
+
+def _change(name: str, old: str, new: str) -> str:
+    """What is new in words, or the two texts from shortly before they part."""
+    if _IS_HASH.fullmatch(old) and _IS_HASH.fullmatch(new):
+        return _HASHED.get(name, f"another {name}")
     parted = (k for k, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
     start = max(0, next(parted, 0) - 16)
-    return f"{old[start : start + 48]} -> {new[start : start + 48]}"
+    return f"{name}: {old[start : start + 48]} -> {new[start : start + 48]}"

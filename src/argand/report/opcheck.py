@@ -36,7 +36,11 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         if self.failure is not None:
             return f"  FAILED   {self.check}: {self.failure}"
-        return f"  skipped  {self.check}: {self.skipped}" if self.skipped else f"  passed   {self.check}"
+        return (
+            f"  skipped  {self.check}: {self.skipped}"
+            if self.skipped
+            else f"  passed   {self.check}"
+        )
 
 
 class Report(NamedTuple):
@@ -105,7 +109,9 @@ def _check_outputs(op: CustomOp, given: SampleArguments) -> None:
 
 
 def _check_fake(op: CustomOp, given: SampleArguments) -> None:
-    metas = _changed(given, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta"))
+    metas = _changed(
+        given, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+    )
     try:
         fake = _run(op, metas)
     except DataDependent as reason:

@@ -16,7 +16,13 @@ def milliseconds(value: float | None) -> str:
         return "–"
     if value >= 1000:
         return f"{value / 1000:.2f} s"
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.2f} ms" if value >= 0.1 else f"{value * 1000:.1f} µs"
+    return (
+        f"{value:.0f} ms"
+        if value >= 100
+        else f"{value:.2f} ms"
+        if value >= 0.1
+        else f"{value * 1000:.1f} µs"
+    )
 
 
 def bytes_text(value: float | None) -> str:
@@ -37,7 +43,11 @@ def percent(value: float | None) -> str:
 
 def embedded(value: Any) -> str:
     """JSON that can stand inside of a script element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    return (
+        json.dumps(value, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+    )
 
 
 def _read(name: str) -> str:
@@ -54,4 +64,6 @@ def render(data: Mapping[str, Any]) -> str:
     environment.filters |= {"ms": milliseconds, "bytes": bytes_text, "percent": percent}
     drawn = {key: data[key] for key in ("texts", "timeline", "memory", "program")}
     template = environment.from_string(_read("page.html.j2"))
-    return template.render(data, style=_read("style.css"), script=_read("page.js"), embedded=embedded(drawn))
+    return template.render(
+        data, style=_read("style.css"), script=_read("page.js"), embedded=embedded(drawn)
+    )

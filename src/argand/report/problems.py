@@ -26,20 +26,36 @@ class Seen(NamedTuple):
     watcher: Watcher
 
 
-def find_problems(data: Mapping[str, Any], collected: Collected, watcher: Watcher) -> list[dict[str, Any]]:
+def find_problems(
+    data: Mapping[str, Any], collected: Collected, watcher: Watcher
+) -> list[dict[str, Any]]:
     """All problems, costliest first; those whose cost is not known come after."""
     seen = Seen(data, collected, watcher)
     found = [problem for finder in _FINDERS for problem in finder(seen)]
     return sorted(
-        found, key=lambda problem: (problem["cost_ms"] is None, -(problem["cost_ms"] or 0.0), -problem["count"])
+        found,
+        key=lambda problem: (
+            problem["cost_ms"] is None,
+            -(problem["cost_ms"] or 0.0),
+            -problem["count"],
+        ),
     )
 
 
 def _problem(
     kind: str, title: str, where: Any, count: int, cost: float | None, fix: str, **more: Any
 ) -> dict[str, Any]:
-    return {"kind": kind, "title": title, "where": where, "count": count, "cost_ms": cost, "fix": fix,
-            "note": more.get("note", ""), "stack": more.get("stack", []), "compiles": more.get("compiles", [])}  # fmt: skip
+    return {
+        "kind": kind,
+        "title": title,
+        "where": where,
+        "count": count,
+        "cost_ms": cost,
+        "fix": fix,
+        "note": more.get("note", ""),
+        "stack": more.get("stack", []),
+        "compiles": more.get("compiles", []),
+    }
 
 
 # --- graph breaks ----------------------------------------------------------------------------
@@ -63,14 +79,24 @@ def _breaks(seen: Seen) -> Iterator[dict[str, Any]]:
         row = rows.setdefault(
             key,
             _problem(
-                "graph break", broken["reason"], lines.located(broken["where"]), 0, 0.0, broken["hint"], stack=stack
+                "graph break",
+                broken["reason"],
+                lines.located(broken["where"]),
+                0,
+                0.0,
+                broken["hint"],
+                stack=stack,
             ),
         )
         hits = made.entry["entry"].hits if made.entry else 0
         row["count"] += hits
-        row["cost_ms"] += statistics.mean(costs[made.number]) * hits * 1e3 if costs[made.number] else 0.0
+        row["cost_ms"] += (
+            statistics.mean(costs[made.number]) * hits * 1e3 if costs[made.number] else 0.0
+        )
         row["compiles"].append(made.number)
-        row["note"] = "the cost is Python and guards between two graphs; what fusing across it would save comes on top"
+        row["note"] = (
+            "the cost is Python and guards between two graphs; what fusing across it would save comes on top"
+        )
     for row in rows.values():
         row["cost_ms"] = row["cost_ms"] or None
     yield from rows.values()
@@ -88,9 +114,17 @@ def _left(seen: Seen) -> Iterator[dict[str, Any]]:
             note = f"{lines.function_name(made.label)} runs in Python, with nothing compiled in it"
             row = rows.setdefault(
                 key,
-                _problem("runs in Python", fields["reason"], lines.located(fields["where"]), 0, None, fields["hint"],
-                         stack=stack, note=note),
-            )  # fmt: skip
+                _problem(
+                    "runs in Python",
+                    fields["reason"],
+                    lines.located(fields["where"]),
+                    0,
+                    None,
+                    fields["hint"],
+                    stack=stack,
+                    note=note,
+                ),
+            )
             row["count"] += 1
             row["compiles"].append(made.number)
     yield from rows.values()
@@ -104,8 +138,16 @@ def _failures(seen: Seen) -> Iterator[dict[str, Any]]:
                 fix = "report it with this page; argand.disable on this function keeps it quiet"
                 title = f"Argand could not compile it: {fields['error'].splitlines()[0]}"
                 note = "the function runs in eager"
-                yield _problem("fallback", title, lines.located(fields["where"]), 1, made.seconds * 1e3, fix,
-                               note=note, compiles=[made.number])  # fmt: skip
+                yield _problem(
+                    "fallback",
+                    title,
+                    lines.located(fields["where"]),
+                    1,
+                    made.seconds * 1e3,
+                    fix,
+                    note=note,
+                    compiles=[made.number],
+                )
 
 
 _FALLBACKS: Final = {
@@ -118,7 +160,10 @@ _FALLBACKS: Final = {
         "the graph writes to intermediate values and is run op by op",
         "use the out-of-place form of the operators",
     ),
-    "graph.raised": ("a compiled graph raised, and the call was run again in Python", "mend the error it tells"),
+    "graph.raised": (
+        "a compiled graph raised, and the call was run again in Python",
+        "mend the error it tells",
+    ),
     "capture.too_deep": ("it recurses too deep to be traced", "turn the recursion into a loop"),
 }
 
@@ -128,7 +173,9 @@ def _fallbacks(seen: Seen) -> Iterator[dict[str, Any]]:
         for (counter, detail), amount in made.counts.items():
             if counter in _FALLBACKS:
                 title, fix = _FALLBACKS[counter]
-                where = lines.located((made.frame or {}).get("where") or (made.entry or {}).get("where"))
+                where = lines.located(
+                    (made.frame or {}).get("where") or (made.entry or {}).get("where")
+                )
                 title = f"{title}: {detail}" if detail else title
                 yield _problem("fallback", title, where, amount, None, fix, compiles=[made.number])
 
@@ -146,13 +193,21 @@ def _recompiles(seen: Seen) -> Iterator[dict[str, Any]]:
         at = made.reason["at"] or made.reason["where"]
         row = rows.setdefault(
             (made.reason["where"], what),
-            _problem("recompile", f"compiled again because {made.reason['change']}", lines.located(at), 0, 0.0,
-                     made.reason["hint"]),
-        )  # fmt: skip
+            _problem(
+                "recompile",
+                f"compiled again because {made.reason['change']}",
+                lines.located(at),
+                0,
+                0.0,
+                made.reason["hint"],
+            ),
+        )
         row["count"] += 1
         row["cost_ms"] += made.seconds * 1e3
         row["compiles"].append(made.number)
-        row["note"] = f"{lines.function_name(made.reason['where'].function)} was compiled {row['count'] + 1} times"
+        row["note"] = (
+            f"{lines.function_name(made.reason['where'].function)} was compiled {row['count'] + 1} times"
+        )
     yield from rows.values()
 
 
@@ -162,8 +217,15 @@ def _limits(seen: Seen) -> Iterator[dict[str, Any]]:
         if name == "limit":
             title = f"compiled {fields['entries']} times (recompile_limit): other cases run in eager from now on"
             fix = f"{fields['hint']}; or raise recompile_limit"
-            yield _problem("recompile limit", title, lines.located(fields["at"] or fields["where"]), 1, None, fix,
-                           note=f"the last time because {fields['change']}")  # fmt: skip
+            yield _problem(
+                "recompile limit",
+                title,
+                lines.located(fields["at"] or fields["where"]),
+                1,
+                None,
+                fix,
+                note=f"the last time because {fields['change']}",
+            )
 
 
 # --- slow ------------------------------------------------------------------------------------
@@ -184,13 +246,20 @@ def _torch_time(seen: Seen) -> Iterator[dict[str, Any]]:
     for kernel in seen.data["kernels"]:
         if kernel["kind"] == "torch" and kernel["share"] > _MUCH and kernel["calls"]:
             where = kernel["lines"][0] if kernel["lines"] else None
-            why = next((row["why"] for row in seen.data["torch_ops"] if row["op"] == kernel["name"]), "")
-            title = (
-                f"{kernel['name']} takes {kernel['share']:.0%} of the time in compiled graphs, in torch's own kernel"
+            why = next(
+                (row["why"] for row in seen.data["torch_ops"] if row["op"] == kernel["name"]), ""
             )
+            title = f"{kernel['name']} takes {kernel['share']:.0%} of the time in compiled graphs, in torch's own kernel"
             fix = f"{why or 'torch is called for it'}; if you can, say it with other operators, or give it code (argand.custom_op)"
-            yield _problem("torch's operator", title, where, kernel["calls"], kernel["seconds"] * 1e3, fix,
-                           compiles=[kernel["compile"]])  # fmt: skip
+            yield _problem(
+                "torch's operator",
+                title,
+                where,
+                kernel["calls"],
+                kernel["seconds"] * 1e3,
+                fix,
+                compiles=[kernel["compile"]],
+            )
 
 
 def _gradients(seen: Seen) -> Iterator[dict[str, Any]]:
@@ -199,12 +268,16 @@ def _gradients(seen: Seen) -> Iterator[dict[str, Any]]:
         if function["wants_gradients"] and not function["backward"] and function["calls"] > 1:
             title = "gradients are recorded in every call and no backward pass ever came"
             fix = "call it under torch.no_grad() or torch.inference_mode(): weights can then be packed once, and nothing is saved"
-            yield _problem("wasted gradients", title, function["where"], function["calls"], None, fix)
+            yield _problem(
+                "wasted gradients", title, function["where"], function["calls"], None, fix
+            )
 
 
 def _threads(seen: Seen) -> Iterator[dict[str, Any]]:
     machine = seen.data["machine"]
-    if machine["threads"] < machine["cores"] // 2 or (machine["threads"] == 1 and machine["cores"] > 1):
+    if machine["threads"] < machine["cores"] // 2 or (
+        machine["threads"] == 1 and machine["cores"] > 1
+    ):
         title = f"torch runs {machine['threads']} thread{'s' * (machine['threads'] > 1)} on a machine with {machine['cores']} cores"
         fix = f"torch.set_num_threads({machine['cores']}), or look at OMP_NUM_THREADS"
         yield _problem("threads", title, None, 1, None, fix)
@@ -214,27 +287,54 @@ def _overhead(seen: Seen) -> Iterator[dict[str, Any]]:
     """Calls that spend their time outside of graphs although nothing breaks them."""
     broken = {number for problem in _breaks(seen) for number in problem["compiles"]}
     for function in seen.data["functions"]:
-        forward, graphs = function["forward_ms"], function["graphs_ms"]
-        if not forward or graphs is None or broken & set(function["compiles"]) or not function["compiles"]:
+        forward, outside = function["forward_ms"], function["outside_ms"]
+        if not forward or broken & set(function["compiles"]) or not function["compiles"]:
             continue
-        outside = forward - graphs
+        if outside == forward:  # no graph ran: it is said elsewhere why
+            continue
         if outside > 0.5 * forward and outside > 0.02:
             title = f"{outside:.3f} of {forward:.3f} ms of a call pass outside of graphs, in Python around them"
-            fix = "compile more of the loop around it, or give it more work per call (a larger batch)"
-            yield _problem("little work", title, function["where"], function["calls"], outside * function["calls"], fix)
+            fix = (
+                "compile more of the loop around it, or give it more work per call (a larger batch)"
+            )
+            yield _problem(
+                "little work",
+                title,
+                function["where"],
+                function["calls"],
+                outside * function["calls"],
+                fix,
+            )
 
 
 def _unpaid(seen: Seen) -> Iterator[dict[str, Any]]:
-    verdict = seen.data["verdict"]
-    again = any(made.reason for made in seen.collected.compiles)
-    if verdict["calls"] and verdict["calls"] < 4 and not again:
-        title = f"{verdict['calls']} call{'s' * (verdict['calls'] > 1)} in all: too few to compare with eager"
-        fix = "call it at least 8 times in the program, or use argand bench FILE.py:FUNCTION"
-        yield _problem("too few calls", title, None, verdict["calls"], None, fix)
-    elif verdict["paid_back_after"] and verdict["paid_back_after"] > verdict["calls"]:
+    """What it does not pay to compile, or what cannot be told."""
+    verdict, functions = seen.data["verdict"], seen.data["functions"]
+    if not seen.data["compiles"] and not functions and not seen.data["ended"]:
+        fix = "put argand.compile (or torch.compile) on the model or on the function of a step"
+        yield _problem("nothing compiled", "nothing was compiled in this run", None, 1, None, fix)
+    for function in functions:
+        if function["speedup"] is None and seen.watcher.take_turns:
+            kinds = ", ".join(
+                f"{count} {_KINDS[kind]}" for kind, count in function["kinds"].items()
+            )
+            title = f"too few calls to compare with eager: {function['calls']} in all ({kinds})"
+            fix = f"call it {_FEW_CALLS} times or more in the program, or use argand bench FILE.py:FUNCTION"
+            yield _problem("too few calls", title, function["where"], function["calls"], None, fix)
+    if verdict["paid_back_after"] and verdict["paid_back_after"] > verdict["calls"]:
         title = f"compiling is paid back after {verdict['paid_back_after']:.0f} calls, and the program makes {verdict['calls']}"
         fix = "keep the disk cache (it makes the next start free), or call it more often"
         yield _problem("not paid back", title, None, verdict["calls"], None, fix)
+
+
+_KINDS: Final = {
+    "compile": "that compiled something",
+    "beside": "while another thread compiled",
+    "trial": "in which the compiler tried eager",
+    "compiled": "compiled",
+    "eager": "in eager",
+}
+_FEW_CALLS: Final = 30
 
 
 _FINDERS: Final[tuple[Callable[[Seen], Iterator[dict[str, Any]]], ...]] = (

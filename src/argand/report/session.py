@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
-from argand.report import machine
+from argand.report import lines, machine
 from argand.report.calls import Watcher
 from argand.report.collect import SHOWN, Collected
 from argand.report.data import Session, make
+from argand.report.ending import exit_code, place_of, words_of
 from argand.report.page import render
 from argand.runtime import _native
 from argand.runtime.disk.store import SHOWN_BESIDES, DiskStore, default_directory
@@ -34,19 +35,33 @@ from argand.support.options import read_environment
 class ReportInTheMaking:
     """A report in the making, and when it is made its data."""
 
-    def __init__(self, path: str | os.PathLike[str] | None, compare: bool = True, program: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None, compare: bool = True, program: str = ""
+    ) -> None:
         self.path = None if path is None else Path(path)
         self.program = program or " ".join(sys.argv) or "python"
         self.data: dict[str, Any] = {}
+        self._ended: dict[str, Any] | None = None
         self._begin = time.perf_counter()
         self._collected = Collected()
         self._watcher = Watcher(self._collected, compare)
         self._directory = default_directory()
         self._known = _keys(self._directory)
         self._memory = machine.MemoryWatch(self._collected.begin)
-        self._unsubscribe = events.subscribe(self._collected, shows=SHOWN, wraps=self._collected.wrap)
+        self._unsubscribe = events.subscribe(
+            self._collected, shows=SHOWN, wraps=self._collected.wrap
+        )
         _native.measure_plans(True)
         _native.set_call_watcher(self._watcher)
+
+    def tell_end(self, error: BaseException) -> None:
+        """The program ended by an exception."""
+        code = exit_code(error) if isinstance(error, SystemExit) else 1
+        if isinstance(error, SystemExit) and not code:
+            return
+        where = place_of(error)
+        raised = "" if isinstance(error, SystemExit) else words_of(error)
+        self._ended = {"raised": raised, "code": code, "where": where and lines.place(*where)}
 
     def finish(self) -> None:
         """Listen no more; make the data and write the files."""
@@ -56,9 +71,16 @@ class ReportInTheMaking:
         self._memory.stop()
         seconds = time.perf_counter() - self._begin
         session = Session(
-            self._collected, self._watcher, self._memory.points, machine.describe(), self.program, seconds,
-            self._known, self._directory,
-        )  # fmt: skip
+            collected=self._collected,
+            watcher=self._watcher,
+            memory=self._memory.points,
+            machine=machine.describe(),
+            program=self.program,
+            seconds=seconds,
+            known=self._known,
+            cache_directory=self._directory,
+            ended=self._ended,
+        )
         self.data = make(session)
         if self.path is not None:
             write(self.data, self.path)
@@ -88,7 +110,10 @@ def start_from_environment() -> None:
     made, process = ReportInTheMaking(Path(folder) / name), os.getpid()
 
     def finish() -> None:
-        if os.getpid() == process:  # not the child of a fork, which has not the thread that looks at memory
+        # not the child of a fork, which has not the thread that looks at memory
+        if os.getpid() == process:
+            if (error := getattr(sys, "last_value", None)) is not None:
+                made.tell_end(error)
             made.finish()
 
     atexit.register(finish)
@@ -107,9 +132,14 @@ def report(
     Fails with ``UserError`` when another report is being made.
     """
     if SHOWN_BESIDES in events.shown():
-        raise UserError("a report is being made already", hint="leave its block first, or unset ARGAND_REPORT")
+        raise UserError(
+            "a report is being made already", hint="leave its block first, or unset ARGAND_REPORT"
+        )
     made = ReportInTheMaking(path, compare)
     try:
         yield made
+    except BaseException as error:
+        made.tell_end(error)
+        raise
     finally:
         made.finish()

@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ import argand.ops.decompositions
 import argand.runtime.described  # noqa: F401
 from argand import drop_in
 from argand.differences.telling import EQUAL
+from argand.report.ending import exit_code, place_of, show_error
 from argand.support import events
 from argand.support.options import read_environment
 
@@ -40,6 +40,7 @@ GOOD: Final = "ok"
 DIFFERS: Final = "differs"
 SLOW: Final = "slow"
 RAISES: Final = "raises"
+EXITS: Final = "exits"  # with another code than 0
 CRASHES: Final = "crashes"
 HANGS: Final = "hangs"
 
@@ -50,10 +51,11 @@ class Trial(NamedTuple):
 
     kind: str = GOOD
     text: str = ""  # the first difference, the exception, the signal
+    code: int = 0  # the program's own exit code
     where: str = ""  # the user's line, where it is known
     stage: str = ""  # who found it: "a compiled graph" or "a captured frame"
     counts: Mapping[str, int] = {}  # of events
-    differences: tuple[str, ...] = ()  # all that was told
+    differences: tuple[str, ...] = ()  # all that was reported
     seconds: float = 0.0
     kernels: tuple[str, ...] = ()  # names of all that were compiled
     lowered: tuple[str, ...] = ()  # nodes of aten graphs that are in them: "name operator"
@@ -72,14 +74,23 @@ class ChildProgram(Protocol):
 
 
 class Script(NamedTuple):
-    """What to run: a file with arguments, or a text."""
+    """What to run: a file with arguments, a text, or ("-m") a module, whose name is the first argument."""
 
     path: str
     arguments: tuple[str, ...] = ()
     text: str = ""  # in place of what the file holds
 
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a module that is named, not a file."""
+        return self.path == "-m"
+
     def run(self) -> None:
         """Run it as the main program."""
+        if self.is_module:
+            sys.argv = list(self.arguments)
+            runpy.run_module(self.arguments[0], run_name="__main__", alter_sys=True)
+            return
         sys.argv = [self.path, *self.arguments]
         sys.path.insert(0, str(Path(self.path).resolve().parent))
         if not self.text:
@@ -133,27 +144,35 @@ def _read(file: int, longest: float) -> tuple[bytes, bool]:
 
 
 def _outcome(data: bytes, status: int, ended: bool) -> Trial:
-    lines = [json.loads(line) for line in data.decode().splitlines() if line.startswith("{") and line.endswith("}")]
-    told = [line["told"] for line in lines if "told" in line]
+    lines = [
+        json.loads(line)
+        for line in data.decode().splitlines()
+        if line.startswith("{") and line.endswith("}")
+    ]
+    reported = [line["reported"] for line in lines if "reported" in line]
     kernels, lowered = (_joined(lines, name) for name in ("kernels", "lowered"))
     last: dict[str, Any] = next((line["end"] for line in reversed(lines) if "end" in line), {})
     counts = last.get("counts", {})
-    texts = tuple(str(row["text"]) for row in told)
+    texts = tuple(str(row["text"]) for row in reported)
     base = Trial(counts=counts, differences=texts, kernels=kernels, lowered=lowered)
     if not ended:
         return base._replace(kind=HANGS, text="no end in time")
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         return base._replace(kind=CRASHES, text=f"signal {number} ({signal.Signals(number).name})")
-    if told:
-        first = told[0]
+    if reported:
+        first = reported[0]
         kind = SLOW if ": times differ" in first["text"] else DIFFERS
         text, _, where = first["text"].partition("\n  at ")
         return base._replace(kind=kind, text=text, where=where, stage=first["stage"])
+    if last.get("code"):
+        return base._replace(kind=EXITS, text=f"exit code {last['code']}", code=last["code"])
     if last.get("error"):
         return base._replace(kind=RAISES, text=last["error"], where=last.get("where", ""))
     if not last:
-        return base._replace(kind=CRASHES, text=f"the process ended by itself, exit code {os.WEXITSTATUS(status)}")
+        return base._replace(
+            kind=CRASHES, text=f"the process ended by itself, exit code {os.WEXITSTATUS(status)}"
+        )
     return base
 
 
@@ -162,7 +181,11 @@ def _joined(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[str, ...]:
 
 
 def _child(
-    program: ChildProgram, options: Mapping[str, object], quiet: bool, writing: int, before: Callable[[], Any] | None
+    program: ChildProgram,
+    options: Mapping[str, object],
+    quiet: bool,
+    writing: int,
+    before: Callable[[], Any] | None,
 ) -> None:
     """Run, tell the parent, and end without a word to anybody else."""
     end: dict[str, Any] = {}
@@ -200,26 +223,36 @@ def _telling(end: dict[str, Any]) -> Iterator[None]:
         with warnings.catch_warnings():
             yield
     except SystemExit as error:
-        if error.code not in (None, 0):
-            end["error"] = f"SystemExit: {error.code}"
+        show_error(error)
+        end["code"] = exit_code(error)
     except BaseException as error:
         end["error"] = f"{type(error).__name__}: {error}"
-        last = traceback.extract_tb(error.__traceback__)
-        users = [frame for frame in last if "argand" not in Path(frame.filename).parts and "<" not in frame.filename]
-        end["where"] = f"{users[-1].filename}:{users[-1].lineno}" if users else ""
+        place = place_of(error)
+        end["where"] = f"{place[0]}:{place[1]}" if place else ""
         if os.fstat(2).st_rdev != os.stat(os.devnull).st_rdev:
-            traceback.print_exc()
+            show_error(error)
 
 
 def _listener(counts: dict[str, int], writing: int) -> Callable[[events.Event], None]:
     def hear(event: events.Event) -> None:
         if isinstance(event, events.Count):
             counts[event.counter] = counts.get(event.counter, 0) + event.amount
-        elif isinstance(event, events.Artifact) and event.name == "differences" and event.detail != EQUAL:
-            _send(writing, {"told": {"text": event.render(), "stage": event.detail}})
+        elif (
+            isinstance(event, events.Artifact)
+            and event.name == "differences"
+            and event.detail != EQUAL
+        ):
+            _send(writing, {"reported": {"text": event.render(), "stage": event.detail}})
         elif isinstance(event, events.Record) and event.name == "plan":
             steps = event.make()["steps"]
-            _send(writing, {"kernels": [step["name"] for step in steps if step["kind"] not in ("free", "keep")]})
+            _send(
+                writing,
+                {
+                    "kernels": [
+                        step["name"] for step in steps if step["kind"] not in ("free", "keep")
+                    ]
+                },
+            )
         elif isinstance(event, events.Record) and event.name == "lowered":
             _send(writing, {"lowered": ["{node} {op}".format(**event.make())]})
 
@@ -232,6 +265,6 @@ def _send(writing: int, row: Mapping[str, Any]) -> None:
         data = data[os.write(writing, data) :]
 
 
-def files_of(arguments: Sequence[str]) -> Script:
-    """The program of a command line: a script and its arguments."""
-    return Script(arguments[0], tuple(arguments[1:]))
+def script_of(words: Sequence[str]) -> Script:
+    """The program of a command line: a file or, after ``-m``, a module, with its arguments."""
+    return Script(words[0], tuple(words[1:]))

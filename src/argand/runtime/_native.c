@@ -8,6 +8,7 @@ static int add_parts(PyObject *module) {
     if (argand_add_frames(module) < 0) return -1;
     if (argand_add_launch(module) < 0) return -1;
     if (argand_add_process(module) < 0) return -1;
+    if (argand_add_gdb(module) < 0) return -1;
     return 0;
 }
 

@@ -5,18 +5,17 @@
 // one. Blocks idle for IDLE_SECONDS are freed when some later call gives its block back. Large blocks
 // are mappings of their own, so that the process's heap is as it would be without us.
 #include "launch.h"
+#include "platform.h"
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
 
-enum { ALIGNMENT = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, IDLE_SECONDS = 30, CHECK_EVERY = 64 };
+enum { ALIGNMENT = 64, PAGE = ARGAND_PAGE, HUGE_PAGE = ARGAND_HUGE_PAGE, IDLE_SECONDS = 30, CHECK_EVERY = 64 };
 
 struct Arena {
     struct Arena *next;
     char *base;
     size_t bytes;
-    int is_mapped; /* else from malloc */
-    time_t last_used;
+    int is_mapped; /* else allocated */
+    int64_t last_used;
 };
 
 // Free blocks, most recently used first: their pages are the likeliest to be in cache.
@@ -24,32 +23,13 @@ static Arena *free_blocks;
 static size_t bytes_held, bytes_peak;
 static unsigned gives;
 
-static time_t seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return now.tv_sec;
-}
-
 static void destroy(Arena *arena) {
     bytes_held -= arena->bytes;
     if (arena->is_mapped)
-        munmap(arena->base, arena->bytes);
+        argand_unmap(arena->base, arena->bytes);
     else
-        free(arena->base);
+        argand_free_aligned(arena->base);
     free(arena);
-}
-
-// A mapping that starts at a huge page; NULL when there is no memory.
-static char *map(size_t bytes) {
-    char *start = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED)
-        return NULL;
-    size_t before = -(uintptr_t)start % HUGE_PAGE;
-    if (before)
-        munmap(start, before);
-    munmap(start + before + bytes, HUGE_PAGE - before);
-    madvise(start + before, bytes, MADV_HUGEPAGE);
-    return start + before;
 }
 
 static Arena *create(size_t bytes) {
@@ -57,7 +37,7 @@ static Arena *create(size_t bytes) {
     size_t alignment = huge ? HUGE_PAGE : bytes >= PAGE ? PAGE : ALIGNMENT;
     bytes = (bytes + alignment - 1) / alignment * alignment;
     Arena *arena = malloc(sizeof *arena);
-    char *base = !arena ? NULL : huge ? map(bytes) : aligned_alloc(alignment, bytes);
+    char *base = !arena ? NULL : huge ? argand_map(bytes) : argand_allocate_aligned(alignment, bytes);
     if (!base) {
         free(arena);
         PyErr_NoMemory();
@@ -68,15 +48,6 @@ static Arena *create(size_t bytes) {
     if (bytes_held > bytes_peak)
         bytes_peak = bytes_held;
     return arena;
-}
-
-// A new tensor of this size has come from the system, page by page: ask for large pages. Writing it
-// then takes one fault for 2 MB in place of 512. The memory is the system's again when it is freed.
-void argand_advise(void *memory, size_t bytes) {
-    uintptr_t first = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    uintptr_t last = ((uintptr_t)memory + bytes) / HUGE_PAGE * HUGE_PAGE;
-    if (last > first)
-        madvise((void *)first, last - first, MADV_HUGEPAGE);
 }
 
 Arena *argand_arena_take(size_t bytes) {
@@ -113,7 +84,7 @@ void argand_arena_give(Arena *arena) {
     free_blocks = arena;
     if (++gives % CHECK_EVERY)
         return;
-    time_t now = seconds();
+    int64_t now = argand_coarse_seconds();
     arena->last_used = now;
     for (Arena **link = &arena->next; *link;) {
         Arena *other = *link;

@@ -1,5 +1,6 @@
 // argand.runtime._native, buffers of a running plan: their tensors, pointers and sizes.
 #include "run.h"
+#include "platform.h"
 
 enum { DEVICE_CPU = 0, LARGE = 4 << 20, MANY = LARGE / 16 };
 

@@ -29,11 +29,18 @@ from argand.runtime import _native, debuggers, quiet, skips, stance, state, trac
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas
 from argand.runtime.describe import Failure, explain
 from argand.runtime.guard_programs import GuardProgram, compile_guards
-from argand.runtime.guards import FrameFunction, Guard, GuardKind, Source
+from argand.runtime.guards import Guard, GuardKind
+from argand.runtime.sources import FrameFunction, Source
 from argand.runtime.varied import varied_places
 from argand.sizes.history import SizeHistories
 from argand.support import events
-from argand.support.errors import ArgandError, InternalError, Location, RecompileLimitExceeded, UserError
+from argand.support.errors import (
+    ArgandError,
+    InternalError,
+    Location,
+    RecompileLimitExceeded,
+    UserError,
+)
 from argand.support.locks import Turns, make_lock
 from argand.support.options import Options
 from argand.support.switches import is_off
@@ -85,12 +92,15 @@ class CodeCache:
     ) -> None:
         self.compile_frame, self.options = compile_frame, options
         self._histories = histories
-        self._is_prepared = is_prepared  # option background: whether a capture would have nothing to import
+        # option background: whether a capture would have nothing to import
+        self._is_prepared = is_prepared
         self._reset = reset  # what else to forget: the backend's own caches
         self._region: weakref.ref[Region] | None = None  # the region owns us, not we it
         self._turns = Turns()
-        self._failures: collections.Counter[tuple[int, str]] = collections.Counter()  # that may pass, by code and kind
-        self._chains: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()  # entries, by `_waiting`
+        # that may pass, by code and kind
+        self._failures: collections.Counter[tuple[int, str]] = collections.Counter()
+        # entries, by `_waiting`
+        self._chains: collections.Counter[tuple[int, tuple[int, ...]]] = collections.Counter()
         self._met: weakref.WeakValueDictionary[int, types.CodeType] = weakref.WeakValueDictionary()
         self._entries_met: dict[int, int] = {}  # at the last meeting with a code
         with _process.lock:
@@ -116,7 +126,7 @@ class CodeCache:
             return OFF if skips.is_ours_to_leave(view.function) else None
         with self._turns.take(id(view.code)):
             found = region.find(view)
-            if found is not None:
+            if found is not None or self._rests(view.code):
                 return found  # another thread compiled it while we waited
             entries, chain = region.entries(view.code), (id(view.code), _waiting(view))
             if chain[1]:  # to resume at another place is no recompile
@@ -137,6 +147,18 @@ class CodeCache:
                     region.add(view.code, made)
                     self._chains[chain] += bool(chain[1])
             return made
+
+    def _rests(self, code: types.CodeType) -> bool:
+        """Whether code that raises whenever it is captured is left alone this time: it is tried again, each time later.
+
+        After ``n`` attempts that raised it is tried at the call number ``2**n``, counted from the first miss: a program
+        that catches its own errors at every call pays for a few captures, and one that came to work is compiled.
+        """
+        raised = self._failures[id(code), "raised"]
+        if not raised:
+            return False
+        self._failures[id(code), "missed"] += 1
+        return self._failures[id(code), "missed"] < 2**raised - 1
 
     def _too_often(self, code: types.CodeType, kind: str) -> bool:
         """Whether what may pass by itself has come too often to be waited for."""
@@ -194,13 +216,17 @@ class CodeCache:
         self._give_up(region, view.code, where, failure)
         return False
 
-    def _give_up(self, region: Region, code: types.CodeType, where: Location, failure: Failure | None) -> None:
+    def _give_up(
+        self, region: Region, code: types.CodeType, where: Location, failure: Failure | None
+    ) -> None:
         limit = self.options.recompile_limit
         what = str(failure or "its guards")
         hint = failure.hint if failure else "look at ARGAND_LOGS=recompiles"
         if self.options.fullgraph:
             raise RecompileLimitExceeded(
-                f"{where.function} was compiled {limit} times (recompile_limit): {what}", where=where, hint=hint
+                f"{where.function} was compiled {limit} times (recompile_limit): {what}",
+                where=where,
+                hint=hint,
             )
         region.close(code)
         events.record("limit", lambda: _described(where, failure, limit))
@@ -218,6 +244,8 @@ class CodeCache:
                 compiled = self.compile_frame(view)
                 if compiled == OFF and self._too_often(code, "recursion"):
                     return self._leave_recursion(code)
+                if compiled is None:  # it raised, and Python raises again
+                    self._failures[id(code), "raised"] += 1
                 if compiled is None or isinstance(compiled, str):
                     return compiled
                 if is_off(self.options, "entries"):
@@ -229,7 +257,11 @@ class CodeCache:
                 with events.stage("guards", code.co_qualname):
                     program = compile_guards(compiled.guards, compiled.collect, code)
                 refused = explain(program, view)
-                if refused is not None and self._others_run() and not self._too_often(code, "moved"):
+                if (
+                    refused is not None
+                    and self._others_run()
+                    and not self._too_often(code, "moved")
+                ):
                     events.count("compile.moved", detail=f"{code.co_qualname}: {refused}")
                     return None  # another thread changed what we read: at the next call it may hold still
                 if refused is not None:
@@ -243,13 +275,19 @@ class CodeCache:
                 events.count("compile.moved", detail=f"{code.co_qualname}: {error}")
                 return None
             return self._fall_back(code, error)
+        self._failures.pop((id(code), "raised"), None)
+        self._failures.pop((id(code), "missed"), None)
         events.count("compiles", detail=self._label(code))
         events.artifact("guards", lambda: "\n".join(map(str, program.guards)), self._label(code))
         return self._entry(code, program, compiled.target)
 
-    def _entry(self, code: types.CodeType, program: GuardProgram, target: Callable[..., Any]) -> Entry:
+    def _entry(
+        self, code: types.CodeType, program: GuardProgram, target: Callable[..., Any]
+    ) -> Entry:
         entry = Entry(program, target)
-        events.record("entry", lambda: {"where": _place(code), "entry": entry, "label": self._label(code)})
+        events.record(
+            "entry", lambda: {"where": _place(code), "entry": entry, "label": self._label(code)}
+        )
         return entry
 
     def _label(self, code: types.CodeType) -> str:
@@ -264,8 +302,12 @@ class CodeCache:
         if self.options.strict or self.options.fullgraph:
             if isinstance(error, ArgandError):
                 raise error
-            raise InternalError("compile", f"{code.co_qualname}: {type(error).__name__}: {error}") from error
-        events.record("failed", lambda: {"where": _place(code), "error": f"{type(error).__name__}: {error}"})
+            raise InternalError(
+                "compile", f"{code.co_qualname}: {type(error).__name__}: {error}"
+            ) from error
+        events.record(
+            "failed", lambda: {"where": _place(code), "error": f"{type(error).__name__}: {error}"}
+        )
         warnings.warn(
             f"Argand could not compile {code.co_qualname} ({code.co_filename}:"
             f"{code.co_firstlineno}) and runs it in eager: {type(error).__name__}: {error}",
@@ -302,7 +344,8 @@ def _used_once(compiled: Compiled) -> Compiled:
         return compiled.target(*values)
 
     return compiled._replace(
-        guards=(*compiled.guards, Guard(GuardKind.WEAK_ALIVE, FrameFunction(), alive[0])), target=target
+        guards=(*compiled.guards, Guard(GuardKind.WEAK_ALIVE, FrameFunction(), alive[0])),
+        target=target,
     )
 
 
@@ -312,8 +355,14 @@ def _place(code: types.CodeType) -> Location:
 
 def _described(where: Location, failure: Failure | None, entries: int) -> dict[str, Any]:
     """Why an entry did not fit, for reports."""
-    told = failure or Failure("its guards", "look at ARGAND_LOGS=recompiles")
-    return {"where": where, "change": told.change, "hint": told.hint, "at": told.where, "entries": entries}
+    shown = failure or Failure("its guards", "look at ARGAND_LOGS=recompiles")
+    return {
+        "where": where,
+        "change": shown.change,
+        "hint": shown.hint,
+        "at": shown.where,
+        "entries": entries,
+    }
 
 
 def _is_of_a_race(error: Exception) -> bool:

@@ -93,7 +93,8 @@ class CompiledModule:
     def _delete_forward(self) -> None:
         del self._argand_module.forward
 
-    forward = property(_compiled_forward, _set_forward, _delete_forward)  # called by hand it is compiled too
+    # called by hand it is compiled too
+    forward = property(_compiled_forward, _set_forward, _delete_forward)
 
     @override
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -113,7 +114,9 @@ def compiled_module(module: torch.nn.Module, region: Region) -> torch.nn.Module:
     names = {"__slots__": (_CALL, "_argand_module"), "__module__": kind.__module__}
     names["__qualname__"] = kind.__qualname__
     # The call is a slot, so that calling finds the switch without a Python frame in between.
-    made = types.new_class(kind.__name__, (CompiledModule, kind), {}, lambda body: body.update(names))
+    made = types.new_class(
+        kind.__name__, (CompiledModule, kind), {}, lambda body: body.update(names)
+    )
     compiled: Any = object.__new__(made)
     object.__setattr__(compiled, "__dict__", module.__dict__)
     object.__setattr__(compiled, "_argand_module", module)
@@ -144,7 +147,9 @@ def compiled_class(kind: type, region: Region) -> type:
 def compiled(model: Any, region: Region) -> Any:
     """The compiled form of anything callable."""
     if isinstance(model, torch.nn.Module):
-        return model if isinstance(model, torch.jit.ScriptModule) else compiled_module(model, region)
+        return (
+            model if isinstance(model, torch.jit.ScriptModule) else compiled_module(model, region)
+        )
     if isinstance(model, type):
         return compiled_class(model, region)
     if isinstance(model, staticmethod | classmethod):

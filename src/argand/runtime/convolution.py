@@ -28,25 +28,33 @@ class PackedConvolution:
         stride, padding, dilation, groups = map(_listed, spec)
         self._plain = (stride, padding, dilation, False, [0] * len(stride), groups)
         self._packed = (padding, stride, dilation, groups)
-        self._state: tuple[Any, Any, Any] = (None, None, None)  # replaced as one: threads see old or new
+        # replaced as one: threads see old or new
+        self._state: tuple[Any, Any, Any] = (None, None, None)
         self._last: Any = None  # the sizes of the call before
         self._calls = self._changes = 0
         self._pack = torch.ops.mkldnn._reorder_convolution_weight.default._op
         self._run = torch.ops.mkldnn._convolution_pointwise.default._op
         self._add = torch.ops.mkldnn._convolution_pointwise.binary._op
 
-    def __call__(self, x: Any, weight: Any, bias: Any, scale: Any = None, residual: Any = None) -> Any:
+    def __call__(
+        self, x: Any, weight: Any, bias: Any, scale: Any = None, residual: Any = None
+    ) -> Any:
         """Convolve; a weight that keeps changing is not packed again, and none is for sizes that come once."""
         self._calls += 1
         sizes, (packed_for, known, packed) = x.shape, self._state
         again, self._last = sizes == self._last, sizes
-        if not (again or sizes == packed_for) or (self._changes > PATIENCE and self._changes * 2 > self._calls):
-            plain = torch.ops.aten.convolution.default._op(x, _scaled(weight, scale), bias, *self._plain)
+        if not (again or sizes == packed_for) or (
+            self._changes > PATIENCE and self._changes * 2 > self._calls
+        ):
+            plain = torch.ops.aten.convolution.default._op(
+                x, _scaled(weight, scale), bias, *self._plain
+            )
             return plain if residual is None else plain.add_(residual)
         mark: Any = _native.fingerprint(weight, weight.nbytes)
         if scale is not None:
             mark = mark, _native.fingerprint(scale, scale.nbytes)
-        if known != mark or sizes != packed_for:  # oneDNN chooses the format by the sizes: for others it may be slow
+        # oneDNN chooses the format by the sizes: for others it may be slow
+        if known != mark or sizes != packed_for:
             self._changes += known != mark
             packed = self._pack(_scaled(weight.detach(), scale), *self._packed, list(sizes))
             self._state = (sizes, mark, packed)

@@ -17,10 +17,12 @@ _DEBUGGERS: Final = ("pydevd", "_pydevd", "debugpy")
 
 
 def is_debugger(tracer: Any) -> bool:
-    """Whether a trace function belongs to a debugger; the first time, the user is told what that means."""
+    """Whether a trace function belongs to a debugger; the first time, a warning says what that means."""
     owner = getattr(tracer, "__self__", tracer)
     bdb = sys.modules.get("bdb")
-    found = (bdb is not None and isinstance(owner, bdb.Bdb)) or _module(owner).startswith(_DEBUGGERS)
+    found = (bdb is not None and isinstance(owner, bdb.Bdb)) or _module(owner).startswith(
+        _DEBUGGERS
+    )
     if found:
         _tell()
     return found
@@ -33,5 +35,7 @@ def _module(owner: Any) -> str:
 @functools.cache
 def _tell() -> None:
     warnings.warn(
-        "argand: compiled functions run in Python while a debugger follows them", RuntimeWarning, stacklevel=2
+        "argand: compiled functions run in Python while a debugger follows them",
+        RuntimeWarning,
+        stacklevel=2,
     )

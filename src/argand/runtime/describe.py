@@ -6,16 +6,19 @@ In: a guard program and the view of a frame it refused. Out: ``Failure``, whose 
 
 from __future__ import annotations
 
+import re
 import weakref
 from typing import Any, Final, NamedTuple, final
 
 import torch
 from typing_extensions import override
 
-from argand.runtime import guards, state
+from argand.bytecode.resume import original_code
+from argand.runtime import sources, state
 from argand.runtime._native import NULL, FrameView
 from argand.runtime.guard_programs import GuardProgram
-from argand.runtime.guards import Guard, GuardKind, Source, TensorSpec, tensor_spec
+from argand.runtime.guards import Guard, GuardKind, TensorSpec, tensor_spec
+from argand.runtime.sources import Source
 from argand.support.errors import Location
 
 _LIMIT: Final = 60  # characters of a shown value
@@ -38,17 +41,17 @@ def evaluate(source: Source, view: FrameView) -> Any:
     """The value of a source in a frame's world; NULL when it has none."""
     try:
         match source:
-            case guards.Local(name) | guards.Cell(name):
+            case sources.Local(name) | sources.Cell(name):
                 return _variable(name, view)
-            case guards.Global(name):
+            case sources.Global(name):
                 return view.globals.get(name, NULL)
-            case guards.Builtin(name):
+            case sources.Builtin(name):
                 return view.builtins.get(name, NULL)
-            case guards.FrameFunction():
+            case sources.FrameFunction():
                 return view.function
-            case guards.Const(value):
+            case sources.Const(value):
                 return value
-            case guards.Object(reference):
+            case sources.Object(reference):
                 return NULL if reference() is None else reference()
             case _:
                 return NULL if source.base is None else step(source, evaluate(source.base, view))
@@ -73,28 +76,28 @@ def _variable(name: str, view: FrameView) -> Any:
 
 def _step(source: Any, base: Any) -> Any:
     match source:
-        case guards.Attr(_, name):
+        case sources.Attr(_, name):
             return getattr(base, name)
-        case guards.DictAttr(_, name):
+        case sources.DictAttr(_, name):
             return vars(base).get(name, NULL)
-        case guards.DictOf():
+        case sources.DictOf():
             return vars(base)
-        case guards.Item(_, key):
+        case sources.Item(_, key):
             return _item(base, key)
-        case guards.ClosureCell(_, index):
+        case sources.ClosureCell(_, index):
             return base.__closure__[index]
-        case guards.Closure(_, index):
+        case sources.Closure(_, index):
             return base.__closure__[index].cell_contents
-        case guards.Defaults(_, index):
+        case sources.Defaults(_, index):
             return base.__defaults__[index]
-        case guards.KwDefaults(_, name):
+        case sources.KwDefaults(_, name):
             return base.__kwdefaults__[name]
-        case guards.TypeOf():
+        case sources.TypeOf():
             return type(base)
-        case guards.TypeAttr(_, name):
+        case sources.TypeAttr(_, name):
             found = [vars(kind)[name] for kind in base.__mro__ if name in vars(kind)]
             return found[0] if found else NULL
-        case guards.SizeOf(_, dim):
+        case sources.SizeOf(_, dim):
             return base.shape[dim]
         case _:  # whatever else has no base, and has no value
             return _rare(source, base)
@@ -110,11 +113,11 @@ def _item(base: Any, key: Any) -> Any:
 
 
 def _rare(source: Any, base: Any) -> Any:
-    if isinstance(source, guards.Keyed):
+    if isinstance(source, sources.Keyed):
         return dict.get(base, source.reference(), NULL)
-    if isinstance(source, guards.MadeFrom):
+    if isinstance(source, sources.MadeFrom):
         return source.function(base)
-    return base.storage_offset() if isinstance(source, guards.OffsetOf) else base // source.divisor
+    return base.storage_offset() if isinstance(source, sources.OffsetOf) else base // source.divisor
 
 
 def show(value: object) -> str:
@@ -144,7 +147,29 @@ def explain(program: GuardProgram, view: FrameView) -> Failure | None:
         return Failure("a value the compiled code needs is gone", "keep the object alive")
     guard = program.guards[number]
     change, hint = _describe(guard, view)
+    change = _PENDING.sub(lambda found: _pending_name(found, view), change)
+    if _AT_A_BREAK.search(change):
+        change, hint = _AT_A_BREAK.sub("(value at the graph break)", change), _OF_A_BREAK
     return Failure(change, hint, guard.where)
+
+
+# What stood on the stack where the graph broke: the result of what broke it, or values of the same line.
+_AT_A_BREAK: Final = re.compile(r"___+stack_\d+")
+_OF_A_BREAK: Final = "it comes from the graph break on this line: mend that, and this goes with it"
+# What a resume function is to do first, and in it the arguments of a resume function of a callee, of one of its, and so on.
+_PENDING: Final = re.compile(r"(___+\w+)((?:\.args\[\d+\])+)")
+
+
+def _pending_name(found: re.Match[str], view: FrameView) -> str:
+    """The variable as its function calls it, where a callee broke the graph and is continued: "top in clip"."""
+    name, held = found[0], _variable(found[1], view)
+    for place in re.findall(r"\d+", found[2]):
+        code = getattr(getattr(held, "func", None), "__code__", None)
+        if code is None:
+            return found[0]
+        variable, held = code.co_varnames[int(place)], held.args[int(place)]
+        name = f"{variable} in {original_code(code).co_name}"
+    return name
 
 
 def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, one row per kind
@@ -154,7 +179,10 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
         found = state.differences(expected) if expected else []
         return "; ".join(found) or "torch's global state changed", "call it in one such state"
     if guard.kind is GuardKind.TABLES:
-        return expected.changed() or "a module, class or function changed", "do not patch it between calls"
+        return (
+            expected.changed() or "a module, class or function changed",
+            "do not patch it between calls",
+        )
     now: Any = evaluate(guard.source, view) if guard.source is not None else NULL
     if now is NULL and guard.kind is not GuardKind.MISSING:
         return f"`{name}` is not set any more", "keep it set"
@@ -221,6 +249,9 @@ def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str
         if wanted is not None and wanted != size:
             hint = "argand.mark_dynamic(tensor, dim) before the first call, or dynamic=True"
             return _was(f"{name}.shape[{dim}]", wanted, size), hint
-    if any(spec.stride(dim, now) not in (None, stride) for dim, stride in enumerate(found.strides or ())):
+    if any(
+        spec.stride(dim, now) not in (None, stride)
+        for dim, stride in enumerate(found.strides or ())
+    ):
         return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
     return f"`{name}` is of another kind (dispatch keys)", "pass tensors of one kind"

@@ -1,4 +1,4 @@
-"""runtime.described: a plan told for people: what each step is, how many bytes it moves, whose lines it computes.
+"""runtime.described: a plan described for people: what each step is, how many bytes it moves, whose lines it computes.
 
 In: the rows of a plan, the user's lines of its steps, example inputs. Out: plain values, and the plan, which counts its own time.
 """
@@ -13,7 +13,8 @@ from typing import Any, Final
 import torch
 
 from argand.runtime import _native
-from argand.runtime.launch import DTYPE_NUMBERS, SYMBOL, BufferKind, StepKind
+from argand.runtime.launch import DTYPE_NUMBERS, SYMBOL
+from argand.runtime.plan_rows import BufferKind, StepKind
 from argand.runtime.plans import Detached, Row, Rows
 
 _SIZES: Final = {number: dtype.itemsize for dtype, number in DTYPE_NUMBERS.items()}
@@ -21,7 +22,12 @@ _SIZES: Final = {number: dtype.itemsize for dtype, number in DTYPE_NUMBERS.items
 _HEAVY: Final = (
     ("attention", re.compile(r"attention|_flash_|flex")),
     ("convolution", re.compile(r"convolution|conv\d|depthwise|^pack\d")),
-    ("product", re.compile(r"(^|[._])(mm|addmm|bmm|baddbmm|matmul|linear|einsum)\b|_product|linear_pointwise")),
+    (
+        "product",
+        re.compile(
+            r"(^|[._])(mm|addmm|bmm|baddbmm|matmul|linear|einsum)\b|_product|linear_pointwise"
+        ),
+    ),
 )
 
 
@@ -43,7 +49,13 @@ def _step(row: Row, origins: Sequence[str], bytes_of: _Bytes) -> dict[str, Any]:
     elif row[0] == StepKind.CALL:
         read = [item[1] for item in row[3] if item[0] == 1]
         moved = sum(map(bytes_of, dict.fromkeys((*read, *(n for n in row[1] if n >= 0)))))
-    kind = "free" if row[0] == StepKind.FREE else "keep" if row[0] == StepKind.KEEP else _kind(row, name)
+    kind = (
+        "free"
+        if row[0] == StepKind.FREE
+        else "keep"
+        if row[0] == StepKind.KEEP
+        else _kind(row, name)
+    )
     return {"name": name, "kind": kind, "bytes": moved, "origins": list(origins)}
 
 
@@ -57,10 +69,14 @@ def _name(row: Row) -> str:
         case (StepKind.KERNEL, _, str() as name, *_):
             return name
         case (StepKind.PRODUCT, operands, _, _, table, *_):
-            return ("b" if tuple(table[:2]) != (1, 1) else "") + ("addmm" if len(operands) == 4 else "mm")
+            return ("b" if tuple(table[:2]) != (1, 1) else "") + (
+                "addmm" if len(operands) == 4 else "mm"
+            )
         case (StepKind.CALL, _, function, *_):
             function = function.target if isinstance(function, Detached) else function
-            return str(function if isinstance(function, torch._ops.OpOverload) else _called(function))
+            return str(
+                function if isinstance(function, torch._ops.OpOverload) else _called(function)
+            )
         case (StepKind.FREE, *_):
             return "free"
         case (StepKind.NESTED, _, kind, *_):
@@ -85,7 +101,11 @@ def _numbers(rows: Rows, inputs: Sequence[Any]) -> list[int]:
                 found.append(int(value) if isinstance(value, int) else 0)
             continue
         a, b = _resolved(left, found), _resolved(right, found)
-        found.append((a + b, a - b, a * b, a // b if b else 0, a % b if b else 0, min(a, b), max(a, b))[kind - 3])
+        found.append(
+            (a + b, a - b, a * b, a // b if b else 0, a % b if b else 0, min(a, b), max(a, b))[
+                kind - 3
+            ]
+        )
     return found
 
 

@@ -15,9 +15,10 @@ from typing import Any, Final, final
 
 import torch
 
-from argand.runtime import _native, guards, state, tensors
+from argand.runtime import _native, sources, state, tensors
 from argand.runtime.constants import SCALARS, is_constant
-from argand.runtime.guards import Guard, GuardKind, Relation, Source, Sum, SumFactor, TensorSpec
+from argand.runtime.guards import Guard, GuardKind, Relation, Sum, SumFactor, TensorSpec
+from argand.runtime.sources import Source
 from argand.support.errors import InternalError
 
 
@@ -26,41 +27,49 @@ class Op:
     """How a node gets its value from its parent. The C code knows the numbers."""
 
     LOCAL, GLOBALS, BUILTINS, FUNCTION, CONST, ATTR, DICT_OF, ITEM = range(8)
-    CLOSURE_CELL, CONTENTS, DEFAULTS, KW_DEFAULTS, TYPE_OF, TYPE_ATTR, SIZE_OF, QUOTIENT = range(8, 16)
+    CLOSURE_CELL, CONTENTS, DEFAULTS, KW_DEFAULTS, TYPE_OF, TYPE_ATTR, SIZE_OF, QUOTIENT = range(
+        8, 16
+    )
     KEYED, MADE = 16, 17
 
 
 # The steps from the base of a source (or from the frame) to it, each with the field it takes.
-_ROADS: Final[dict[type, tuple[tuple[int, str], ...]]] = {
-    guards.Global: ((Op.GLOBALS, ""), (Op.ITEM, "name")),
-    guards.Builtin: ((Op.BUILTINS, ""), (Op.ITEM, "name")),
-    guards.FrameFunction: ((Op.FUNCTION, ""),),
-    guards.Const: ((Op.CONST, "value"),),
-    guards.Attr: ((Op.ATTR, "name"),),
-    guards.DictAttr: ((Op.DICT_OF, ""), (Op.ITEM, "name")),
-    guards.DictOf: ((Op.DICT_OF, ""),),
-    guards.Item: ((Op.ITEM, "key"),),
-    guards.Keyed: ((Op.KEYED, "reference"),),
-    guards.ClosureCell: ((Op.CLOSURE_CELL, "index"),),
-    guards.Closure: ((Op.CLOSURE_CELL, "index"), (Op.CONTENTS, "")),
-    guards.Defaults: ((Op.DEFAULTS, "index"),),
-    guards.KwDefaults: ((Op.KW_DEFAULTS, ""), (Op.ITEM, "name")),
-    guards.TypeOf: ((Op.TYPE_OF, ""),),
-    guards.TypeAttr: ((Op.TYPE_ATTR, "name"),),
-    guards.SizeOf: ((Op.SIZE_OF, "index"),),
-    guards.OffsetOf: ((Op.SIZE_OF, "index"),),
-    guards.Quotient: ((Op.QUOTIENT, "divisor"),),
-    guards.MadeFrom: ((Op.MADE, "function"),),
+_STEPS_TO: Final[dict[type, tuple[tuple[int, str], ...]]] = {
+    sources.Global: ((Op.GLOBALS, ""), (Op.ITEM, "name")),
+    sources.Builtin: ((Op.BUILTINS, ""), (Op.ITEM, "name")),
+    sources.FrameFunction: ((Op.FUNCTION, ""),),
+    sources.Const: ((Op.CONST, "value"),),
+    sources.Attr: ((Op.ATTR, "name"),),
+    sources.DictAttr: ((Op.DICT_OF, ""), (Op.ITEM, "name")),
+    sources.DictOf: ((Op.DICT_OF, ""),),
+    sources.Item: ((Op.ITEM, "key"),),
+    sources.Keyed: ((Op.KEYED, "reference"),),
+    sources.ClosureCell: ((Op.CLOSURE_CELL, "index"),),
+    sources.Closure: ((Op.CLOSURE_CELL, "index"), (Op.CONTENTS, "")),
+    sources.Defaults: ((Op.DEFAULTS, "index"),),
+    sources.KwDefaults: ((Op.KW_DEFAULTS, ""), (Op.ITEM, "name")),
+    sources.TypeOf: ((Op.TYPE_OF, ""),),
+    sources.TypeAttr: ((Op.TYPE_ATTR, "name"),),
+    sources.SizeOf: ((Op.SIZE_OF, "index"),),
+    sources.OffsetOf: ((Op.SIZE_OF, "index"),),
+    sources.Quotient: ((Op.QUOTIENT, "divisor"),),
+    sources.MadeFrom: ((Op.MADE, "function"),),
 }
 _PLAIN_KEYS: Final = frozenset({str, int, bool, float, bytes, type(None)})
 _PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 # Numbers, not members: hashing a member of an enumeration runs Python code.
 _APPLY: Final = ("//", "%", "min", "max")  # of relations; the C code knows the places
 _OF_DICT: Final = frozenset(
-    map(int, (GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING))
+    map(
+        int,
+        (GuardKind.LENGTH, GuardKind.DICT_KEYS, GuardKind.DICT_CONTAINS, GuardKind.DICT_MISSING),
+    )
 ) | {int(GuardKind.OBJECT_KEYS)}
-_OF_VERSION: Final = frozenset({Op.ITEM, Op.KEYED, Op.TYPE_ATTR})  # what an unchanged dict or class answers
-_BY_IDENTITY: Final = frozenset(map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE)))
+# what an unchanged dict or class answers
+_OF_VERSION: Final = frozenset({Op.ITEM, Op.KEYED, Op.TYPE_ATTR})
+_BY_IDENTITY: Final = frozenset(
+    map(int, (GuardKind.TYPE_IS, GuardKind.ID_IS, GuardKind.WEAK_ALIVE))
+)
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: only instances of such can change their class
 
 
@@ -160,19 +169,19 @@ class _Builder:
 
     def _place(self, source: Any) -> _Node:
         kind = type(source)
-        if kind is guards.Local or kind is guards.Cell:
+        if kind is sources.Local or kind is sources.Cell:
             return self._variable(source.name)
-        if kind is guards.Const:
+        if kind is sources.Const:
             self.held.append(source.value)
-        if kind is guards.Object:
+        if kind is sources.Object:
             self.watched[id(source.reference())] = source.reference()
             return self.child(self.root, Op.CONST, source.reference())
         node = self.root if source.base is None else self.node(source.base)
-        if kind is guards.TypeOf and node.expected_type is not None:
+        if kind is sources.TypeOf and node.expected_type is not None:
             # Where a guard fixes the class, it is that class, shared by all such values.
             self.watched[id(node.expected_type)] = node.expected_type
             return self.child(self.root, Op.CONST, node.expected_type)
-        for op, field in _ROADS[kind]:
+        for op, field in _STEPS_TO[kind]:
             node = self.child(node, op, getattr(source, field) if field else None)
         return node
 
@@ -210,7 +219,9 @@ class GuardProgram(_native.Program):
     collect: tuple[Source, ...]
 
 
-def compile_guards(rows: Iterable[Guard], collect: Sequence[Source], code: types.CodeType) -> GuardProgram:
+def compile_guards(
+    rows: Iterable[Guard], collect: Sequence[Source], code: types.CodeType
+) -> GuardProgram:
     """The program of these guards for frames of ``code``."""
     tensors.prepare()
     rows = tuple(rows)
@@ -280,7 +291,9 @@ def _relation(builder: _Builder, node: _Node, relation: Relation) -> object:
 
 
 def _side(builder: _Builder, side: Sum) -> object:
-    return tuple((times, tuple(_factor(builder, factor) for factor in product)) for times, product in side)
+    return tuple(
+        (times, tuple(_factor(builder, factor) for factor in product)) for times, product in side
+    )
 
 
 def _factor(builder: _Builder, factor: SumFactor) -> object:
@@ -321,9 +334,16 @@ def _payload(builder: _Builder, node: _Node, kind: GuardKind, expected: Any) -> 
 def _asks_python(node: _Node, kind: GuardKind, expected: object) -> bool:
     """Whether a check of a container may run code of the user's classes."""
     if kind is not GuardKind.LENGTH:
-        return kind not in (GuardKind.DICT_KEYS, GuardKind.OBJECT_KEYS) and type(expected) not in _PLAIN_KEYS
+        return (
+            kind not in (GuardKind.DICT_KEYS, GuardKind.OBJECT_KEYS)
+            and type(expected) not in _PLAIN_KEYS
+        )
     held = node.expected_type
-    return bool(held is not None and held.__flags__ & _HEAP_TYPE and not issubclass(held, list | tuple | dict))
+    return bool(
+        held is not None
+        and held.__flags__ & _HEAP_TYPE
+        and not issubclass(held, list | tuple | dict)
+    )
 
 
 def _tensor_row(builder: _Builder, spec: TensorSpec) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 // A call that finds the inputs changed makes the memory anew, in place if no other call is using it. Nobody waits for the lock
 // with the GIL held: its holder may be waiting for the GIL.
 #include "run.h"
+#include "platform.h"
 #include "watch.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ Kept *argand_kept_new(int64_t bytes, Py_ssize_t watched, int frozen) {
 
 static void drop(Generation *generation) {
     if (generation && atomic_fetch_sub(&generation->users, 1) == 1) {
-        free(generation->memory);
+        argand_free_aligned(generation->memory);
         free(generation);
     }
 }
@@ -61,7 +62,7 @@ void argand_kept_release(Run *run) {
 static Generation *new_generation(int64_t bytes) {
     Generation *made = malloc(sizeof *made);
     size_t whole = ((size_t)bytes + ALIGNMENT) & ~(size_t)(ALIGNMENT - 1);
-    char *memory = made ? aligned_alloc(ALIGNMENT, whole) : NULL;
+    char *memory = made ? argand_allocate_aligned(ALIGNMENT, whole) : NULL;
     if (!memory) {
         free(made);
         return NULL;

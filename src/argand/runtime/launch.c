@@ -8,8 +8,8 @@
 // Nothing is shared between two calls of one plan but the read-only tables, so any number of
 // threads may run it; the GIL is released around long stretches of steps that need no Python.
 #include "run.h"
+#include "platform.h"
 #include <structmember.h>
-#include <time.h>
 
 enum { STACK_WORDS = 512 };
 
@@ -160,18 +160,12 @@ int argand_run_stretch(Run *run, Py_ssize_t first, Py_ssize_t last) {
     return 0;
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
-
 static int run_steps(Run *run) {
     const Plan *plan = run->plan;
     int single = run->times || run->recorded; /* one step at a time */
     for (Py_ssize_t i = 0, last; i < plan->n_steps; i = last) {
         const Step *step = &plan->steps[i];
-        int64_t start = run->times ? nanoseconds() : 0;
+        int64_t start = run->times ? argand_nanoseconds() : 0;
         int failed = 0;
         last = i + 1;
         Handle record = NULL;
@@ -195,7 +189,7 @@ static int run_steps(Run *run) {
         if (failed)
             return -1;
         if (run->times)
-            run->times[i] = nanoseconds() - start;
+            run->times[i] = argand_nanoseconds() - start;
     }
     return 0;
 }

@@ -73,7 +73,6 @@ static inline Handle argand_handle(PyObject *tensor) {
 typedef struct Arena Arena;
 Arena *argand_arena_take(size_t bytes); /* NULL with MemoryError */
 void argand_arena_give(Arena *arena);
-void argand_advise(void *memory, size_t bytes); /* a large tensor, new */
 char *argand_arena_base(Arena *arena);
 PyObject *argand_arena_release(PyObject *self, PyObject *ignored);
 PyObject *argand_arena_statistics(PyObject *self, PyObject *ignored);

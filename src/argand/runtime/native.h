@@ -17,6 +17,7 @@ int argand_add_tables(PyObject *module);
 int argand_add_frames(PyObject *module);
 int argand_add_launch(PyObject *module);
 int argand_add_process(PyObject *module);
+int argand_add_gdb(PyObject *module);
 
 // Same type and value, deep; never raises (equality.c).
 int argand_equals(PyObject *a, PyObject *b);

@@ -187,7 +187,7 @@ static int one_round(Inner *inner, Rounds *rounds, const Run *outer, const Neste
     return 0;
 }
 
-// Whether a loop goes on; -1 with an exception.
+// Whether a loop has another round; -1 with an exception.
 static int holds(Inner *test, const Rounds *rounds, const Run *outer, const Nested *nested, int64_t round) {
     char answer = 0, *result = &answer;
     int64_t bytes = 1;

@@ -16,6 +16,7 @@ import torch
 
 from argand.customops import registry
 from argand.runtime import _native
+from argand.runtime.bindings import quickest
 
 Row = tuple[Any, ...]
 
@@ -72,7 +73,7 @@ def _linked(row: Row, addresses: Mapping[str, int]) -> Row:
         case (0, ids, str() as name, *rest):
             return (0, ids, addresses[name], *rest)
         case (2, outputs, torch._ops.OpOverload() as op, *rest):
-            return (2, outputs, op._op, *rest)  # the C++ function under it, without its frame
+            return (2, outputs, quickest(op), *rest)
         case _:
             return row
 
@@ -100,7 +101,9 @@ def _placed(label: str | None, origins: Sequence[str]) -> str | None:
     return f"{label} ({found[-1][0]}:{found[-1][1]})" if found else label
 
 
-def link(rows: Rows, addresses: Mapping[str, int], keep: object, origins: Sequence[Sequence[str]] = ()) -> _native.Plan:
+def link(
+    rows: Rows, addresses: Mapping[str, int], keep: object, origins: Sequence[Sequence[str]] = ()
+) -> _native.Plan:
     """The plan that runs; ``keep`` is whatever owns the machine code. ValueError on a bad id."""
     names = [row[2] for row in rows.steps if row[0] == 0 and isinstance(row[2], str)]
     custom = {name: registry.c_function(name) for name in names if name not in addresses}
@@ -111,5 +114,13 @@ def link(rows: Rows, addresses: Mapping[str, int], keep: object, origins: Sequen
     labels = tuple([_placed(_label(row), at) for row, at in zip(rows.steps, lines, strict=True)])
     given = (rows.given,) if rows.given else ()
     return _native.Plan(
-        rows.inputs, rows.buffers, steps, rows.returns, rows.arena_bytes, keep, rows.numbers, labels, *given
+        rows.inputs,
+        rows.buffers,
+        steps,
+        rows.returns,
+        rows.arena_bytes,
+        keep,
+        rows.numbers,
+        labels,
+        *given,
     )

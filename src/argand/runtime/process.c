@@ -7,9 +7,7 @@
 // changing how system calls are interrupted.
 #include "process.h"
 #include "cpython.h"
-
-#include <pthread.h>
-#include <signal.h>
+#include "platform.h"
 
 enum { MOST_CALLS = 20000, SHARE = 4, BYTES_PER_CALL = 1536 /* of C stack: a call from C to Python, with room to spare */ };
 
@@ -24,17 +22,12 @@ typedef struct {
 static _Thread_local Stack stack;
 
 static void measure(void) {
-    pthread_attr_t attributes;
-    void *address = NULL;
-    size_t size = 0;
     stack.known = 1;
-    if (pthread_getattr_np(pthread_self(), &attributes)) return;
-    if (!pthread_attr_getstack(&attributes, &address, &size)) {
-        stack.lowest = address;
-        stack.highest = stack.lowest + size;
-        stack.floor = stack.highest - size / SHARE;
-    }
-    pthread_attr_destroy(&attributes);
+    char *lowest, *highest;
+    if (!argand_stack_bounds(&lowest, &highest)) return;
+    stack.lowest = lowest;
+    stack.highest = highest;
+    stack.floor = highest - (highest - lowest) / SHARE;
 }
 
 // Where we are on the stack; NULL on a stack that is not the thread's own, as of some coroutines.
@@ -103,10 +96,9 @@ static PyObject *swap_handler(PyObject *module, PyObject *args) {
     int number;
     PyObject *handler, *set;
     if (!PyArg_ParseTuple(args, "iOO", &number, &handler, &set)) return NULL;
-    struct sigaction action;
-    int kept = sigaction(number, NULL, &action) == 0;
+    ArgandAction *action = argand_action_of(number);
     PyObject *before = PyObject_CallFunction(set, "iO", number, handler);
-    if (before != NULL && kept) sigaction(number, &action, NULL);
+    argand_put_back_action(number, action, before != NULL);
     return before;
 }
 

@@ -56,7 +56,9 @@ def _wait_for_imports() -> None:
     until = time.monotonic() + MOST_WAITING
 
     def is_importing() -> bool:
-        held = [reference() for name, reference in list(locks.items()) if name.startswith(_OUR_MODULES)]
+        held = [
+            reference() for name, reference in list(locks.items()) if name.startswith(_OUR_MODULES)
+        ]
         return any(getattr(lock, "owner", None) not in (None, me) for lock in held)
 
     while is_importing() and time.monotonic() < until:

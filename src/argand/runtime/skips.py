@@ -21,7 +21,8 @@ _OPERATORS: Final = (_TORCH + "_higher_order_ops/", _TORCH + "nn/attention/flex_
 _TORCH_MODULES: Final = _TORCH + "nn/modules/"
 _ARGAND: Final = str(pathlib.Path(__file__).parent.parent) + "/"
 _LAYERS: Final = _ARGAND + "quantization.py"
-_STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"  # sysconfig takes milliseconds to import
+# sysconfig takes milliseconds to import
+_STANDARD: Final = str(pathlib.Path(os.__file__).parent) + "/"
 _TOOLS: Final = tuple(
     f"/site-packages/{name}/"
     for name in (

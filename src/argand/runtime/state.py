@@ -18,7 +18,8 @@ from argand.runtime import quiet
 
 Snapshot: TypeAlias = tuple[Any, ...]
 
-_dual_level = functools.partial(vars(torch.autograd.forward_ad).get, "_current_level")  # -1 outside of forward mode
+# -1 outside of forward mode
+_dual_level = functools.partial(vars(torch.autograd.forward_ad).get, "_current_level")
 
 READERS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("torch.is_grad_enabled()", torch._C.is_grad_enabled),
@@ -60,7 +61,9 @@ def _without_anomalies() -> Iterator[None]:
     if not torch.is_anomaly_enabled():
         yield
         return
-    with quiet.until_done(functools.partial(torch.set_anomaly_enabled, True, torch.is_anomaly_check_nan_enabled())):
+    with quiet.until_done(
+        functools.partial(torch.set_anomaly_enabled, True, torch.is_anomaly_check_nan_enabled())
+    ):
         torch.set_anomaly_enabled(False)
         yield
 
@@ -68,7 +71,8 @@ def _without_anomalies() -> Iterator[None]:
 def autocast_settings() -> tuple[object, ...]:
     """Which devices autocast, to what; read only where autocast is on at all."""
     devices = [
-        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
     ]
     return (*devices, torch.is_autocast_cache_enabled())
 

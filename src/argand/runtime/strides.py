@@ -16,7 +16,9 @@ def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
     found: list[int | None] = [None] * tensor.dim()
     for i in inner_first(tensor):  # those of size one may stand between any two others
         makers = inner if tensor.size(i) == 1 else inner[-1:]
-        found[i] = next((j for j in makers if strides[i] == strides[j] * max(tensor.size(j), 1)), None)
+        found[i] = next(
+            (j for j in makers if strides[i] == strides[j] * max(tensor.size(j), 1)), None
+        )
         if tensor.size(i) != 1:
             inner.append(i)
     return tuple(found)

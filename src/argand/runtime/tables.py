@@ -21,9 +21,15 @@ _IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of C code that n
 _ACTING: Final = (
     *(types.FunctionType, types.BuiltinFunctionType, staticmethod, classmethod, property, type),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
-    *(types.GetSetDescriptorType, types.MemberDescriptorType, functools.cached_property, functools._lru_cache_wrapper),
+    *(
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        functools.cached_property,
+        functools._lru_cache_wrapper,
+    ),
 )
-Names = Mapping[tuple[int, str], tuple[dict[str, Any], Any]]  # (id of a dict, name) -> the dict, what it holds
+# (id of a dict, name) -> the dict, what it holds
+Names = Mapping[tuple[int, str], tuple[dict[str, Any], Any]]
 Lookups = Mapping[tuple[type, str], Any]  # what a class holds; NULL for nothing, as above
 
 
@@ -62,7 +68,11 @@ def _by_class(lookups: Lookups) -> dict[type, list[tuple[str, int, Any]]]:
         if found is NULL:
             row: tuple[str, int, Any] = (name, ABSENT, None)
         else:
-            row = (name, THE_OBJECT, found) if isinstance(found, _ACTING) else (name, OF_CLASS, type(found))
+            row = (
+                (name, THE_OBJECT, found)
+                if isinstance(found, _ACTING)
+                else (name, OF_CLASS, type(found))
+            )
         tables.setdefault(kind, []).append(row)
     return tables
 

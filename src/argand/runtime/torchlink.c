@@ -1,6 +1,6 @@
 // argand.runtime._native, link to torch: C functions of the torch that Python has loaded.
 #include "launch.h"
-#include <dlfcn.h>
+#include "platform.h"
 
 static TorchLink link_table;
 static int link_ready;
@@ -12,10 +12,9 @@ typedef struct {
 } Wanted;
 
 static int resolve(const Wanted *wanted) {
-    void *library = dlopen(wanted->library, RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = library ? dlsym(library, wanted->symbol) : NULL;
+    void *symbol = argand_loaded_symbol(wanted->library, wanted->symbol);
     if (!symbol) {
-        PyErr_Format(PyExc_ImportError, "argand: %s has no %s; is torch imported, and 2.13?",
+        PyErr_Format(PyExc_ImportError, "argand: the library %s has no %s; is torch imported, and 2.13?",
                      wanted->library, wanted->symbol);
         return -1;
     }
@@ -53,7 +52,7 @@ const TorchLink *argand_torch_link(void) {
     if (link_ready)
         return &link_table;
     TorchLink found;
-    const char *cpu = "libtorch_cpu.so", *python = "libtorch_python.so";
+    const char *cpu = "torch_cpu", *python = "torch_python";
     const Wanted wanted[] = {
         {cpu, "aoti_torch_empty_strided", &found.empty_strided},
         {cpu, "aoti_torch_create_tensor_from_blob", &found.from_blob},

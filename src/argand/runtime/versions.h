@@ -13,16 +13,15 @@
 #define ARGAND_VALUES_IN_OBJECTS (PY_VERSION_HEX >= 0x030D0000)
 
 #if ARGAND_VALUES_IN_OBJECTS
-// Values that lie in the object itself are written without a new version of the dict over them, unless
-// it is watched (versions.c).
-extern uint64_t argand_watched; /* in the version of a dict that we watch */
-uint64_t argand_watch_dict(PyObject *dict);
+// Values that lie in the object itself are written without a new version of the dict over them: such a
+// dict gets a table of its own before it is asked (versions.c).
+uint64_t argand_version_outside(PyObject *dict);
 #endif
 
 static inline uint64_t argand_dict_version(PyObject *dict) {
     PyDictObject *held = (PyDictObject *)dict;
 #if ARGAND_VALUES_IN_OBJECTS
-    if (held->ma_values != NULL && !(held->ma_version_tag & argand_watched)) return argand_watch_dict(dict);
+    if (held->ma_values != NULL) return argand_version_outside(dict);
 #endif
     return held->ma_version_tag;
 }

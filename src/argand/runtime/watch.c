@@ -11,159 +11,11 @@
 //
 // Not so where pages are shared with files or other processes (their writes are not noted here), nor on older kernels: contents
 // are hashed at each call there. After a fork the child starts anew: descriptors and protection are its parent's.
-#define _GNU_SOURCE
 #include "watch.h"
-#include <pthread.h>
-#include <stdatomic.h>
+#include "platform.h"
 #include <stdlib.h>
 
-enum { PAGE = 4096, LEAST_TRACKED = 4 * PAGE };
-
-#ifdef __linux__
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-// From the kernel's headers, which may be older here than the kernel.
-typedef struct {
-    uint64_t api, features, ioctls;
-} UffdApi;
-typedef struct {
-    uint64_t start, length, mode, ioctls;
-} UffdRegister;
-typedef struct {
-    uint64_t start, length, mode;
-} UffdProtect;
-typedef struct {
-    uint64_t start, end, categories;
-} PageRegion;
-typedef struct {
-    uint64_t size, flags, start, end, walk_end, regions, n_regions, most_pages;
-    uint64_t inverted, all_of, any_of, returned;
-} PageScan;
-
-#define UFFD_USER_MODE_ONLY 1
-#define UFFD_API 0xAAull
-#define UFFD_WP_UNPOPULATED (1ull << 13)
-#define UFFD_WP_ASYNC (1ull << 15)
-#define UFFD_IOCTL_API _IOWR(0xAA, 0x3F, UffdApi)
-#define UFFD_IOCTL_REGISTER _IOWR(0xAA, 0x00, UffdRegister)
-#define UFFD_IOCTL_PROTECT _IOWR(0xAA, 0x06, UffdProtect)
-#define UFFD_REGISTER_WRITES 2
-#define PAGES_SCAN _IOWR('f', 16, PageScan)
-enum { PAGE_WRITTEN = 1 << 1, PAGE_OF_FILE = 1 << 2, PAGE_PRESENT = 1 << 3 };
-
-static int faults = -1, pages = -1; /* descriptors; -2: this kernel cannot */
-
-static int faults_open(void) { return faults >= 0; }
-
-static void close_descriptors(void) {
-    if (faults >= 0)
-        close(faults);
-    if (pages >= 0)
-        close(pages);
-    faults = pages = -1;
-}
-
-// With the lock held, as all that follows.
-static int open_descriptors(void) {
-    if (faults == -1) {
-        UffdApi api = {UFFD_API, UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED, 0};
-        faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-        pages = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-        PageScan probe = {.size = sizeof probe, .all_of = PAGE_WRITTEN};
-        int works = faults >= 0 && pages >= 0 && getpagesize() == PAGE && !ioctl(faults, UFFD_IOCTL_API, &api)
-                    && (api.features & UFFD_WP_ASYNC) && ioctl(pages, PAGES_SCAN, &probe) >= 0;
-        if (!works) {
-            close_descriptors();
-            faults = -2;
-        }
-    }
-    return faults >= 0;
-}
-
-// Whether some page of the range was written, or nobody protected it.
-static int any_written(uintptr_t start, uintptr_t end) {
-    PageRegion found;
-    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
-                     .most_pages = 1, .all_of = PAGE_WRITTEN, .returned = PAGE_WRITTEN};
-    return ioctl(pages, PAGES_SCAN, &scan);
-}
-
-// Whether no page is known to be a file's, or not to be there.
-static int none_strange(uintptr_t start, uintptr_t end) {
-    PageRegion found;
-    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)&found, .n_regions = 1,
-                     .most_pages = 1, .inverted = PAGE_PRESENT, .any_of = PAGE_OF_FILE | PAGE_PRESENT,
-                     .returned = PAGE_OF_FILE | PAGE_PRESENT};
-    return ioctl(pages, PAGES_SCAN, &scan) == 0;
-}
-
-// Whether all pages are memory of this process alone. Only a page that is there tells: each is read first.
-static int all_private(uintptr_t start, uintptr_t end) {
-    for (uintptr_t page = start; page < end; page += PAGE)
-        (void)*(volatile const char *)page;
-    return none_strange(start, end);
-}
-
-// The stretches of pages that were written, or that nobody protected; how many, or -1 where there are more than `most`. (The
-// kernel is several times faster at this question than at any other.)
-static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, Py_ssize_t most) {
-    PageScan scan = {.size = sizeof scan, .start = start, .end = end, .regions = (uintptr_t)found, .n_regions = (uint64_t)most,
-                     .all_of = PAGE_WRITTEN, .returned = PAGE_WRITTEN};
-    int count = ioctl(pages, PAGES_SCAN, &scan);
-    return scan.walk_end == end ? count : -1;
-}
-
-static int register_range(uintptr_t start, uintptr_t end) {
-    UffdRegister range = {start, end - start, UFFD_REGISTER_WRITES, 0};
-    return ioctl(faults, UFFD_IOCTL_REGISTER, &range);
-}
-
-// Note writes into these pages from now on. Neighbours of the same heap are registered as well, which notes nothing while they
-// are not protected: each border of what is registered is one mapping more, and a scan walks over mappings.
-static int protect(uintptr_t start, uintptr_t end) {
-    enum { AROUND = 1 << 18 };
-    uintptr_t before = start & ~(uintptr_t)(AROUND - 1), after = (end + AROUND - 1) & ~(uintptr_t)(AROUND - 1);
-    UffdProtect all = {start, end - start, 1};
-    int failed = !none_strange(before, after) || register_range(before, after);
-    if (failed && register_range(start, end))
-        return -1;
-    return ioctl(faults, UFFD_IOCTL_PROTECT, &all) ? -1 : 0;
-}
-#else
-static int faults_open(void) { return 0; }
-static void close_descriptors(void) {}
-static int open_descriptors(void) { return 0; }
-static int any_written(uintptr_t start, uintptr_t end) { return -1; }
-static int all_private(uintptr_t start, uintptr_t end) { return 0; }
-static int protect(uintptr_t start, uintptr_t end) { return -1; }
-typedef struct {
-    uint64_t start, end, categories;
-} PageRegion;
-static int written_stretches(uintptr_t start, uintptr_t end, PageRegion *found, Py_ssize_t most) { return -1; }
-#endif
-
-static atomic_int forks;
-static pthread_once_t registered = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the descriptors and of all tracked pieces */
-
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void in_parent(void) { pthread_mutex_unlock(&lock); }
-
-static void in_child(void) {
-    atomic_fetch_add(&forks, 1);
-    close_descriptors();
-    pthread_mutex_unlock(&lock);
-}
-
-static void register_fork(void) { pthread_atfork(before_fork, in_parent, in_child); }
-
-int argand_fork_count(void) {
-    pthread_once(&registered, register_fork);
-    return atomic_load(&forks);
-}
+enum { PAGE = ARGAND_PAGE, LEAST_TRACKED = 4 * PAGE };
 
 typedef struct {
     uintptr_t start, end;
@@ -190,7 +42,7 @@ struct Watch {
     int forks;
     char filled;
     char sorted;          /* `order` is by address */
-    PageRegion *found;    /* room for what a scan finds */
+    ArgandPages *found;    /* room for what a scan finds */
     Piece **order;
     Piece pieces[];
 };
@@ -218,26 +70,26 @@ Watch *argand_watch_new(Py_ssize_t count) {
     }
     for (Py_ssize_t i = 0; i < count; i++)
         watch->order[i] = &watch->pieces[i];
-    pthread_mutex_lock(&lock);
+    argand_lock_pages();
     watch->after = all;
     if (all)
         all->before = watch;
     all = watch;
-    pthread_mutex_unlock(&lock);
+    argand_unlock_pages();
     return watch;
 }
 
 void argand_watch_free(Watch *watch) {
     if (!watch)
         return;
-    pthread_mutex_lock(&lock);
+    argand_lock_pages();
     if (watch->before)
         watch->before->after = watch->after;
     else
         all = watch->after;
     if (watch->after)
         watch->after->before = watch->before;
-    pthread_mutex_unlock(&lock);
+    argand_unlock_pages();
     PyMem_RawFree(watch->order);
     PyMem_RawFree(watch->found);
     PyMem_RawFree(watch);
@@ -293,22 +145,22 @@ static void tell_others(const Pages *pages, Range range) {
 static int start_tracking(const Pages *pages, Range range) {
     if (range.start == range.end)
         return 1;
-    if (!all_private(range.start, range.end))
+    if (!argand_pages_private(range.start, range.end))
         return 0;
-    if (!any_written(range.start, range.end))
+    if (!argand_pages_written(range.start, range.end))
         return 1;
     tell_others(pages, range);
-    return !protect(range.start, range.end);
+    return !argand_pages_protect(range.start, range.end);
 }
 
-static int is_written(Range range) { return range.start < range.end && any_written(range.start, range.end); }
+static int is_written(Range range) { return range.start < range.end && argand_pages_written(range.start, range.end); }
 
 // Whether pages are as they were; if not, or if nobody watched them, they are protected from now on, if that is `wanted`.
 static int pages_unwritten(Pages *pages, Range first, Range second, int wanted) {
-    pthread_mutex_lock(&lock);
+    argand_lock_pages();
     int unwritten = pages->tracked && !pages->doubted;
     pages->doubted = 0;
-    if (!wanted || !open_descriptors())
+    if (!wanted || !argand_pages_open())
         unwritten = pages->tracked = 0;
     else if (!unwritten || is_written(first) || is_written(second)) {
         unwritten = 0;
@@ -316,7 +168,7 @@ static int pages_unwritten(Pages *pages, Range first, Range second, int wanted) 
         pages->tracked = 0; /* until all of it is */
         pages->tracked = start_tracking(pages, first) && start_tracking(pages, second);
     }
-    pthread_mutex_unlock(&lock);
+    argand_unlock_pages();
     return unwritten;
 }
 
@@ -337,7 +189,7 @@ static int by_address(const void *left, const void *right) {
 static int is_tracked(const Piece *piece) { return piece->own.tracked || piece->shared.tracked; }
 
 // Whether no stretch of those from `region` on, which are sorted, meets the range.
-static int is_clear(const PageRegion *region, const PageRegion *last, Range range) {
+static int is_clear(const ArgandPages *region, const ArgandPages *last, Range range) {
     while (region < last && region->end <= range.start)
         region++;
     return region == last || region->start >= range.end;
@@ -345,7 +197,7 @@ static int is_clear(const PageRegion *region, const PageRegion *last, Range rang
 
 // Pieces `first` to `next` of the order are calm where no page of theirs was written.
 static void mark_calm(Watch *watch, Py_ssize_t first, Py_ssize_t next, int count) {
-    const PageRegion *region = watch->found, *last = region + count;
+    const ArgandPages *region = watch->found, *last = region + count;
     for (Py_ssize_t k = first; k < next; k++) {
         Piece *piece = watch->order[k];
         while (region < last && region->end <= outer(piece).start)
@@ -363,8 +215,8 @@ static void find_calm(Watch *watch) {
     if (!watch->sorted)
         qsort(watch->order, (size_t)watch->count, sizeof *watch->order, by_address);
     watch->sorted = 1;
-    pthread_mutex_lock(&lock);
-    for (Py_ssize_t i = 0, next; i < watch->count && faults_open(); i = next) {
+    argand_lock_pages();
+    for (Py_ssize_t i = 0, next; i < watch->count && argand_pages_is_open(); i = next) {
         next = i + 1;
         if (!is_tracked(watch->order[i]))
             continue;
@@ -376,11 +228,11 @@ static void find_calm(Watch *watch) {
             if (is_tracked(piece) && outer(piece).end > range.end)
                 range.end = outer(piece).end;
         }
-        int count = written_stretches(range.start, range.end, watch->found, (Py_ssize_t)room_for(watch->count));
+        int count = argand_pages_stretches(range.start, range.end, watch->found, (Py_ssize_t)room_for(watch->count));
         if (count >= 0)
             mark_calm(watch, i, next, count);
     }
-    pthread_mutex_unlock(&lock);
+    argand_unlock_pages();
 }
 
 // Protected first, hashed then: a write in between is noted, and found at the next call.
@@ -397,10 +249,10 @@ static int piece_changed(const Watch *watch, const TorchLink *torch, Piece *piec
 }
 
 static void place(Watch *watch, Piece *piece, const char *data, size_t bytes) {
-    pthread_mutex_lock(&lock);
+    argand_lock_pages();
     *piece = (Piece){.data = data, .bytes = bytes, .hash = piece->hash, .edges = piece->edges};
     watch->sorted = 0;
-    pthread_mutex_unlock(&lock);
+    argand_unlock_pages();
 }
 
 int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen) {

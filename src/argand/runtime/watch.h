@@ -12,9 +12,6 @@ void argand_watch_free(Watch *watch);
 // `frozen`: the user's word that contents stay; only places are looked at. Needs no GIL; one thread at a time.
 int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data, const int64_t *bytes, int frozen);
 
-// Counts the forks between the first process and this one: locks and watches of an earlier one are not ours.
-int argand_fork_count(void);
-
 uint64_t argand_hash_bytes(const TorchLink *torch, const void *data, size_t bytes);
 
 #endif

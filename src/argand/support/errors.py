@@ -86,19 +86,27 @@ class InternalError(ArgandError):
         self.stage, self.message, self.dump = stage, message, dump
         lines = [f"in stage {stage!r}: {message}", *dump.splitlines()]
         if len(lines) > self.SHOWN:
-            lines[self.SHOWN :] = [f"... {len(lines) - self.SHOWN} more lines in the error's `dump`"]
+            lines[self.SHOWN :] = [
+                f"... {len(lines) - self.SHOWN} more lines in the error's `dump`"
+            ]
         super().__init__("\n".join(lines))
 
 
 class Break(enum.Enum):
     """Why capture stopped, and what the user can do. Ids are stable: add rows, never renumber."""
 
-    B001 = ("opcode {opname} is not handled on Python {version}", "rewrite the statement, or report it")
+    B001 = (
+        "opcode {opname} is not handled on Python {version}",
+        "rewrite the statement, or report it",
+    )
     B002 = (
         "call of {function}, which is not Python code Argand can read",
         "move the call out of the compiled function, or mark it with argand.allow_in_graph",
     )
-    B003 = ("branch on the value of a tensor", "use torch.where, or keep the branch out of the graph")
+    B003 = (
+        "branch on the value of a tensor",
+        "use torch.where, or keep the branch out of the graph",
+    )
     B004 = ("{method} reads the value of a tensor", "keep the value as a tensor")
     B005 = ("argand.graph_break() was called", "remove the call")
     B006 = ("{function} is marked with argand.disable", "remove the mark")
@@ -116,13 +124,25 @@ class Break(enum.Enum):
         "move the operation out of the block",
     )
     B023 = ("the trace raised {error}, which eager does not", "report it")
-    B020 = ("{function} cannot be resumed here: {reason}", "move what breaks the graph out of this function")
-    B009 = ("a value of type {type} cannot be an argument of a graph node", "pass tensors and numbers")
-    B010 = ("a tensor Argand does not trace: {type}", "use plain strided CPU tensors in the compiled function")
+    B020 = (
+        "{function} cannot be resumed here: {reason}",
+        "move what breaks the graph out of this function",
+    )
+    B009 = (
+        "a value of type {type} cannot be an argument of a graph node",
+        "pass tensors and numbers",
+    )
+    B010 = (
+        "a tensor Argand does not trace: {type}",
+        "use plain strided CPU tensors in the compiled function",
+    )
     B011 = ("{type} comes from outside and cannot be read in a trace", "pass plain containers")
     B012 = ("{what} cannot be rebuilt after a graph break", "make it after the break")
     B013 = ("{what} is left to Python", "move it out of the compiled function")
-    B015 = ("{kind} functions are not captured themselves", "call them inside of a compiled function")
+    B015 = (
+        "{kind} functions are not captured themselves",
+        "call them inside of a compiled function",
+    )
 
     B017 = (
         "the program depends on data, by a size known only when it runs: {what}",
@@ -186,4 +206,6 @@ class CaptureError(UserError):
     def __init__(self, cause: CaptureBreak, stack: tuple[Location, ...] = ()) -> None:
         self.cause, self.stack, self.row = cause, stack, cause.row
         frames = "".join(f"\n  {frame}" for frame in stack)
-        super().__init__(f"{cause.reason}{frames}", hint=cause.row.hint, where=cause.where if not stack else None)
+        super().__init__(
+            f"{cause.reason}{frames}", hint=cause.row.hint, where=cause.where if not stack else None
+        )

@@ -79,7 +79,9 @@ class Printer:
                 logger.info("%s\n%s", head, render())
             case events.StageEnd(stage, seconds) if "stages" in self.shown or self._follows(stage):
                 logger.info("[stages] %-28s %8.2f ms", stage, seconds * 1e3)
-            case events.Count(counter, amount, detail) if self._tells(counter) or self._follows(counter):
+            case events.Count(counter, amount, detail) if self._tells(counter) or self._follows(
+                counter
+            ):
                 logger.info("[counter] %s +%d %s", counter, amount, detail)
             case _:
                 pass

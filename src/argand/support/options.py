@@ -22,30 +22,38 @@ from argand.support.switches import read as read_switches
 class Options:
     """What a user may set; each field says why it exists."""
 
-    fullgraph: bool = False  # a graph break is an error: the user wants one graph or to know why not
+    # a graph break is an error: the user wants one graph or to know why not
+    fullgraph: bool = False
     dynamic: bool | None = None  # None: a size becomes symbolic when it changes
-    recompile_limit: int = 8  # entries per code object; the peer's number, users know it
+    recompile_limit: int = 8  # versions compiled of one function; then it runs in eager
     strict: bool = False  # raise internal failures instead of falling back to eager
-    verify: str = ""  # "forms": what stages give is checked; "results": so is what calls give, against eager
-    checked_kernels: bool = False  # every load and store looks for its bounds; for fuzzers and the hunt for a bad index
-    fusion: bool = True  # off: one kernel per op, to find a guilty fusion
+    # "forms": the output of every stage is checked; "results": calls are compared with eager, too
+    verify: str = ""
+    # kernels check every address they read and write; slow, to find a bad index
+    checked_kernels: bool = False
+    fusion: bool = True  # off: one kernel per operator, to find a fault
     max_fusion: int = 64  # ops per kernel; more only adds register pressure
     opt_level: int = 2  # LLVM -O level of kernels; fast-compile uses 1
     fallback_random: bool = False  # draw random numbers exactly as eager would
     memory_budget: float = 1.0  # 1 saves what is fastest, 0 recomputes everything in backward
     measure: bool = True  # the first calls take turns with eager, then the faster one runs
     cache: bool = True  # read and write the disk cache
-    freeze: bool = False  # the user's word that weights keep their contents: packed ones are not compared again
-    target: str = ""  # kernels run where the inputs are; "graphs": launches are recorded; "interpreter": on CPU tensors
-    name: str = ""  # what logs and events call the region; empty: the function's own name alone
-    off: str = ""  # parts of the compiler to do without, by name (support.switches): for `argand bisect`
+    # you promise that weights keep their values: packed copies are not compared again
+    freeze: bool = False
+    # empty: kernels run where the inputs are; "graphs": launches are recorded (GPUs)
+    target: str = ""
+    name: str = ""  # added to the function's name in logs and events
+    # parts of the compiler to do without, by name (support.switches): for `argand bisect`
+    off: str = ""
     background: bool = False  # first calls run in eager while a thread compiles
-    compile_seconds: float = 0.0  # time to compile in, per function; then what is there is kept. 0: no limit
-    debug_dir: str = ""  # a folder for the text of every stage; without the cache, a hit has no stages
+    # seconds of compiling per function; then what is ready is kept. 0: no limit
+    compile_seconds: float = 0.0
+    # a folder for the text of every stage; the disk cache is not used then
+    debug_dir: str = ""
     cache_dir: str = ""  # empty: the XDG cache directory of the user
 
 
-# What is verified. "report" is "results" for a whole program: a difference is told, and the program goes on. So it does
+# What is verified. "report" is "results" for a whole program: a difference is reported, and the program continues. So it does
 # with "times", which compares these.
 VERIFY: Final = ("", "forms", "results", "report", "times")
 COMPARING: Final = ("results", "report", "times")
@@ -66,14 +74,16 @@ class Environment(NamedTuple):
 
     logs: str = ""  # ARGAND_LOGS: artefacts to print, TORCH_LOGS syntax
     disable: bool = False  # ARGAND_DISABLE=1: argand.compile returns its argument
-    unsupported: str = ""  # ARGAND_UNSUPPORTED=eager: on other Pythons functions run uncompiled, with one warning
+    # ARGAND_UNSUPPORTED=eager: on other Pythons functions run uncompiled, with one warning
+    unsupported: str = ""
     cache_home: str = ""  # XDG_CACHE_HOME: where the disk cache lives
     report: str = ""  # ARGAND_REPORT: a folder for a report of this process
-    progress: str = (
-        ""  # ARGAND_PROGRESS=0: long compiles show nothing; 1: a line in the logs where there is no terminal
-    )
+    # ARGAND_PROGRESS=0: long compiles show nothing; 1: a line in the logs without a terminal
+    progress: str = ""
     perf: bool = False  # ARGAND_PERF=1: names of kernels for `perf report`, in /tmp/perf-PID.map
-    options: tuple[tuple[str, str], ...] = ()  # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
+    gdb: bool = False  # ARGAND_GDB=1: gdb knows kernels by name and line
+    # ARGAND_OPTIONS="verify=1,fusion=0": options of every compile
+    options: tuple[tuple[str, str], ...] = ()
 
 
 @functools.cache
@@ -92,6 +102,7 @@ def read_environment() -> Environment:
         report=os.environ.get("ARGAND_REPORT", ""),
         progress=os.environ.get("ARGAND_PROGRESS", ""),
         perf=os.environ.get("ARGAND_PERF", "") == "1",
+        gdb=os.environ.get("ARGAND_GDB", "") == "1",
         options=items,
     )
 
@@ -126,7 +137,9 @@ def _check_verify(value: object) -> str:
     word = {True: "forms", False: ""}.get(value, value) if isinstance(value, bool) else value
     if not isinstance(word, str) or word not in VERIFY:
         names = ", ".join(repr(name) for name in VERIFY)
-        raise OptionError(f"option 'verify' cannot be {value!r}", hint=f"valid: True, False, {names}")
+        raise OptionError(
+            f"option 'verify' cannot be {value!r}", hint=f"valid: True, False, {names}"
+        )
     return word
 
 
@@ -156,13 +169,19 @@ def _from_text(name: str, text: str) -> object:
         raise OptionError(f"option {name!r} must be {kind.__name__}, got {text!r}") from error
 
 
-def make_options(mode: str | None = None, given: Mapping[str, object] | None = None, **arguments: object) -> Options:
+def make_options(
+    mode: str | None = None, given: Mapping[str, object] | None = None, **arguments: object
+) -> Options:
     """Options from a mode or a mapping (not both), the environment, and arguments of compile()."""
     if mode is not None and given:
-        raise OptionError("mode and options cannot be given together", hint="put the mode's settings into options")
+        raise OptionError(
+            "mode and options cannot be given together", hint="put the mode's settings into options"
+        )
     if mode is not None and mode not in MODES:
         raise OptionError(f"unknown mode {mode!r}", hint=f"valid modes: {', '.join(MODES)}")
-    values: dict[str, object] = {name: _from_text(name, text) for name, text in read_environment().options}
+    values: dict[str, object] = {
+        name: _from_text(name, text) for name, text in read_environment().options
+    }
     values |= dict(MODES[mode]) if mode is not None else {}
     for key, value in (given or {}).items():
         name = str(key).replace("-", "_")
@@ -174,6 +193,7 @@ def make_options(mode: str | None = None, given: Mapping[str, object] | None = N
         values["cache"] = False
     if values.get("off"):
         read_switches(str(values["off"]))
-    if values.get("verify") in COMPARING:  # compiled code runs at every call, and draws what eager draws
+    # compiled code runs at every call, and draws what eager draws
+    if values.get("verify") in COMPARING:
         values |= {"cache": False, "measure": False, "fallback_random": True, "background": False}
     return Options(**{name: _check(name, value) for name, value in values.items()})  # type: ignore[arg-type]

@@ -32,15 +32,24 @@ class Switch(NamedTuple):
 
 SWITCHES: Final = (
     Switch("capture", "functions run as they are"),
-    Switch("entries", "no compiled code is used a second time: what guards should have seen is seen"),
+    Switch(
+        "entries", "no compiled code is used a second time: what guards should have seen is seen"
+    ),
     Switch("autograd", "captured graphs are run by torch, op by op"),
     Switch("partition", "all that a backward pass needs is kept, nothing is computed again"),
     Switch("decomposition", "ops stay whole", "ops"),
     Switch("native", "aten graphs are run by torch, op by op"),
     Switch("convolutions", "convolutions are torch's, each by itself"),
     Switch("lowering", "an op is computed by torch's kernel", "ops", whole=False),
-    Switch("node", "a node of an aten graph is computed by torch's kernel", "names of nodes", whole=False),
-    Switch("pass", "an optional pass of native/passes/table.py does not run", "passes", whole=False),
+    Switch(
+        "node",
+        "a node of an aten graph is computed by torch's kernel",
+        "names of nodes",
+        whole=False,
+    ),
+    Switch(
+        "pass", "an optional pass of native/passes/table.py does not run", "passes", whole=False
+    ),
     Switch("rule", "a law of native/passes/simplify.py is not applied", "rules", whole=False),
     Switch("writes", "new values of inputs are copied into them when a graph has run"),
     Switch("reuse", "no two values lie in the same memory one after the other"),
@@ -61,7 +70,9 @@ def read(text: str) -> frozenset[str]:
         if item and not switch.items:
             raise OptionError(f"option 'off': {head!r} has no parts of its own, got {name!r}")
         if not item and not switch.whole:
-            raise OptionError(f"option 'off': {head!r} alone says nothing", hint=f"name one of its {switch.items}")
+            raise OptionError(
+                f"option 'off': {head!r} alone says nothing", hint=f"name one of its {switch.items}"
+            )
     return frozenset(names)
 
 

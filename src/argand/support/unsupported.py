@@ -16,7 +16,9 @@ from argand.support.errors import UnsupportedPython
 from argand.support.options import read_environment
 
 _EXTENSION: Final = "argand.runtime._native"
-_MARKS: Final = frozenset({"graph_break", "reset", "mark_dynamic", "mark_static", "maybe_mark_dynamic"})
+_MARKS: Final = frozenset(
+    {"graph_break", "reset", "mark_dynamic", "mark_static", "maybe_mark_dynamic"}
+)
 _DECORATORS: Final = frozenset({"allow_in_graph", "assume_constant_result", "disable"})
 
 
@@ -31,7 +33,9 @@ def reason(error: Exception) -> UnsupportedPython | None:
     missing = f"{getattr(error, 'name', '')} {error}"
     if _EXTENSION not in missing and "_native" not in missing:
         return None
-    what = f"Argand's C extension ({_EXTENSION}) is missing or was built for another Python: {error}"
+    what = (
+        f"Argand's C extension ({_EXTENSION}) is missing or was built for another Python: {error}"
+    )
     hint = "install the package again for this interpreter; ARGAND_UNSUPPORTED=eager leaves functions uncompiled"
     return UnsupportedPython(what, hint=hint)
 
@@ -47,7 +51,9 @@ def stand_in(name: str, why: UnsupportedPython) -> Any:
     if name in _MARKS:
         return lambda *args, **kwargs: None
     if name in _DECORATORS:
-        return lambda function=None, **kwargs: (lambda given: given) if function is None else function
+        return lambda function=None, **kwargs: (
+            (lambda given: given) if function is None else function
+        )
     raise why
 
 

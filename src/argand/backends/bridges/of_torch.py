@@ -13,14 +13,18 @@ from typing import Any
 import torch
 
 
-def _compile(name: str, package: str, gm: torch.fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+def _compile(
+    name: str, package: str, gm: torch.fx.GraphModule, inputs: Sequence[Any], **keywords: Any
+) -> Any:
     if package:
         importlib.import_module(package)  # it adds its backend to torch's registry
     registry = importlib.import_module("torch._dynamo.backends.registry")
     return registry.lookup_backend(name)(gm, inputs, **keywords)
 
 
-def inductor(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+def inductor(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any
+) -> Callable[..., Any]:
     """Compile with torch's inductor; ``options`` are its config patches."""
     compile_fx = importlib.import_module("torch._inductor.compile_fx").compile_fx
     patches = keywords.get("options") or None

@@ -43,7 +43,10 @@ def _takes(node: Node, narrow_integers: bool) -> bool:
         return False
     tensors = [value, *(source.meta.get("val") for source in node.all_input_nodes)]
     refused = torch.int64 if narrow_integers else None
-    return all(isinstance(t, torch.Tensor) and t.dtype in _DTYPES and t.dtype is not refused for t in tensors)
+    return all(
+        isinstance(t, torch.Tensor) and t.dtype in _DTYPES and t.dtype is not refused
+        for t in tensors
+    )
 
 
 def _model_of(segment: Segment, onnx: Any) -> Any:
@@ -59,7 +62,9 @@ def _model_of(segment: Segment, onnx: Any) -> Any:
 
     def describe(node: Node) -> Any:
         value = node.meta["val"]
-        return helper.make_tensor_value_info(node.name, writer.type_code(value.dtype), list(value.shape))
+        return helper.make_tensor_value_info(
+            node.name, writer.type_code(value.dtype), list(value.shape)
+        )
 
     graph = helper.make_graph(
         writer.nodes,
@@ -91,7 +96,11 @@ def _with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 
 
 def compile_with_onnx(
-    gm: GraphModule, example_inputs: Sequence[Any], open_model: OpenModel, *, narrow_integers: bool = False
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    open_model: OpenModel,
+    *,
+    narrow_integers: bool = False,
 ) -> Callable[..., Any]:
     """Compile a torch-level graph; ``narrow_integers``: the compiler computes int64 in 32 bits."""
     onnx = import_or_hint("onnx", "onnx")

@@ -207,7 +207,20 @@ def _rsqrt(writer: OnnxWriter, node: Node) -> None:
     writer.emit("Reciprocal", [root], node.name)
 
 
-_UNARY: Final = ("neg", "abs", "exp", "log", "sqrt", "reciprocal", "sin", "cos", "tanh", "sigmoid", "erf", "relu")
+_UNARY: Final = (
+    "neg",
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "relu",
+)
 _COMPARE: Final = {"eq": "Equal", "gt": "Greater", "lt": "Less"}
 
 ROWS: Final[Mapping[Any, OnnxRow]] = {
@@ -236,11 +249,15 @@ ROWS: Final[Mapping[Any, OnnxRow]] = {
     aten.amax.default: _reduce("ReduceMax"),
     aten.amin.default: _reduce("ReduceMin"),
     aten.cat.default: _cat,
-    **dict.fromkeys((aten.view.default, aten._unsafe_view.default, aten.reshape.default), _to_shape("Reshape")),
+    **dict.fromkeys(
+        (aten.view.default, aten._unsafe_view.default, aten.reshape.default), _to_shape("Reshape")
+    ),
     **dict.fromkeys((aten.unsqueeze.default, aten.squeeze.dim), _to_shape("Reshape")),
     aten.permute.default: _permute,
     **dict.fromkeys((aten.transpose.int, aten.t.default), _transpose),
     aten.expand.default: _to_shape("Expand"),
     aten.clone.default: _elementwise("Identity"),
-    aten._to_copy.default: lambda writer, node: writer.cast(node.args[0].name, node.meta["val"].dtype, node.name),
+    aten._to_copy.default: lambda writer, node: writer.cast(
+        node.args[0].name, node.meta["val"].dtype, node.name
+    ),
 }

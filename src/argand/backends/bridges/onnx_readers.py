@@ -25,7 +25,9 @@ def onnxrt(gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Callable
         settings = runtime.SessionOptions()
         settings.log_severity_level = 4
         settings.intra_op_num_threads = torch.get_num_threads()
-        session = runtime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(
+            model.SerializeToString(), settings, providers=["CPUExecutionProvider"]
+        )
         names = [value.name for value in model.graph.input]
         return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 
@@ -41,7 +43,9 @@ def openvino(
     properties = {"INFERENCE_PRECISION_HINT": "f32", **(options or {})}
 
     def open_model(model: Any) -> RunArrays:
-        compiled = core.compile_model(core.read_model(model.SerializeToString(), b""), "CPU", properties)
+        compiled = core.compile_model(
+            core.read_model(model.SerializeToString(), b""), "CPU", properties
+        )
 
         def run(arrays: list[Any]) -> list[Any]:
             # A request of its own: two threads may run one compiled model, not one request.

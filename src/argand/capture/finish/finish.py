@@ -18,8 +18,10 @@ from argand.capture.generated.target import make_target
 from argand.capture.generated.torch_state import STATE, read_state, restore_state
 from argand.capture.generated.tracebacks import pass_through
 from argand.capture.interpret import show
+from argand.capture.objects.handling import Exceptions
 from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside.kinds import PLAIN_TENSORS
+from argand.capture.outside.state import Outside
 from argand.capture.outside.subclasses import plain
 from argand.capture.outside.world import Known, World
 from argand.capture.record.recorder import Recorder, remove_dead
@@ -32,8 +34,9 @@ from argand.capture.write.rebuild import CannotRebuild, Rebuilder
 from argand.capture.write.reruns import arguments, write_attempt
 from argand.protocol import Backend, CompiledGraph, GraphContext
 from argand.runtime import _native
-from argand.runtime.guards import Guard, GuardKind, MadeFrom, Source
+from argand.runtime.guards import Guard, GuardKind
 from argand.runtime.lifetimes import LazyGraph
+from argand.runtime.sources import MadeFrom, Source
 from argand.sizes.expressions import Expr
 from argand.sizes.refusals import Refusal
 from argand.sizes.view import GraphSizes
@@ -67,10 +70,14 @@ class Skipped(NamedTuple):
     source: str = ""
 
 
-def skipped(tracer: Tracer) -> Skipped:
+def skipped(outside: Outside) -> Skipped:
     """The answer for a frame that is to run in Python, with what the trace had read until then."""
-    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
-    return Skipped(guards, facts_of(tracer, {}, None))
+    guards = (
+        Guard(GuardKind.GLOBAL_STATE, None),
+        *outside.world.guards,
+        *outside.world.sizes.all_guards(),
+    )
+    return Skipped(guards, facts_of(outside, {}, None))
 
 
 def finish(
@@ -91,9 +98,7 @@ def finish(
     def effects() -> None:
         _write_all(rebuilder, saved, left, where)
 
-    for error, code, index in tracer.exceptions.passed:
-        passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
-        rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
+    _write_tracebacks(rebuilder, tracer.exceptions)
     ending(rebuilder, effects)
     restore_state(saved)
     asked = tuple(asked_of(tracer.world))
@@ -109,27 +114,32 @@ def finish(
     head: list[str] = []
     made: CompiledGraph | None = None
     if module is not None:
+        examples = [plain(known.raw) for _, known in inputs]
         with events.stage("capture.backend"):
-            compiled = backend.compile(module, [plain(known.raw) for _, known in inputs], _context(tracer))
+            compiled = backend.compile(module, examples, _context(tracer))
         if not isinstance(compiled, CompiledGraph):
             return compiled
         made = compiled
         timed = events.wrapped(compiled.takes_inputs, lambda: _described(where, module, broken))
         rebuilder.namespace["graph"] = _native.disabled(timed)
-        names = ", ".join([_given(rebuilder, known) for _, known in inputs])
-        outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
-        head, call = write_checks(rebuilder, inputs, f"graph({names})")
-        statement = f"{outs.rstrip()} = {call}" if outs else call
-        head += [statement] if call == "outputs" else write_attempt(rebuilder, statement, saved, compiled.repeatable)
+        head = _graph_call(rebuilder, inputs, saved, compiled.repeatable)
     text, target = _target(rebuilder, head, where, made and made.call, broken is None)
-    tables = Guard(GuardKind.TABLES, None, tables_of(tracer))
-    state = (Guard(GuardKind.GLOBAL_STATE, None), *asked)
-    guards = (tables, *state, *tracer.world.guards, *sizes.all_guards(made.facts if made else ()), *_staying(made))
+    guards = _all_guards(tracer, asked, made)
     events.artifact("bytecode", lambda: text, str(where))
     events.artifact("guards", lambda: "\n".join(map(str, guards)), str(where))
     events.record("frame", lambda: {**_described(where, module, broken), "guards": len(guards)})
     facts = facts_of(tracer, rebuilder.namespace, made.key if made else None)
-    return Captured(guards, tuple(rebuilder.collect), target, module, broken, text, where, sizes.notes(), facts)
+    return Captured(
+        guards=guards,
+        collect=tuple(rebuilder.collect),
+        target=target,
+        graph=module,
+        broken=broken,
+        source=text,
+        where=where,
+        sizes=sizes.notes(),
+        facts=facts,
+    )
 
 
 def _staying(made: CompiledGraph | None) -> tuple[Guard, ...]:
@@ -164,10 +174,55 @@ def _target(
     return text, VerifiedFrame(target, called, graph, where, options)
 
 
-def _described(where: Location, module: torch.fx.GraphModule | None, broken: CaptureBreak | None) -> dict[str, Any]:
+def _described(
+    where: Location, module: torch.fx.GraphModule | None, broken: CaptureBreak | None
+) -> dict[str, Any]:
     """A captured frame, for reports."""
-    calls = [] if module is None else [node for node in module.graph.nodes if node.op.startswith("call_")]
-    return {"where": where, "calls": len(calls), "broken": None if broken is None else broken.described()}
+    calls = (
+        []
+        if module is None
+        else [node for node in module.graph.nodes if node.op.startswith("call_")]
+    )
+    return {
+        "where": where,
+        "calls": len(calls),
+        "broken": None if broken is None else broken.described(),
+    }
+
+
+def _write_tracebacks(rebuilder: Rebuilder, exceptions: Exceptions) -> None:
+    """Exceptions from outside get the lines of the frames that they went through."""
+    for error, code, index in exceptions.passed:
+        passed = f"{rebuilder.value(error)}, {rebuilder.constant(code, 'code')}, {index}"
+        rebuilder.emit(f"{rebuilder.constant(pass_through)}({passed})")
+
+
+def _graph_call(
+    rebuilder: Rebuilder, inputs: list[Any], saved: tuple[Any, ...], repeatable: bool
+) -> list[str]:
+    """The statements that run the graph: checks of it first, and what is done when it raises."""
+    names = ", ".join([_given(rebuilder, known) for _, known in inputs])
+    outs = "".join(f"out{i}, " for i in range(len(rebuilder.outputs)))
+    checks, call = write_checks(rebuilder, inputs, f"graph({names})")
+    statement = f"{outs.rstrip()} = {call}" if outs else call
+    if call == "outputs":
+        return [*checks, statement]
+    return checks + write_attempt(rebuilder, statement, saved, repeatable)
+
+
+def _all_guards(
+    outside: Outside, asked: tuple[Guard, ...], made: CompiledGraph | None
+) -> tuple[Guard, ...]:
+    """What must hold for the function to be used again, in the order in which it is checked."""
+    world, facts = outside.world, made.facts if made else ()
+    return (
+        Guard(GuardKind.TABLES, None, tables_of(outside)),
+        Guard(GuardKind.GLOBAL_STATE, None),
+        *asked,
+        *world.guards,
+        *world.sizes.all_guards(facts),
+        *_staying(made),
+    )
 
 
 def _given(rebuilder: Rebuilder, known: Known) -> str:
@@ -186,11 +241,25 @@ def complaint(tracer: Tracer, where: Location, error: BaseException) -> Captured
     rebuilder.emit(f"return must_raise({function}, {repr(error)!r})({arguments(rebuilder)})")
     text = _text(rebuilder, [])
     target = make_target(text, rebuilder.namespace, f"{where.function}:{where.line}")
-    guards = (Guard(GuardKind.GLOBAL_STATE, None), *tracer.world.guards, *tracer.world.sizes.all_guards())
-    return Captured(guards, tuple(rebuilder.collect), target, None, None, text, where)
+    guards = (
+        Guard(GuardKind.GLOBAL_STATE, None),
+        *tracer.world.guards,
+        *tracer.world.sizes.all_guards(),
+    )
+    return Captured(
+        guards=guards,
+        collect=tuple(rebuilder.collect),
+        target=target,
+        graph=None,
+        broken=None,
+        source=text,
+        where=where,
+    )
 
 
-def _write_all(rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ...], where: Location) -> None:
+def _write_all(
+    rebuilder: Rebuilder, saved: tuple[Any, ...], left: tuple[Any, ...], where: Location
+) -> None:
     """Everything the trace did besides its graph. `left` is torch's state at its end."""
     begin = len(rebuilder.lines)
     write_messages(rebuilder, saved)
@@ -211,7 +280,9 @@ def _text(rebuilder: Rebuilder, head: list[str]) -> str:
     return f"def compiled({parameters}):\n{body}"
 
 
-def _graph_module(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[torch.fx.GraphModule | None, list[Any]]:
+def _graph_module(
+    recorder: Recorder, outputs: list[torch.fx.Node]
+) -> tuple[torch.fx.GraphModule | None, list[Any]]:
     graph = recorder.graph
     output = graph.output(tuple(outputs))
     output.meta["example_value"] = tuple(node.meta["example_value"] for node in outputs)
@@ -229,7 +300,9 @@ def _graph_module(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[tor
 def _context(tracer: Tracer) -> GraphContext:
     """What the backend gets besides the graph and its inputs."""
     sizes = tracer.world.sizes
-    return GraphContext(GraphSizes(sizes.table) if sizes.active else None, strict=tracer.options.fullgraph)
+    return GraphContext(
+        GraphSizes(sizes.table) if sizes.active else None, strict=tracer.options.fullgraph
+    )
 
 
 def _check_sizes(recorder: Recorder, saved: tuple[Any, ...]) -> Refusal | None:
@@ -240,7 +313,9 @@ def _check_sizes(recorder: Recorder, saved: tuple[Any, ...]) -> Refusal | None:
     if sizes.table.unbacked:
         recorder.world.keep_off_disk("sizes that depend on data")
     try:
-        return check_twin(recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes)
+        return check_twin(
+            recorder.graph, {node: known.raw for node, known in recorder.inputs}, sizes
+        )
     finally:
         restore_state(saved)
 
@@ -249,7 +324,8 @@ def _check_checks(tracer: Tracer) -> None:
     """A check that fails runs the call in Python: inputs must be as they were."""
     checks = tracer.journal.checks
     if checks and not tracer.options.fullgraph and tracer.recorder.changes_inputs():
-        raise CannotRebuild("a check before changes", checks[0][2])  # a break is cheaper than computing it twice
+        # a break is cheaper than computing it twice
+        raise CannotRebuild("a check before changes", checks[0][2])
 
 
 def _check_overlap(recorder: Recorder) -> None:
@@ -259,7 +335,9 @@ def _check_overlap(recorder: Recorder) -> None:
     if not recorder.mutated_inputs or len(inputs) < 2:
         return
     if any(isinstance(known.source, MadeFrom) for known in inputs):
-        raise CaptureBreak(Break.B013, None, what="a change of one of several arguments, of which some are arrays")
+        raise CaptureBreak(
+            Break.B013, None, what="a change of one of several arguments, of which some are arrays"
+        )
     changed = recorder.changed_inputs()
     if not changed or any(known.value.is_inference() for known in inputs):
         changed = inputs  # not all changes are counted
@@ -267,7 +345,8 @@ def _check_overlap(recorder: Recorder) -> None:
     places = [known.raw.untyped_storage()._cdata for known in inputs]
     if any(places.count(place) > 1 for place in written):
         raise CaptureBreak(Break.B013, None, what="a change of one of several views of one tensor")
-    others = [known for at, known in enumerate(inputs) if places[at] in places[:at]]  # of these nobody is changed
+    # of these nobody is changed
+    others = [known for at, known in enumerate(inputs) if places[at] in places[:at]]
     _guard_apart(world, [known for known in inputs if all(known is not other for other in others)])
     for known in others:
         _guard_apart(world, [known, *changed])

@@ -12,32 +12,46 @@ from collections.abc import Iterator
 from typing import Any
 
 from argand.capture.markers import MISSING
-from argand.capture.objects.tracer import Tracer
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import SENTINEL, World
 from argand.capture.stored.save import Facts
 from argand.protocol import Bypass
 from argand.runtime._native import NULL, Tables
-from argand.runtime.guards import Const, Guard, GuardKind
+from argand.runtime.guards import Guard, GuardKind
+from argand.runtime.sources import Const
 from argand.runtime.tables import Lookups, make_tables
 
 
-def facts_of(tracer: Tracer, namespace: dict[str, Any], key: str | Bypass | None) -> Facts:
+def facts_of(outside: Outside, namespace: dict[str, Any], key: str | Bypass | None) -> Facts:
     """What another process must find as it was."""
-    world = tracer.world
-    lookups, own = (_of_outside(tracer.world, table) for table in (tracer.classes.inherited, tracer.classes.own))
+    world = outside.world
+    lookups, own = (
+        _of_outside(outside.world, table)
+        for table in (outside.classes.inherited, outside.classes.own)
+    )
     absent = (SENTINEL, MISSING)
-    return Facts(world.names, lookups, own, world.inlined, world.signed, absent, world.bypass, namespace, key)
+    return Facts(
+        names=world.names,
+        lookups=lookups,
+        own=own,
+        inlined=world.inlined,
+        signed=world.signed,
+        absent=absent,
+        bypass=world.bypass,
+        namespace=namespace,
+        graph=key,
+    )
 
 
-def tables_of(tracer: Tracer) -> Tables:
+def tables_of(outside: Outside) -> Tables:
     """What this process must find as it was, at each call."""
-    world = tracer.world
+    world = outside.world
     names = {row: (holder, _or_null(found)) for row, (holder, found) in world.names.items()}
     lookups, own = (
-        {row: _or_null(found) for row, found in _of_outside(tracer.world, table).items()}
-        for table in (tracer.classes.inherited, tracer.classes.own)
+        {row: _or_null(found) for row, found in _of_outside(outside.world, table).items()}
+        for table in (outside.classes.inherited, outside.classes.own)
     )
-    return make_tables(names, lookups, own, _functions(tracer.world), world.questions)
+    return make_tables(names, lookups, own, _functions(outside.world), world.questions)
 
 
 def asked_of(world: World) -> Iterator[Guard]:
@@ -54,7 +68,11 @@ def _or_null(found: Any) -> Any:
 def _of_outside(world: World, table: Lookups) -> Lookups:
     """Without classes made in the trace, and what a program sees of our own."""
     made = world.made
-    kinds = {kind for kind, _ in table if id(kind) not in made and not str(kind.__module__).startswith("argand.")}
+    kinds = {
+        kind
+        for kind, _ in table
+        if id(kind) not in made and not str(kind.__module__).startswith("argand.")
+    }
     return {row: found for row, found in table.items() if row[0] in kinds}
 
 

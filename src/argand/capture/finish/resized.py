@@ -15,23 +15,27 @@ from typing import Any
 
 import torch
 
-from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.known import Shadow
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
 from argand.capture.sizes.places import is_state
-from argand.runtime.guards import Attr, DictAttr, Source
+from argand.runtime.sources import Attr, DictAttr, Source
 
 
-def resized_places(tracer: Tracer) -> frozenset[str]:
+def resized_places(outside: Outside) -> frozenset[str]:
     """The sizes of tensors in the outside that the trace has replaced by others."""
-    names = (name for before, after in _replaced(tracer) for name in _sizes(tracer.world, before, after))
-    plan = tracer.world.sizes.plan
+    names = (
+        name
+        for before, after in _replaced(outside)
+        for name in _sizes(outside.world, before, after)
+    )
+    plan = outside.world.sizes.plan
     return frozenset(names) - plan.varied - plan.fixed - plan.pinned.keys()
 
 
-def _replaced(tracer: Tracer) -> Iterator[tuple[Any, Any]]:
+def _replaced(outside: Outside) -> Iterator[tuple[Any, Any]]:
     """What the trace found at places of the outside, and what it leaves there."""
-    world, journal = tracer.world, tracer.journal
+    world, journal = outside.world, outside.journal
     found = _attributes(world)
     for write in journal.attributes.values():
         source = world.source_of(write.owner)

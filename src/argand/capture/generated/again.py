@@ -40,7 +40,11 @@ class Before:
 
 
 def again(
-    error: Exception, function: Callable[..., Any], state: tuple[Any, ...], strict: bool, before: "Before | None" = None
+    error: Exception,
+    function: Callable[..., Any],
+    state: tuple[Any, ...],
+    strict: bool,
+    before: "Before | None" = None,
 ) -> Callable[..., Any]:
     """The frame as eager runs it, after its graph raised."""
     if isinstance(error, ArgandError):
@@ -56,7 +60,9 @@ def again(
 
     def run(*args: Any, **kwargs: Any) -> Any:
         result = _native.disabled(function)(*args, **kwargs)
-        text = f"a compiled graph raised {type(error).__name__}: {error}, where eager raises nothing"
+        text = (
+            f"a compiled graph raised {type(error).__name__}: {error}, where eager raises nothing"
+        )
         if strict:
             raise InternalError("graph", text) from error
         events.count("graph.raised", detail=text)
@@ -83,19 +89,27 @@ def must_raise(function: Callable[..., Any], text: str) -> Callable[..., Any]:
 def _placed(file: str, name: str, line: int, module: str, flags: int) -> types.FunctionType:
     """A function that calls another, and looks as if it stood at a place."""
     code = _template.__code__
-    code = code.replace(co_filename=file, co_name=name, co_qualname=name, co_flags=code.co_flags | flags)
+    code = code.replace(
+        co_filename=file, co_name=name, co_qualname=name, co_flags=code.co_flags | flags
+    )
     code = code.replace(co_firstlineno=line)
     _native.mark_code(code, False)  # it is nobody's program
     found = sys.modules.get(module)
     return types.FunctionType(code, {"__name__": module} if found is None else found.__dict__, name)
 
 
-def at(places: tuple[tuple[str, str, int, str, int], ...], function: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+def at(
+    places: tuple[tuple[str, str, int, str, int], ...],
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Any,
+) -> Any:
     """Call a function that may look for the place of its caller: below frames that stand where the user's would."""
     level = kwargs.get("stacklevel", 1)
     if _counts_frames(function) and isinstance(level, int) and level > len(places):
-        kwargs = {**kwargs, "stacklevel": level + _own_frames()}  # a caller of the frame: our own are in between
-    for place in reversed(places):
+        # a caller of the frame: our own are in between
+        kwargs = {**kwargs, "stacklevel": level + _own_frames()}
+    for place in places[::-1]:  # no name that the program could have taken away
         function, args, kwargs = _placed(*place), (function, args, kwargs), {}
     try:
         return function(*args, **kwargs)

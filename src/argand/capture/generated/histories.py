@@ -1,7 +1,7 @@
 """capture.generated.histories: results whose history the graph has gone back through already.
 
 Torch frees what a history has saved when gradients are computed; the tensors it leads to still say that they require
-gradients, and who asks for them is told. A graph that computed gradients inside gives such a tensor as values alone.
+gradients, and whoever asks for them gets an error. A graph that computed gradients inside gives such a tensor as values alone.
 """
 
 from __future__ import annotations

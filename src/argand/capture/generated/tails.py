@@ -48,7 +48,13 @@ def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
 
 
 # What the text of a compiled function with a break calls by name.
-NAMES: Final = {"tail": Tail, "run_tails": run_tails, "END": END, "raise_at": raise_at, "handling": handling}
+NAMES: Final = {
+    "tail": Tail,
+    "run_tails": run_tails,
+    "END": END,
+    "raise_at": raise_at,
+    "handling": handling,
+}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -66,5 +72,7 @@ def is_entered(code: CodeType) -> bool:
 def resume_again(code: CodeType, request: Sequence[Any], entered: bool) -> CodeType:
     """The resume code that an earlier process made of `code` (`Origin.request`)."""
     index, stack, bound, thunk, raises = request
-    made = make_resume(code, index, stack=tuple(stack), bound=tuple(bound), thunk=thunk, raises=raises)
+    made = make_resume(
+        code, index, stack=tuple(stack), bound=tuple(bound), thunk=thunk, raises=raises
+    )
     return entered_code(made) if entered else made

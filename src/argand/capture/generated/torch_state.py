@@ -24,7 +24,10 @@ def _set_nesting(depth: int) -> None:
 
 
 def _deterministic() -> tuple[bool, bool]:
-    return torch._C._get_deterministic_algorithms(), torch._C._get_deterministic_algorithms_warn_only()
+    return (
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_deterministic_algorithms_warn_only(),
+    )
 
 
 class State(NamedTuple):
@@ -32,11 +35,14 @@ class State(NamedTuple):
 
     read: Callable[[], Any]
     write: Callable[[Any], Any]
-    setters: tuple[str, ...]  # C functions that change it. A setter that is in no row is left to Python.
+    # C functions that change it. A setter that is in no row is left to Python.
+    setters: tuple[str, ...]
     of_thread: bool = False  # each thread has its own
 
 
-def _autocast(device: str, setters: tuple[str, ...], dtype_setters: tuple[str, ...]) -> tuple[State, State]:
+def _autocast(
+    device: str, setters: tuple[str, ...], dtype_setters: tuple[str, ...]
+) -> tuple[State, State]:
     return (
         State(
             lambda: torch.is_autocast_enabled(device),
@@ -54,7 +60,9 @@ def _autocast(device: str, setters: tuple[str, ...], dtype_setters: tuple[str, .
 
 
 STATE: Final = (
-    State(torch.is_grad_enabled, torch._C._set_grad_enabled, ("_set_grad_enabled",), of_thread=True),
+    State(
+        torch.is_grad_enabled, torch._C._set_grad_enabled, ("_set_grad_enabled",), of_thread=True
+    ),
     *_autocast("cpu", ("set_autocast_cpu_enabled",), ("set_autocast_cpu_dtype",)),
     *_autocast("cuda", (), ("set_autocast_gpu_dtype",)),
     State(
@@ -63,15 +71,29 @@ STATE: Final = (
         ("set_autocast_cache_enabled",),
         of_thread=True,
     ),
-    State(_nesting, _set_nesting, ("autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache")),
+    State(
+        _nesting,
+        _set_nesting,
+        ("autocast_increment_nesting", "autocast_decrement_nesting", "clear_autocast_cache"),
+    ),
     State(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, ("_set_sdp_use_flash",)),
     State(
-        torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, ("_set_sdp_use_mem_efficient",)
+        torch._C._get_mem_efficient_sdp_enabled,
+        torch._C._set_sdp_use_mem_efficient,
+        ("_set_sdp_use_mem_efficient",),
     ),
     State(torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math, ("_set_sdp_use_math",)),
     State(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, ("_set_sdp_use_cudnn",)),
-    State(torch._C._get_overrideable_sdp_enabled, torch._C._set_sdp_use_overrideable, ("_set_sdp_use_overrideable",)),
-    State(torch._C._get_sdp_priority_order, torch._C._set_sdp_priority_order, ("_set_sdp_priority_order",)),
+    State(
+        torch._C._get_overrideable_sdp_enabled,
+        torch._C._set_sdp_use_overrideable,
+        ("_set_sdp_use_overrideable",),
+    ),
+    State(
+        torch._C._get_sdp_priority_order,
+        torch._C._set_sdp_priority_order,
+        ("_set_sdp_priority_order",),
+    ),
     State(
         _deterministic,
         lambda to: torch._C._set_deterministic_algorithms(to[0], warn_only=to[1]),

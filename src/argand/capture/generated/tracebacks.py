@@ -23,7 +23,11 @@ def _frame(code: CodeType, index: int) -> FrameType:
     """A frame that stands at the user's place. It is a generator's: no caller, so it keeps nothing alive."""
     positions = decode(code).instructions[index].positions
     template = _template.__code__.replace(co_firstlineno=code.co_firstlineno)
-    named = {"co_filename": code.co_filename, "co_name": code.co_name, "co_qualname": code.co_qualname}
+    named = {
+        "co_filename": code.co_filename,
+        "co_name": code.co_name,
+        "co_qualname": code.co_qualname,
+    }
     made = relocated(template, positions, **named)
     frame: FrameType = FunctionType(made, {})().gi_frame
     return frame

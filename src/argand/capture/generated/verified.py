@@ -35,9 +35,20 @@ class VerifiedFrame:
     """Stands for the compiled function of a frame."""
 
     def __init__(
-        self, target: Callable[..., Any], frame: Callable[..., Any], graph: Any, where: Location, options: Options
+        self,
+        target: Callable[..., Any],
+        frame: Callable[..., Any],
+        graph: Any,
+        where: Location,
+        options: Options,
     ) -> None:
-        self.target, self.frame, self.graph, self.where, self.options = target, frame, graph, where, options
+        self.target, self.frame, self.graph, self.where, self.options = (
+            target,
+            frame,
+            graph,
+            where,
+            options,
+        )
         self.calls = 0
 
     def __call__(self, *values: Any) -> Any:
@@ -52,7 +63,8 @@ class VerifiedFrame:
     def _verify(self, values: tuple[Any, ...]) -> Difference | None:
         function, args, kwargs = self.frame(*values)
         before, state = Reachable(function, args, kwargs), _read_random()
-        grad = torch.is_grad_enabled() and not before.history  # a write would change a history for good
+        # a write would change a history for good
+        grad = torch.is_grad_enabled() and not before.history
         expected, found = _Ending(), _Ending()
         with torch.set_grad_enabled(grad), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -93,7 +105,11 @@ class _Ending:
         self.changes: dict[str, Any] = {}
 
     def run(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], before: Reachable
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        before: Reachable,
     ) -> None:
         """Call a function; its results are kept as they are now, for the world is put back."""
         try:
@@ -114,10 +130,17 @@ def _kept(result: Any) -> Any:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or not tensor.numel():
+    if (
+        tensor.layout is not torch.strided
+        or tensor.is_conj()
+        or tensor.is_neg()
+        or not tensor.numel()
+    ):
         return tensor
     with torch.no_grad():
-        copied = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        copied = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
         if 0 not in tensor.stride():
             copied.copy_(tensor)
         else:
@@ -127,7 +150,11 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _read_random() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.random.get_state()
+    return (
+        torch.get_rng_state(),
+        random.getstate(),
+        None if numpy is None else numpy.random.get_state(),
+    )
 
 
 def _write_random(state: tuple[Any, ...]) -> None:

@@ -12,13 +12,17 @@ from typing import Any
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_constant
 from argand.capture.outside.world import World
-from argand.runtime.guards import Defaults, KwDefaults
+from argand.runtime.sources import Defaults, KwDefaults
 
 _VARARGS, _VARKEYWORDS = 4, 8  # co_flags
 
 
 def bind(
-    world: World, function: types.FunctionType, code: types.CodeType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    world: World,
+    function: types.FunctionType,
+    code: types.CodeType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> dict[str, Any]:
     """Local variables of `function(*args, **kwargs)` before its first instruction."""
     count = code.co_argcount
@@ -32,14 +36,25 @@ def bind(
         values[names[at]] = tuple(args[count:])
         at += 1
     if kwargs:
-        _bind_keywords(function, code, names, at, values, args, kwargs)
+        _bind_keywords(function, code, names=names, at=at, values=values, args=args, kwargs=kwargs)
     elif code.co_flags & _VARKEYWORDS:
         values[names[at]] = {}
-    _fill_defaults(world, function, names, count, total, values, args, kwargs)
+    _fill_defaults(
+        world,
+        function,
+        names=names,
+        count=count,
+        total=total,
+        values=values,
+        args=args,
+        kwargs=kwargs,
+    )
     return values
 
 
-def _bind_keywords(function: Any, code: Any, names: Any, at: int, values: Any, args: Any, kwargs: Any) -> None:
+def _bind_keywords(
+    function: Any, code: Any, names: Any, at: int, values: Any, args: Any, kwargs: Any
+) -> None:
     allowed = names[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     rest: dict[str, Any] = {}
     for name, value in kwargs.items():
@@ -56,7 +71,14 @@ def _bind_keywords(function: Any, code: Any, names: Any, at: int, values: Any, a
 
 
 def _fill_defaults(
-    world: World, function: types.FunctionType, names: Any, count: int, total: int, values: Any, args: Any, kwargs: Any
+    world: World,
+    function: types.FunctionType,
+    names: Any,
+    count: int,
+    total: int,
+    values: Any,
+    args: Any,
+    kwargs: Any,
 ) -> None:
     defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
     first = count - len(defaults)

@@ -6,7 +6,6 @@ nodes, C functions known to be harmless run for real, and anything else is a gra
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import types
@@ -26,28 +25,29 @@ from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import cached, pure, real
 from argand.capture.outside.arrays import KINDS, ArrayNumber
 from argand.capture.outside.kinds import HEAP_TYPE, is_constant
+from argand.capture.outside.state import Outside
 from argand.capture.rules import (
     autograd_functions,
-    backward,
     control_flow,
+    dynamic_layers,
+    getters,
     marks,
     messages,
     optimizers,
     overrides,
-    processes,
-    references,
     signatures,
     torch_functions,
+    torch_rules,
     transforms,
     wrappers,
 )
-from argand.capture.rules.harmless import MADE_OF_ITEMS, call_harmless, items_of
-from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES, polyfilled
-from argand.capture.sizes.values import Claim
+from argand.capture.rules.harmless import call_harmless
+from argand.capture.rules.making import call_enumeration, call_new
+from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES
+from argand.capture.sizes.frame_sizes import is_tensors
 from argand.customops.definition import CustomOp
 from argand.runtime import skips
 from argand.runtime._native import Switch
-from argand.sizes.refusals import Stop
 from argand.support.errors import ArgandError, Break, CaptureBreak
 
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
@@ -58,6 +58,7 @@ _PURE: Final = frozenset(
 _INTERPRETED: Final = frozenset(
     {
         *(polyfills.__name__, optimizer_steps.__name__, attention.__name__),
+        "argand.capture.objects.dynamic_layers",
         *("argand.capture.rules.arrays.table", "argand.quantization"),
     }
 )
@@ -84,6 +85,9 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
 def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """An instance with `__call__`."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        row = dynamic_layers.RULES.get(_name_of_operator(function))
+        if row is not None:
+            return row(tracer, function, args, kwargs)
         return tracer.recorder.call_function(function, args, kwargs)
     if isinstance(function, torch._ops.HigherOrderOperator):
         return control_flow.call(tracer, function, args, kwargs)
@@ -106,6 +110,13 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     if found is MISSING:
         return real.call(function, args, kwargs)  # raises TypeError
     return call_harmless(tracer, function, args, kwargs)
+
+
+def _name_of_operator(function: Any) -> str:
+    """``namespace::name``, of an operator and of each of its overloads."""
+    if isinstance(function, torch._ops.OpOverload):
+        function = function.overloadpacket
+    return str(function._qualified_op_name)
 
 
 def call_function(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -147,11 +158,17 @@ def _call_torch(tracer: Tracer, function: Any, module: str, args: Args, kwargs: 
     return _call_torch_function(tracer, function, module, args, kwargs)
 
 
-def _call_torch_function(tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs) -> Any:
+def _call_torch_function(
+    tracer: Tracer, function: Any, module: str, args: Args, kwargs: Kwargs
+) -> Any:
     name = f"{module}.{function.__qualname__}"
-    rule, is_node = _TORCH_RULES.get(name) or RULES.get(function), torch_functions.is_node(function)
+    rule, is_node = (
+        torch_rules.RULES.get(name) or RULES.get(function),
+        torch_functions.is_node(function),
+    )
     if name in torch_functions.ANSWERS or rule is not None or is_node:
-        tracer.world.pin(function)  # one that is interpreted may be made anew for each call, such as a resume function
+        # one that is interpreted may be made anew for each call, such as a resume function
+        tracer.world.pin(function)
     if name in torch_functions.ANSWERS:
         return torch_functions.ANSWERS[name]
     if name in torch_functions.ASKED or name in torch_functions.SETTLED:
@@ -175,7 +192,9 @@ def _call_torch_function(tracer: Tracer, function: Any, module: str, args: Args,
     return tracer.inline(function, args, kwargs)
 
 
-def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs) -> Any:
+def _call_marked(
+    tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs
+) -> Any:
     kind, reason = mark
     name = getattr(function, "__qualname__", str(function))
     if kind == "disable":
@@ -184,7 +203,10 @@ def _call_marked(tracer: Tracer, function: Any, mark: tuple[str, str], args: Arg
     if kind == "compiled":  # by torch.compile: the outer compiler compiles it, as it is there
         return call(tracer, function._torchdynamo_orig_callable, args, kwargs)
     if kind == "allow":
-        return tracer.recorder.call_function(function, args, kwargs)
+        result = tracer.recorder.call_function(function, args, kwargs)
+        if tracer.world.sizes.active and not is_tensors(result):
+            tracer.world.sizes.fix_arguments((args, kwargs), f"{name} gives more than tensors")
+        return result
     tracer.world.keep_off_disk(f"{name} runs while tracing (assume_constant_result)")
     return real.call(function, args, kwargs)
 
@@ -207,7 +229,9 @@ def call_bound(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any
     """A bound method of Python."""
     inner, owner = function.__func__, function.__self__
     if inner is autograd_functions.APPLY:
-        return autograd_functions.call(tracer, owner if isinstance(owner, type) else type(owner), args, kwargs)
+        return autograd_functions.call(
+            tracer, owner if isinstance(owner, type) else type(owner), args, kwargs
+        )
     if type(inner) is types.FunctionType:
         return call_function(tracer, inner, (owner, *args), kwargs)
     return call(tracer, inner, (owner, *args), kwargs)
@@ -232,7 +256,7 @@ def call_builtin(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     if function in _MADE:
         return _MADE[function](tracer, args, kwargs)
     if function.__name__ == "__new__" and isinstance(owner, type):
-        return _new(tracer, function, args, kwargs)
+        return call_new(tracer, function, args, kwargs)
     if transforms.knows(function):
         return transforms.call_native(tracer.recorder, function, args, kwargs)
     if torch_functions.is_torch(function):
@@ -254,21 +278,16 @@ def _numpy_rule(tracer: Tracer, function: Any, owner: Any, args: Args) -> Any:
         return lambda tracer, function, args, kwargs: tracer.arrays.call_method(
             tracer, function.__name__, owner, args, kwargs
         )
-    if isinstance(owner, types.ModuleType | None) and getattr(function, "__module__", None) == "numpy":
+    if (
+        isinstance(owner, types.ModuleType | None)
+        and getattr(function, "__module__", None) == "numpy"
+    ):
         return tracer.arrays.call
-    return tracer.arrays.to_tensor if args and type(args[0]) in KINDS and function in _TO_TENSOR else None
-
-
-def _new(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """`kind.__new__` of a C class: makes an object if it has no state that only C code sees."""
-    if function.__self__ is weakref.ref and len(args) > 1:
-        references.check_referent(tracer, args[1])
-    if args and isinstance(args[0], type) and not pure.is_own(args[0]):
-        raise CaptureBreak(Break.B002, None, function=args[0].__qualname__)
-    if args and isinstance(args[0], type) and issubclass(args[0], MADE_OF_ITEMS):
-        args = (args[0], *[items_of(tracer, value) for value in args[1:]])
-    plain = function is object.__new__ and args
-    return real.call(function, args[:1] if plain else args, {} if plain else kwargs)
+    return (
+        tracer.arrays.to_tensor
+        if args and type(args[0]) in KINDS and function in _TO_TENSOR
+        else None
+    )
 
 
 def _ruled(tracer: Tracer, function: Any, rule: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -313,7 +332,9 @@ def _refusing(rule: Callable[..., Any]) -> Callable[..., Any]:
         except (IndexError, TypeError, ValueError) as error:
             if not is_internal(error) or _accepts(function, args, kwargs):
                 raise
-        raise CaptureBreak(Break.B013, None, what=f"{function.__name__} with arguments that do not fit")
+        raise CaptureBreak(
+            Break.B013, None, what=f"{function.__name__} with arguments that do not fit"
+        )
 
     return checked
 
@@ -331,7 +352,9 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     rule = CLASS_RULES.get(kind)
     if rule is not None:
         return _ruled(tracer, kind, rule, args, kwargs)
-    if issubclass(kind, torch.Tensor) and not (overrides.is_made(tracer, kind) or wrappers.is_made(tracer, kind)):
+    if issubclass(kind, torch.Tensor) and not (
+        overrides.is_made(tracer, kind) or wrappers.is_made(tracer, kind)
+    ):
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__}")
     if lookup(tracer, kind, "__del__") is not MISSING:
         raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}, which has a finalizer")
@@ -340,7 +363,7 @@ def call_class(tracer: Tracer, kind: Any, args: Args, kwargs: Kwargs, plain: boo
     meta = lookup(tracer, type(kind), "__call__")
     if type(meta) is types.FunctionType and not plain:
         if meta.__module__ == "enum":
-            return real.call(kind, args, kwargs)
+            return call_enumeration(tracer.world, kind, args, kwargs)
         return call_function(tracer, meta, (kind, *args), kwargs)
     make, start = lookup(tracer, kind, "__new__"), lookup(tracer, kind, "__init__")
     make = make.__func__ if isinstance(make, staticmethod) else make
@@ -395,83 +418,20 @@ def _call_without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwarg
     return result
 
 
-def call_reference(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def call_reference(outside: Outside, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """weakref.ref: what it leads to, if the trace has met it."""
     target = function()
-    known = tracer.world.known.get(id(target))
+    known = outside.world.known.get(id(target))
     if known is not None or target is None:
         return None if known is None else known.value
     if isinstance(target, torch.Tensor) or type(target).__flags__ & HEAP_TYPE == 0:
-        raise CaptureBreak(Break.B011, None, type=f"what a weak reference leads to ({type(target)})")
-    tracer.world.keep_off_disk("what a weak reference leads to")
-    return tracer.world.object(target)  # the reference is guarded: it leads to the same one or to none
+        raise CaptureBreak(
+            Break.B011, None, type=f"what a weak reference leads to ({type(target)})"
+        )
+    outside.world.keep_off_disk("what a weak reference leads to")
+    # the reference is guarded: it leads to the same one or to none
+    return outside.world.object(target)
 
-
-def _checkpoint(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    options = {"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state"}
-    kept = {key: value for key, value in kwargs.items() if key not in options | {"early_stop"}}
-    recorder = tracer.recorder
-    outer, recorder.checkpoint = recorder.checkpoint, recorder.checkpoints
-    recorder.checkpoints += 1
-    result = tracer.call(polyfills.checkpoint, (args[0], args[1:], kept), {})
-    recorder.checkpoint = outer
-    return result
-
-
-def _check(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    if not args or type(args[0]) is not Claim:
-        return tracer.call(polyfills.check, args, kwargs)
-    message = kwargs.get("message", args[1] if len(args) > 1 else None)
-    try:
-        text = polyfills.CHECK if message is None else str(tracer.sealed(message, (), {}))
-    except (CaptureBreak, Stop):  # it tells the number
-        text = polyfills.CHECK
-    return tracer.recorder.check(args[0], text)
-
-
-def _module_init(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    """torch.compile wraps `Module.__init__` to count modules for itself: the one below it."""
-    init: Any = torch.nn.Module.__init__
-    while init.__qualname__.endswith("patched_init") and init.__closure__:
-        init = init.__closure__[0].cell_contents
-    return tracer.call(init, args, kwargs)
-
-
-def _break_graph(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    raise CaptureBreak(Break.B005)
-
-
-_TAGGING: Final = "torch._dynamo.mutation_guard.install_generation_tagging_init.<locals>"
-_TORCH_RULES: Final[dict[str, Any]] = {
-    **processes.RULES,
-    f"{_TAGGING}.patched_init": _module_init,
-    "torch.autograd.grad": backward.gradients,
-    "torch.autograd.backward": backward.function,
-    "torch.utils.checkpoint.checkpoint": _checkpoint,
-    "torch.autograd.profiler.record_function.__enter__": torch_functions.enter_region,
-    "torch.autograd.profiler.record_function.__exit__": torch_functions.leave_region,
-    "torch._higher_order_ops.associative_scan.associative_scan": polyfilled(polyfills.associative_scan),
-    "torch._dynamo.decorators.graph_break": _break_graph,
-    "torch._dynamo.decorators.error_on_graph_break": polyfilled(polyfills.no_context),
-    "torch._dynamo.eval_frame.OptimizedModule.__call__": lambda tracer, args, kwargs: tracer.call(
-        tracer.sealed(torch.nn.Module.__getattr__, (args[0], "_orig_mod"), {}), args[1:], kwargs
-    ),
-    "torch._higher_order_ops.invoke_subgraph.invoke_subgraph_placeholder": lambda tracer, args, kwargs: tracer.call(
-        args[0], args[1:], kwargs
-    ),
-    "torch.jit.annotate": lambda tracer, args, kwargs: args[-1],
-    "torch._tensor.Tensor.__torch_function__": overrides.default,
-    "torch.overrides._push_mode": overrides.push_mode,
-    "torch.overrides._pop_mode": overrides.pop_mode,
-    "torch._check": _check,
-    "torch.nn.modules.module.Module.zero_grad": optimizers.of_module,
-    "torch.optim.optimizer._get_value": polyfilled(polyfills.value_of_state),
-    "torch._check_is_size": polyfilled(polyfills.check_is_size),
-    "torch.fx.traceback.annotate": lambda tracer, args, kwargs: contextlib.nullcontext(),
-    "torch.nn.attention.flex_attention.flex_attention": polyfilled(attention.flex_attention),
-    "torch.nn.attention.flex_attention._ordered_to_dense": polyfilled(attention.ordered_to_dense),
-    "torch.nn.attention.flex_attention.create_mask": polyfilled(attention.create_mask),
-}
 
 _TO_TENSOR: Final = frozenset({torch.from_numpy, torch.as_tensor, torch.tensor, torch.asarray})
 _MADE: Final[dict[Any, Any]] = {
@@ -489,10 +449,14 @@ _BY_TYPE: Final[dict[type, Any]] = {
     type: call_class,
     functools.partial: call_partial,
     functools._lru_cache_wrapper: call_cached,
+    **dict.fromkeys(getters.KINDS, getters.call),
     weakref.ref: call_reference,
     **dict.fromkeys(
         (numpy.ufunc, type(numpy.sum)),
         lambda tracer, function, args, kwargs: tracer.arrays.call(tracer, function, args, kwargs),
     ),
-    **dict.fromkeys((Callback, Generator), lambda tracer, function, args, kwargs: real.call(function, args, kwargs)),
+    **dict.fromkeys(
+        (Callback, Generator),
+        lambda tracer, function, args, kwargs: real.call(function, args, kwargs),
+    ),
 }

@@ -15,8 +15,15 @@ from argand.capture.objects.generators import Generator
 
 # What the clauses of a `try` are made of, besides their bodies.
 _TESTS: Final = frozenset(
-    {"yield_value", "push_exc_info", "check_exc_match", "pop_jump_if_false", "load_global", "load_const"}
-    | {"build_tuple", "reraise", "copy", "pop_except", "nop"}
+    {
+        "yield_value",
+        "push_exc_info",
+        "check_exc_match",
+        "pop_jump_if_false",
+        "load_global",
+        "load_const",
+    }
+    | {"build_tuple", "reraise", "copy", "pop_except", "nop", "stop_iteration_error"}
 )
 
 
@@ -26,7 +33,9 @@ def closes_silently(generator: Generator) -> bool:
     if not around(frame.code, frame.index):
         return True
     ran: set[str] = set()
-    frame.program = tuple([(_noting(handler, ran), instruction) for handler, instruction in frame.program])
+    frame.program = tuple(
+        [(_noting(handler, ran), instruction) for handler, instruction in frame.program]
+    )
     try:
         generator.close()
     except Exception:  # a break, or what the user's code raises: it is more than a test

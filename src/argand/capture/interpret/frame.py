@@ -23,20 +23,25 @@ from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
 from argand.runtime import skips
-from argand.runtime.guards import Source
+from argand.runtime.sources import Source
 from argand.runtime.tracebacks import is_ours, trim
 from argand.sizes.refusals import Stop
 from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
 
 # Exceptions raised in these folders are our bugs, but not those of operations that run for real or as polyfills.
-_OURS: Final = tuple(str(pathlib.Path(package.__file__).parent) for package in (bytecode, capture) if package.__file__)
+_OURS: Final = tuple(
+    str(pathlib.Path(package.__file__).parent)
+    for package in (bytecode, capture)
+    if package.__file__
+)
 _THEIRS: Final = (real.__file__, polyfills.__file__, optimizer_steps.__file__, attention.__file__)
 
 Handler: TypeAlias = Callable[["Frame", Instruction], int | None]
 HandledCode: TypeAlias = tuple[tuple[Handler, Instruction], ...]
 
 
-_RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})  # they see to the context themselves
+# they see to the context themselves
+_RAISING: Final = frozenset({"raise_varargs", "reraise", "cleanup_throw"})
 
 
 class TooDeep(BaseException):
@@ -60,7 +65,11 @@ def is_of_user(error: BaseException, exceptions: Exceptions) -> bool:
         return True
     if isinstance(error, TooDeep | Stop):
         return False
-    return not isinstance(error, KeyboardInterrupt) or real.was_raised(error) or id(error) in exceptions.raised
+    return (
+        not isinstance(error, KeyboardInterrupt)
+        or real.was_raised(error)
+        or id(error) in exceptions.raised
+    )
 
 
 class Frame:
@@ -122,7 +131,9 @@ class Frame:
                         else:
                             return step
                 except DataDependent as cause:
-                    raise self._broken(CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)) from None
+                    raise self._broken(
+                        CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)
+                    ) from None
                 except CaptureBreak as cause:
                     raise self._broken(cause) from None
                 except (ArgandError, Stop, TooDeep):
@@ -200,7 +211,9 @@ class Frame:
 
     def _raises_again(self) -> bool:
         """Whether the instruction raises what is handled: it adds no line to the traceback."""
-        return self.instruction.op == "reraise" or (self.instruction.op == "raise_varargs" and not self.instruction.arg)
+        return self.instruction.op == "reraise" or (
+            self.instruction.op == "raise_varargs" and not self.instruction.arg
+        )
 
     @property
     def instruction(self) -> Instruction:

@@ -34,6 +34,9 @@ def _checking(handler: Handler) -> Handler:
 def _check(frame: Any, instruction: Instruction, answers: list[Any]) -> None:
     result, held = answers[-1], frame.stack
     if len(answers) > 1 or not (result is None or (held and held[-1] is result)):
-        got, left = [type(value).__name__ for value in answers], type(held[-1]).__name__ if held else "nothing"
+        got, left = (
+            [type(value).__name__ for value in answers],
+            type(held[-1]).__name__ if held else "nothing",
+        )
         made = f"{instruction} got {got} from inner frames and left {left}: it needs a Seal"
         raise InternalError("capture", made)

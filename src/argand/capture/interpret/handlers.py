@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from argand.bytecode import decode
-from argand.capture.objects.tracer import StackFrame
+from argand.capture.objects.parts import StackFrame
 from argand.runtime import skips
 
 _TRY = -1  # instead of the place of a context manager's `__exit__` on the stack
@@ -29,8 +29,13 @@ def around(code: CodeType, index: int) -> tuple[int, ...]:
         if first.op == "push_exc_info":
             leaves = program[handler.target + 1].op == "with_except_start"
             found.append(handler.depth - 1 if leaves else _TRY)
-        handler = first.handler  # of the handler itself: it cleans up and hands over to the next one
-        while handler is not None and program[handler.target].op in ("copy", "pop_except", "reraise"):
+        # of the handler itself: it cleans up and hands over to the next one
+        handler = first.handler
+        while handler is not None and program[handler.target].op in (
+            "copy",
+            "pop_except",
+            "reraise",
+        ):
             if handler.target in seen:
                 break
             seen.add(handler.target)

@@ -21,10 +21,11 @@ from argand.capture.interpret.opcodes.table import program_of
 from argand.capture.markers import MISSING
 from argand.capture.objects import attributes
 from argand.capture.objects.generators import Generator
-from argand.capture.objects.tracer import StackFrame, Tracer
+from argand.capture.objects.parts import StackFrame
+from argand.capture.objects.tracer import Tracer
 from argand.capture.rules import overrides, wrappers
 from argand.runtime import _native
-from argand.runtime.guards import Closure
+from argand.runtime.sources import Closure
 from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop
 from argand.support import events
@@ -44,7 +45,8 @@ class Interpreter(Tracer):
         self.recorder.dispatch = functools.partial(overrides.dispatch, self)
         self.generators: list[Generator] = []  # that were made inside
         self._shown = events.shown() & show.TRACED  # what the user wants to see while it is traced
-        self.most_frames, self.least_stack = 1000, 0  # the user's frames and the bytes of C stack that must be left
+        # the user's frames and the bytes of C stack that must be left
+        self.most_frames, self.least_stack = (1000, 0)
 
     @override
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +80,9 @@ class Interpreter(Tracer):
         return handlers.is_handled(self.frames)
 
     @override
-    def inline(self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def inline(
+        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if len(self.frames) >= self.most_frames or _native.stack_left() < self.least_stack:
             raise TooDeep
         code = function.__code__
@@ -95,7 +99,8 @@ class Interpreter(Tracer):
         frame.run()
         self.answers.append(frame.result)
         known = self.world.known.get(id(frame.result))
-        if known is not None and known.partial:  # the caller may read what this frame only appended to
+        # the caller may read what this frame only appended to
+        if known is not None and known.partial:
             raise Stop(ReadLists())
         return frame.result
 
@@ -113,7 +118,9 @@ class Interpreter(Tracer):
             frame.globals_source = self.world.const(function.__globals__)
         if function.__closure__:
             source = None if made else self.world.source_of(function)
-            for i, (name, cell) in enumerate(zip(code.co_freevars, function.__closure__, strict=True)):
+            for i, (name, cell) in enumerate(
+                zip(code.co_freevars, function.__closure__, strict=True)
+            ):
                 frame.cells[name] = cell
                 shared = self.outer_cells.get(id(cell))
                 if shared is not None:

@@ -28,7 +28,9 @@ def watched(program: HandledCode, code: types.CodeType, shown: frozenset[str]) -
         line = instruction.line or last[0]
         place = f"{code.co_filename}:{line} in {code.co_qualname}"
         if "trace_source" in shown and line != last[0]:
-            events.artifact("trace_source", lambda: linecache.getline(code.co_filename, line).rstrip(), place)
+            events.artifact(
+                "trace_source", lambda: linecache.getline(code.co_filename, line).rstrip(), place
+            )
         if "trace_bytecode" in shown:
             events.artifact("trace_bytecode", lambda: str(instruction), place)
         last[0] = line
@@ -47,7 +49,13 @@ def table(graph: torch.fx.Graph) -> str:
     """A graph as a table, one node in a row."""
     rows = [("op", "name", "target", "args", "kwargs")]
     rows += [
-        (node.op, node.name, getattr(node.target, "__name__", str(node.target)), str(node.args), str(node.kwargs or ""))
+        (
+            node.op,
+            node.name,
+            getattr(node.target, "__name__", str(node.target)),
+            str(node.args),
+            str(node.kwargs or ""),
+        )
         for node in graph.nodes
     ]
     widths = [min(max(map(len, column)), 40) for column in zip(*rows, strict=True)]

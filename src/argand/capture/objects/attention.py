@@ -45,12 +45,20 @@ def flex_attention(
         out, lse, top = at_once(query, key, value, score_mod, block_mask, scale, wants_lse)
     out = laid_out_like(out, query)
     if return_aux is not None:
-        return out, AuxOutput(lse=lse if wants_lse else None, max_scores=top if return_aux.max_scores else None)
+        return out, AuxOutput(
+            lse=lse if wants_lse else None, max_scores=top if return_aux.max_scores else None
+        )
     return (out, lse) if return_lse else out
 
 
 def at_once(
-    query: Tensor, key: Tensor, value: Tensor, score_mod: Any, block_mask: Any, scale: Any, wants_lse: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any,
+    block_mask: Any,
+    scale: Any,
+    wants_lse: bool,
 ) -> tuple[Tensor, Any, Tensor]:
     """All scores in one matrix: the result, the log of the sum of exponentials if wanted, and the largest scores."""
     scores = masked_scores(query, key, score_mod, block_mask, scale, indices(query, key))
@@ -59,7 +67,11 @@ def at_once(
     safe = torch.where(empty, 0.0, scores)  # a row without scores has weights of 0, and no gradient
     weights = torch.where(empty, 0.0, torch.softmax(safe, -1))
     out = weights.to(query.dtype) @ value.to(query.dtype)
-    lse = torch.where(empty, -math.inf, torch.logsumexp(safe, -1, keepdim=True)).squeeze(-1) if wants_lse else None
+    lse = (
+        torch.where(empty, -math.inf, torch.logsumexp(safe, -1, keepdim=True)).squeeze(-1)
+        if wants_lse
+        else None
+    )
     return out, lse, top.squeeze(-1)
 
 
@@ -70,7 +82,9 @@ def is_worth_blocks(query: Tensor, key: Tensor, value: Tensor, block_mask: Any) 
     """
     if block_mask is None or block_mask.BLOCK_SIZE[0] == _NO_BLOCKS:
         return False
-    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+    if torch.is_grad_enabled() and (
+        query.requires_grad or key.requires_grad or value.requires_grad
+    ):
         return False
     lengths = query.size(-2), key.size(-2)
     if type(lengths[0]) is not int or type(lengths[1]) is not int:  # open
@@ -110,7 +124,10 @@ def by_blocks(
     precision = torch.float64 if query.dtype == torch.float64 else torch.float32
     keys, values = in_blocks(key, columns), in_blocks(value, columns)
     from_key = torch.arange(0, key.size(2), columns)
-    batch, heads = torch.arange(query.size(0)).view(-1, 1, 1, 1), torch.arange(query.size(1)).view(1, -1, 1, 1)
+    batch, heads = (
+        torch.arange(query.size(0)).view(-1, 1, 1, 1),
+        torch.arange(query.size(1)).view(1, -1, 1, 1),
+    )
     row, column = torch.arange(rows).view(1, 1, -1, 1), torch.arange(columns).view(1, 1, 1, -1)
 
     def of_queries(given: Any) -> Any:
@@ -125,7 +142,11 @@ def by_blocks(
                 higher = torch.maximum(top, scores.amax(-1, keepdim=True))
                 level = torch.where(higher == -math.inf, 0.0, higher)
                 weights, fade = torch.exp(scores - level), torch.exp(top - level)
-                return higher, total * fade + weights.sum(-1, keepdim=True), out * fade + weights @ values.to(precision)
+                return (
+                    higher,
+                    total * fade + weights.sum(-1, keepdim=True),
+                    out * fade + weights @ values.to(precision),
+                )
 
             def leave(top: Tensor, total: Tensor, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
                 return top.clone(), total.clone(), out.clone()
@@ -135,7 +156,9 @@ def by_blocks(
         shape = (*part.shape[:3], 1)
         start = [torch.full(shape, -math.inf, dtype=precision), torch.zeros(shape, dtype=precision)]
         start.append(torch.zeros((*part.shape[:3], value.size(-1)), dtype=precision))
-        (top, total, out), _ = torch._higher_order_ops.scan(of_keys, start, [keys, values, looks, from_key])
+        (top, total, out), _ = torch._higher_order_ops.scan(
+            of_keys, start, [keys, values, looks, from_key]
+        )
         some = torch.where(total == 0, 1.0, total)
         return out / some, torch.where(total == 0, -math.inf, top + torch.log(some)), top.clone()
 
@@ -171,7 +194,11 @@ def repeated(value: Tensor, query: Tensor) -> Tensor:
     batch, heads, length, width = value.shape
     group = query.size(1) // heads
     if group > 1:
-        value = value.unsqueeze(2).expand(batch, heads, group, length, width).reshape(batch, -1, length, width)
+        value = (
+            value.unsqueeze(2)
+            .expand(batch, heads, group, length, width)
+            .reshape(batch, -1, length, width)
+        )
     return value.expand(query.size(0), -1, -1, -1) if batch != query.size(0) else value
 
 
@@ -185,14 +212,18 @@ def indices(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     )
 
 
-def masked_scores(query: Tensor, key: Tensor, score_mod: Any, block_mask: Any, scale: Any, places: Any) -> Tensor:
+def masked_scores(
+    query: Tensor, key: Tensor, score_mod: Any, block_mask: Any, scale: Any, places: Any
+) -> Tensor:
     """Scores of queries and keys at these places, as precise as torch has them."""
     precision = torch.float64 if query.dtype == torch.float64 else torch.float32
     scores = (query.to(precision) @ key.to(precision).transpose(-2, -1)) * scale
     if score_mod is not None:
         scores = score_mod(scores, *places)
     if block_mask is not None:
-        scores = torch.where(block_mask.mask_mod(*places), scores, torch.full((), -math.inf, dtype=precision))
+        scores = torch.where(
+            block_mask.mask_mod(*places), scores, torch.full((), -math.inf, dtype=precision)
+        )
     return scores
 
 

@@ -16,33 +16,34 @@ from typing import Any, Final
 import torch
 
 from argand.capture.markers import MISSING
-from argand.capture.objects import generators, holders
-from argand.capture.objects.found import class_value, is_data_descriptor, is_retained, outside_source, rely_on, written
+from argand.capture.objects import generators, holders, tensor_attributes
+from argand.capture.objects.found import (
+    class_value,
+    is_data_descriptor,
+    outside_source,
+    rely_on,
+    written,
+)
 from argand.capture.objects.methods import PLAIN, check_native, lookup
+from argand.capture.objects.parts import Caller
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.journal import DELETED
-from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
-from argand.runtime.guards import DictAttr, DictOf, GuardKind, Item
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import DictAttr, DictOf, Item
 from argand.support.errors import Break, CaptureBreak
 
-_MODULE_DICTS: Final = {"_parameters": torch.nn.Parameter, "_buffers": torch.Tensor, "_modules": torch.nn.Module}
-# Attributes of a tensor that the fake answers rightly.
-_METADATA: Final = frozenset(
-    {"shape", "dtype", "device", "ndim", "layout", "requires_grad", "itemsize", "nbytes", "names"}
-    | {"is_cuda", "is_cpu", "is_meta", "is_sparse", "is_quantized", "is_mkldnn", "is_nested"}
-    | {"is_xpu", "is_mps", "is_hpu", "is_xla", "is_ipu", "is_vulkan", "is_sparse_csr", "is_mtia"}
-    | {"is_complex", "output_nr", "__class__", "__dict__", "__module__", "__doc__"}
-)
-_TENSOR_VIEWS: Final = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_MODULE_DICTS: Final = {
+    "_parameters": torch.nn.Parameter,
+    "_buffers": torch.Tensor,
+    "_modules": torch.nn.Module,
+}
 _OF_C: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _ENVIRONMENT: Final = type(os.environ)
 _MODULE_SETTER: Final = torch.nn.Module.__setattr__
-_STATE: Final = frozenset(
-    {"grad", "grad_fn", "is_leaf", "_version", "_base", "_backward_hooks"} | {"_post_accumulate_grad_hooks"}
-)
 
 
 def load_or(tracer: Tracer, owner: Any, name: str, default: Any) -> Any:
@@ -61,7 +62,7 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
     if kind is generators.Generator:
         return generators.attribute(owner, name)
     if isinstance(owner, torch.Tensor):
-        return _tensor_attribute(tracer, owner, name)
+        return tensor_attributes.load(tracer, owner, name)
     if kind in KINDS:
         return tracer.arrays.attribute(tracer, owner, name)
     if kind is types.ModuleType or isinstance(owner, types.ModuleType):
@@ -79,91 +80,95 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
     return _named(tracer, owner, kind, name)
 
 
-def _named(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
-    """The same of any other object; an error that says neither what was asked for nor of whom is told."""
+def _named(caller: Caller, owner: Any, kind: type, name: str) -> Any:
+    """The same of any other object; an error that names neither the attribute nor its object gets both."""
     try:
-        return _object_attribute(tracer, owner, kind, name)
+        return _object_attribute(caller, owner, kind, name)
     except AttributeError as error:
-        if error.name is None and error.obj is None and id(error) not in tracer.world.known:
+        if error.name is None and error.obj is None and id(error) not in caller.world.known:
             error.name, error.obj = name, owner
         raise
 
 
-def _object_attribute(tracer: Tracer, owner: Any, kind: type, name: str) -> Any:
+def _object_attribute(caller: Caller, owner: Any, kind: type, name: str) -> Any:
     if kind is _ENVIRONMENT:  # and its secrets are for no file
-        tracer.world.keep_off_disk("the environment is of the process")
-    getter = lookup(tracer, kind, "__getattribute__")
+        caller.world.keep_off_disk("the environment is of the process")
+    getter = lookup(caller, kind, "__getattribute__")
     if type(getter) is types.FunctionType:
-        return tracer.call(getter, (owner, name), {})
-    check_native(tracer, kind, "__getattribute__", getter)
-    return generic(tracer, owner, kind, name)
+        return caller.call(getter, (owner, name), {})
+    check_native(caller, kind, "__getattribute__", getter)
+    return generic(caller, owner, kind, name)
 
 
-def generic(tracer: Tracer, owner: Any, kind: type, name: str, hook: bool = True) -> Any:
+def generic(caller: Caller, owner: Any, kind: type, name: str, hook: bool = True) -> Any:
     """`object.__getattribute__(owner, name)`, then `__getattr__`."""
-    found = lookup(tracer, kind, name)
+    found = lookup(caller, kind, name)
     if isinstance(owner, threading.local) and type(found) not in (types.FunctionType, property):
-        return _of_thread(tracer, owner, name)
-    if found is not MISSING and is_data_descriptor(tracer, found):
-        return _from_descriptor(tracer, owner, kind, name, found)
-    value = _instance_value(tracer, owner, name, absent=True)
+        return _of_thread(caller, owner, name)
+    if found is not MISSING and is_data_descriptor(caller, found):
+        return _from_descriptor(caller, owner, kind, name, found)
+    value = _instance_value(caller, owner, name, absent=True)
     if value is not MISSING:
         return value
     if found is not MISSING:
-        return _bind(tracer, owner, kind, name, found)
-    fallback = lookup(tracer, kind, "__getattr__") if hook else MISSING
+        return _bind(caller, owner, kind, name, found)
+    fallback = lookup(caller, kind, "__getattr__") if hook else MISSING
     if fallback is torch.nn.Module.__getattr__:
-        return module_member(tracer, owner, name)
+        return module_member(caller, owner, name)
     if type(fallback) is types.FunctionType:
-        return tracer.call(fallback, (owner, name), {})
-    check_native(tracer, kind, "__getattr__", fallback)
-    if tracer.is_outside(owner):
+        return caller.call(fallback, (owner, name), {})
+    check_native(caller, kind, "__getattr__", fallback)
+    if caller.is_outside(owner):
         text = f"'{kind.__name__}' object has no attribute '{name}'"
         real.raise_(AttributeError(text, name=name, obj=owner))
     return real.attribute(owner, name)
 
 
-def _from_descriptor(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
-    rely_on(tracer, kind, name, found)
+def _from_descriptor(caller: Caller, owner: Any, kind: type, name: str, found: Any) -> Any:
+    rely_on(caller, kind, name, found)
     if isinstance(owner, enum.Enum) and found is enum.Enum.__dict__.get(name):  # `name` and `value`
-        return _instance_value(tracer, owner, f"_{name}_")
+        return _instance_value(caller, owner, f"_{name}_")
     if type(found) is property:
         if found.fget is None:
             return real.attribute(owner, name)
-        return tracer.call(found.fget, (owner,), {})
-    get = lookup(tracer, type(found), "__get__")
+        return caller.call(found.fget, (owner,), {})
+    get = lookup(caller, type(found), "__get__")
     if type(get) is types.FunctionType:
-        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
+        return caller.call(get, (class_value(caller, kind, name, found), owner, kind), {})
     if name == "__dict__":
-        return _dict_of(tracer, owner)
+        return _dict_of(caller, owner)
     if name == "__class__":
         return real.attribute(owner, name)
-    if name == "__traceback__" and id(owner) in tracer.exceptions.before:
-        raise CaptureBreak(Break.B013, None, what="the traceback of an exception from outside that was raised again")
-    source = outside_source(tracer.world, owner)
+    if name == "__traceback__" and id(owner) in caller.exceptions.before:
+        raise CaptureBreak(
+            Break.B013,
+            None,
+            what="the traceback of an exception from outside that was raised again",
+        )
+    source = outside_source(caller.world, owner)
     if source is None:
         return real.attribute(owner, name)
-    value = written(tracer.journal, owner, name)
+    value = written(caller.journal, owner, name)
     if value is not MISSING:
         return value
     raw = real.attribute(owner, name)
-    return tracer.world.attribute(source, name, raw)
+    return caller.world.attribute(source, name, raw)
 
 
-def _of_thread(tracer: Tracer, owner: threading.local, name: str) -> Any:
+def _of_thread(outside: Outside, owner: threading.local, name: str) -> Any:
     """An attribute that each thread has its own of: asked for in the calling thread."""
-    source = outside_source(tracer.world, owner)
-    value = written(tracer.journal, owner, name)
+    source = outside_source(outside.world, owner)
+    value = written(outside.journal, owner, name)
     if value is not MISSING or source is None:
         return real.attribute(owner, name) if value is MISSING else value
     if not hasattr(owner, name):
-        tracer.world.guard(GuardKind.NO_ATTR, source, name)
-    return tracer.world.attribute(source, name, real.attribute(owner, name))
+        outside.world.guard(GuardKind.NO_ATTR, source, name)
+    return outside.world.attribute(source, name, real.attribute(owner, name))
 
 
-def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = False) -> Any:
+def _instance_value(outside: Outside, owner: Any, name: str, *, absent: bool = False) -> Any:
     """What the instance itself holds; with `absent`, rely on it holding nothing."""
-    entry = tracer.journal.attributes.get(id(owner))
+    entry = outside.journal.attributes.get(id(owner))
     if entry is not None and name in entry.values:
         value = entry.values[name]
         return MISSING if value is DELETED else value
@@ -173,29 +178,29 @@ def _instance_value(tracer: Tracer, owner: Any, name: str, *, absent: bool = Fal
         return MISSING
     if type(values) is not dict:
         return MISSING
-    source = outside_source(tracer.world, owner)
+    source = outside_source(outside.world, owner)
     if source is None:
         return values.get(name, MISSING)
-    shadow = tracer.world.known.get(id(values))
+    shadow = outside.world.known.get(id(values))
     if shadow is not None:
         return shadow.value.get(name, MISSING)
     if name in values:
-        return tracer.world.dict_attribute(source, name, values[name])
+        return outside.world.dict_attribute(source, name, values[name])
     if absent:
-        place = tracer.world.child(DictOf, source, None)
-        tracer.world.guard(GuardKind.DICT_MISSING, place, name)
+        place = outside.world.child(DictOf, source, None)
+        outside.world.guard(GuardKind.DICT_MISSING, place, name)
     return MISSING
 
 
-def _dict_of(tracer: Tracer, owner: Any) -> Any:
+def _dict_of(outside: Outside, owner: Any) -> Any:
     """`owner.__dict__`: for an outside object a shadow, from now on the home of its attributes."""
-    source = outside_source(tracer.world, owner)
+    source = outside_source(outside.world, owner)
     raw = object.__getattribute__(owner, "__dict__")
     if source is None:
         return raw
-    place = tracer.world.child(DictOf, source, None)
-    shadow = tracer.world.read(place, raw)
-    entry = tracer.journal.attributes.pop(id(owner), None)
+    place = outside.world.child(DictOf, source, None)
+    shadow = outside.world.read(place, raw)
+    entry = outside.journal.attributes.pop(id(owner), None)
     for name, value in (entry.values if entry else {}).items():
         if value is DELETED:
             shadow.pop(name, None)
@@ -204,33 +209,33 @@ def _dict_of(tracer: Tracer, owner: Any) -> Any:
     return shadow
 
 
-def _bind(tracer: Tracer, owner: Any, kind: type, name: str, found: Any) -> Any:
+def _bind(caller: Caller, owner: Any, kind: type, name: str, found: Any) -> Any:
     """A class attribute, seen through an instance."""
     which = type(found)
     if which is types.FunctionType:
-        return types.MethodType(class_value(tracer, kind, name, found), owner)
-    get = lookup(tracer, which, "__get__")
+        return types.MethodType(class_value(caller, kind, name, found), owner)
+    get = lookup(caller, which, "__get__")
     if get is MISSING:  # what it holds is guarded, not which object it is
-        return class_value(tracer, kind, name, found)
-    rely_on(tracer, kind, name, found)
+        return class_value(caller, kind, name, found)
+    rely_on(caller, kind, name, found)
     if which is staticmethod:
         return found.__func__
     if which is classmethod:
         return holders.of_class(found, kind)
     if which is functools.cached_property:
-        value = tracer.sealed(found.func, (owner,), {})
-        store_plain(tracer, owner, found.attrname or name, value)
+        value = caller.sealed(found.func, (owner,), {})
+        store_plain(caller, owner, found.attrname or name, value)
         return value
     if type(get) is types.FunctionType:
-        return tracer.call(get, (class_value(tracer, kind, name, found), owner, kind), {})
+        return caller.call(get, (class_value(caller, kind, name, found), owner, kind), {})
     return real.apply(found.__get__, owner, kind)
 
 
-def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
+def module_member(outside: Outside, owner: Any, name: str) -> Any:
     """A parameter, buffer or submodule of an nn.Module."""
-    source = outside_source(tracer.world, owner)
+    source = outside_source(outside.world, owner)
     values = object.__getattribute__(owner, "__dict__")
-    world = tracer.world
+    world = outside.world
     for table in _MODULE_DICTS:
         members = values.get(table)
         if members is None:
@@ -252,65 +257,16 @@ def module_member(tracer: Tracer, owner: Any, name: str) -> Any:
     return real.raise_(AttributeError(text, name=name, obj=owner))
 
 
-def _replaced(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    """What a user has put into the class of tensors under a name; MISSING if torch's own is there."""
-    found = lookup(tracer, type(owner), name)
-    function = found.fget if type(found) is property else found
-    ours = type(function) is not types.FunctionType or is_trusted_module(function.__module__)
-    return MISSING if ours else found
-
-
-def _is_overridden(tracer: Tracer, owner: torch.Tensor, name: str) -> bool:
-    """Whether an override of torch functions is asked for an attribute: for those that torch computes."""
-    if not tracer.overrides.apply((owner,), {}):
-        return False
-    home = next((base for base in type(owner).__mro__ if name in base.__dict__), None)
-    if home not in (torch.Tensor, torch._C.TensorBase):
-        return False
-    return isinstance(home.__dict__[name], property | types.GetSetDescriptorType)
-
-
-def _tensor_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    if _is_overridden(tracer, owner, name):
-        again = functools.partial(_tensor_attribute, tracer, owner, name)
-        return tracer.recorder.dispatch(getattr, (owner, name), {}, again)
-    return _own_attribute(tracer, owner, name)
-
-
-def _own_attribute(tracer: Tracer, owner: torch.Tensor, name: str) -> Any:
-    value = is_retained(tracer, owner) or MISSING if name == "retains_grad" else written(tracer.journal, owner, name)
-    if value is not MISSING:
-        return value
-    replaced = _replaced(tracer, owner, name)
-    if type(replaced) is property:
-        return tracer.call(replaced.fget, (owner,), {})
-    if name in _METADATA:
-        value = real.attribute(owner, name)
-        if name in {"shape", "nbytes"} and tracer.world.sizes.active:
-            return tracer.world.sizes.wrap(value)
-        return value
-    if name in _TENSOR_VIEWS:
-        return tracer.recorder.call_function(getattr, (owner, name), {})
-    known = tracer.world.inputs.get(id(owner))
-    if known is None and id(owner) in tracer.world.opaque:
-        raise CaptureBreak(Break.B010, None, type=type(owner).__name__)
-    found = lookup(tracer, type(owner), name)
-    own = name in getattr(owner, "__dict__", ()) or (known is not None and name in getattr(known.raw, "__dict__", ()))
-    if name in _STATE or own:
-        if known is None:
-            if name in {"_base", "_version"} or (name == "grad_fn" and owner.grad_fn is not None):
-                raise CaptureBreak(Break.B013, None, what=f"Tensor.{name}")
-            return real.attribute(owner, name)
-        return tracer.world.attribute(known.source, name, real.attribute(known.raw, name))
-    if found is MISSING and known is not None:
-        tracer.world.guard(GuardKind.NO_ATTR, known.source, name)
-    if type(found) is property and found.fget is not None:
-        return tracer.call(found.fget, (owner,), {})
-    return real.attribute(owner, name)
-
-
 _WHAT_IT_IS: Final = frozenset(
-    {"__class__", "__dict__", "__bases__", "__abstractmethods__", "__code__", "__defaults__", "__kwdefaults__"}
+    {
+        "__class__",
+        "__dict__",
+        "__bases__",
+        "__abstractmethods__",
+        "__code__",
+        "__defaults__",
+        "__kwdefaults__",
+    }
 )
 
 
@@ -318,7 +274,7 @@ def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     kind = type(owner)
     if isinstance(owner, torch.Tensor):
-        _store_tensor(tracer, owner, name, value)
+        tensor_attributes.store(tracer, owner, name, value)
         return
     if isinstance(owner, types.ModuleType):
         tracer.journal.write_global(owner.__dict__, name, value)
@@ -333,76 +289,81 @@ def store(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
     store_plain(tracer, owner, name, value)
 
 
-def store_plain(tracer: Tracer, owner: Any, name: str, value: Any) -> None:
+def store_plain(caller: Caller, owner: Any, name: str, value: Any) -> None:
     """`object.__setattr__(owner, name, value)`."""
-    found = lookup(tracer, type(owner), name)
+    found = lookup(caller, type(owner), name)
     if type(found) is property and found.fset is not None:
-        tracer.call(found.fset, (owner, value), {})
+        caller.call(found.fset, (owner, value), {})
         return
     if found is not MISSING and type(found) is not property:
-        descriptor = lookup(tracer, type(found), "__set__")
+        descriptor = lookup(caller, type(found), "__set__")
         if type(descriptor) is types.FunctionType:
-            tracer.call(descriptor, (found, owner, value), {})
+            caller.call(descriptor, (found, owner, value), {})
             return
-    if tracer.is_outside(owner):
-        if name in _WHAT_IT_IS:  # whoever asks what the object is looks at itself, not at the journal
+    if caller.is_outside(owner):
+        # whoever asks what the object is looks at itself, not at the journal
+        if name in _WHAT_IT_IS:
             raise CaptureBreak(Break.B013, None, what=f"a new {name} of a {type(owner).__name__}")
         _check_class(owner, name, found)
         if type(owner) is types.CellType and name == "cell_contents":
-            place = holders.cell_source(tracer, owner)
+            place = holders.cell_source(caller, owner)
             if place is not None:
-                tracer.journal.write_cell(owner, place, value)
+                caller.journal.write_cell(owner, place, value)
                 return
-        of_c = id(owner) in tracer.world.opaque and not isinstance(owner, threading.local)
+        of_c = id(owner) in caller.world.opaque and not isinstance(owner, threading.local)
         if of_c or type(found) is property:
             raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
-        shadow = _shadow_dict(tracer.world, owner)
-        members = _members(tracer, owner, name, value)
+        shadow = _shadow_dict(caller.world, owner)
+        members = _members(caller, owner, name, value)
         if members is not None:
             members[name] = value
             if name in owner.__dict__:  # torch removes it there
-                tracer.journal.write_attribute(owner, name, value)
+                caller.journal.write_attribute(owner, name, value)
         elif shadow is not None:
             shadow[name] = value
         else:
-            tracer.journal.write_attribute(owner, name, value)
+            caller.journal.write_attribute(owner, name, value)
     else:
-        _store_made(tracer, owner, name, value, found)
+        _store_made(caller, owner, name, value, found)
 
 
 def _check_class(owner: Any, name: str, found: Any) -> None:
     """Break at a write to what is read from a class itself (its name and the like), or to one that nobody can change."""
-    if isinstance(owner, type) and (type(found) is types.GetSetDescriptorType or holders.is_immutable(owner)):
+    if isinstance(owner, type) and (
+        type(found) is types.GetSetDescriptorType or holders.is_immutable(owner)
+    ):
         raise CaptureBreak(Break.B013, None, what=f"a new {name} of a class")
 
 
-def _store_made(tracer: Tracer, owner: Any, name: str, value: Any, found: Any) -> None:
+def _store_made(outside: Outside, owner: Any, name: str, value: Any, found: Any) -> None:
     """The same for what the trace made."""
     if type(found) in _OF_C and not pure.is_own(type(owner)):  # it may be anybody's
         raise CaptureBreak(Break.B011, None, type=type(owner).__name__)
-    setter = lookup(tracer, type(owner), "__setattr__")
+    setter = lookup(outside, type(owner), "__setattr__")
     interpreted = type(setter) is types.FunctionType and setter is not _MODULE_SETTER
     plain = type.__setattr__ if isinstance(owner, type) else object.__setattr__
     real.apply(plain if interpreted else setattr, owner, name, value)
     if isinstance(owner, type):
-        tracer.classes.forget(owner, name)
+        outside.classes.forget(owner, name)
 
 
-def _members(tracer: Tracer, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
+def _members(outside: Outside, owner: Any, name: str, value: Any) -> dict[str, Any] | None:
     """The table (its shadow) in which an outside nn.Module has, or will have, a member."""
-    source = outside_source(tracer.world, owner)
+    source = outside_source(outside.world, owner)
     if not isinstance(owner, torch.nn.Module) or source is None:
         return None
     tables = {table: owner.__dict__[table] for table in _MODULE_DICTS if table in owner.__dict__}
-    known = {table: tracer.world.known.get(id(raw)) for table, raw in tables.items()}
-    seen = {table: raw if (met := known[table]) is None else met.value for table, raw in tables.items()}
+    known = {table: outside.world.known.get(id(raw)) for table, raw in tables.items()}
+    seen = {
+        table: raw if (met := known[table]) is None else met.value for table, raw in tables.items()
+    }
     holder = next((table for table in seen if name in seen[table]), None)
     new = (t for t in ("_parameters", "_modules") if isinstance(value, _MODULE_DICTS[t]))
     table = next(new, holder)
     fits = table is not None and (value is None or isinstance(value, _MODULE_DICTS[table]))
     if table is None or not fits or holder not in (None, table):
         return None  # torch's own __setattr__ will see to it
-    found: dict[str, Any] = tracer.world.dict_attribute(source, table, tables[table])
+    found: dict[str, Any] = outside.world.dict_attribute(source, table, tables[table])
     return found
 
 
@@ -410,17 +371,6 @@ def _shadow_dict(world: World, owner: Any) -> dict[str, Any] | None:
     values = getattr(owner, "__dict__", None)
     known = world.known.get(id(values)) if type(values) is dict else None
     return None if known is None else known.value
-
-
-def _store_tensor(tracer: Tracer, owner: torch.Tensor, name: str, value: Any) -> None:
-    if name == "requires_grad":
-        tracer.call(torch.Tensor.requires_grad_, (owner, value), {})
-    elif id(owner) in tracer.world.wrappers and id(owner) not in tracer.world.known:
-        real.apply(setattr, owner, name, value)
-    elif name == "data" or name == "grad_fn" or not tracer.recorder.knows(owner):
-        raise CaptureBreak(Break.B013, None, what=f"an assignment to Tensor.{name}")
-    else:
-        tracer.journal.write_attribute(owner, name, value)
 
 
 def delete(tracer: Tracer, owner: Any, name: str) -> None:
@@ -449,7 +399,9 @@ def delete_plain(tracer: Tracer, owner: Any, name: str) -> None:
         return
     if not tracer.is_outside(owner) and not isinstance(owner, torch.Tensor):
         deleter = lookup(tracer, type(owner), "__delattr__")
-        interpreted = type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__
+        interpreted = (
+            type(deleter) is types.FunctionType and deleter is not torch.nn.Module.__delattr__
+        )
         plain = type.__delattr__ if isinstance(owner, type) else object.__delattr__
         real.apply(plain if interpreted else delattr, owner, name)
         if isinstance(owner, type):
@@ -473,8 +425,11 @@ def _check_own(tracer: Tracer, owner: Any, name: str) -> None:
         text = f"type object '{owner.__name__}' has no attribute '{name}'"
     else:
         found = lookup(tracer, type(owner), name)
-        held = isinstance(owner, torch.Tensor | torch.nn.Module | types.FunctionType | threading.local)
-        held = held or (found is not MISSING and is_data_descriptor(tracer, found))  # a slot, emptied by C code
+        held = isinstance(
+            owner, torch.Tensor | torch.nn.Module | types.FunctionType | threading.local
+        )
+        # a slot, emptied by C code
+        held = held or (found is not MISSING and is_data_descriptor(tracer, found))
         missing = not held and _instance_value(tracer, owner, name, absent=True) is MISSING
         text = f"'{type(owner).__name__}' object has no attribute '{name}'"
     if missing:

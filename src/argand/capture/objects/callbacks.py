@@ -13,128 +13,159 @@ import torch
 
 from argand.capture.objects import polyfills
 from argand.capture.objects.methods import PLAIN, python_method
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.parts import Caller
 from argand.capture.outside import real
 from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.support.errors import Break, CaptureBreak
 
 EQUALITY: Final = ("__eq__", "__hash__")
 ORDER: Final = ("__lt__", "__gt__", "__le__", "__ge__")
 TEXT: Final = ("__str__", "__repr__", "__format__")
 TRUTH: Final = ("__bool__", "__len__")
-NUMBER: Final = ("__index__", "__int__", "__float__", "__complex__", "__trunc__", "__floor__", "__ceil__")
+NUMBER: Final = (
+    "__index__",
+    "__int__",
+    "__float__",
+    "__complex__",
+    "__trunc__",
+    "__floor__",
+    "__ceil__",
+)
 _NESTED: Final = (list, tuple, set, frozenset, dict, collections.deque)
 _SEQUENCES: Final = (list, tuple, str, bytes, range, collections.deque)
 
 
-def runs_python(tracer: Tracer, value: Any, names: tuple[str, ...], depth: int = 8) -> bool:
+def runs_python(outside: Outside, value: Any, names: tuple[str, ...], depth: int = 8) -> bool:
     """Whether a native operation on a value would call a Python method with one of these names."""
     kind = type(value)
     if isinstance(value, _NESTED):
-        items: Any = [part for row in dict.items(value) for part in row] if isinstance(value, dict) else value
-        return depth > 0 and any(runs_python(tracer, item, names, depth - 1) for item in items)
+        items: Any = (
+            [part for row in dict.items(value) for part in row]
+            if isinstance(value, dict)
+            else value
+        )
+        return depth > 0 and any(runs_python(outside, item, names, depth - 1) for item in items)
     if kind in PLAIN or isinstance(value, torch.Tensor):
         return False
     if kind in KINDS:
         return True  # its numbers are not known yet
-    return any(_of_user(tracer, value, name) is not None for name in names)
+    return any(_of_user(outside, value, name) is not None for name in names)
 
 
-def refuse(tracer: Tracer, value: Any, names: tuple[str, ...], what: str) -> None:
+def refuse(outside: Outside, value: Any, names: tuple[str, ...], what: str) -> None:
     """Break the graph where native code would call Python methods."""
-    if runs_python(tracer, value, names):
+    if runs_python(outside, value, names):
         raise CaptureBreak(Break.B002, None, function=what)
 
 
-def refuse_keys(tracer: Tracer, containers: tuple[Any, ...], what: str) -> None:
+def refuse_keys(outside: Outside, containers: tuple[Any, ...], what: str) -> None:
     """Break the graph where native code would compare keys of containers by Python methods."""
     keys = [key for each in containers if isinstance(each, _NESTED) for key in each]
-    if len(keys) > 1 and any(_of_user(tracer, key, name) is not None for key in keys for name in EQUALITY):
+    if len(keys) > 1 and any(
+        _of_user(outside, key, name) is not None for key in keys for name in EQUALITY
+    ):
         raise CaptureBreak(Break.B002, None, function=what)
 
 
-def _of_user(tracer: Tracer, value: Any, name: str) -> Any:
-    found = python_method(tracer, value, name)
+def _of_user(outside: Outside, value: Any, name: str) -> Any:
+    found = python_method(outside, value, name)
     return None if found is None or is_trusted_module(found.__module__) else found
 
 
-def is_object_with(tracer: Tracer, value: Any, name: str) -> bool:
+def is_object_with(outside: Outside, value: Any, name: str) -> bool:
     """Whether a value is of a user's class with a Python method of this name."""
     return (
-        not isinstance(value, torch.Tensor) and type(value) not in KINDS and _of_user(tracer, value, name) is not None
+        not isinstance(value, torch.Tensor)
+        and type(value) not in KINDS
+        and _of_user(outside, value, name) is not None
     )
 
 
-def settle_key(tracer: Tracer, container: Any, key: Any) -> Any:
+def settle_key(caller: Caller, container: Any, key: Any) -> Any:
     """A key with which native code calls no Python method that was not interpreted before."""
     kind = type(key)
     if kind is slice:
         parts = (key.start, key.stop, key.step)
         plain = all(type(part) in PLAIN for part in parts)
-        return key if plain else slice(*[part if type(part) in PLAIN else index(tracer, part) for part in parts])
+        return (
+            key
+            if plain
+            else slice(*[part if type(part) in PLAIN else index(caller, part) for part in parts])
+        )
     if kind is tuple:
-        refuse(tracer, key, EQUALITY, "hash() of a tuple of objects")
+        refuse(caller, key, EQUALITY, "hash() of a tuple of objects")
         return key
     if kind in PLAIN:
         return key
     if isinstance(container, _SEQUENCES):
-        return index(tracer, key)
-    return _look_up(tracer, container, key) if isinstance(container, dict | set | frozenset) else key
+        return index(caller, key)
+    return (
+        _look_up(caller, container, key) if isinstance(container, dict | set | frozenset) else key
+    )
 
 
-def index(tracer: Tracer, value: Any) -> Any:
+def index(caller: Caller, value: Any) -> Any:
     """What native code takes for an index: ints of any class as they are, of others an interpreted `__index__`."""
     if isinstance(value, int):
         return value
-    found = _of_user(tracer, value, "__index__")
+    found = _of_user(caller, value, "__index__")
     if found is not None:
-        return tracer.sealed(found, (value,), {})
-    if id(value) in tracer.world.opaque:
+        return caller.sealed(found, (value,), {})
+    if id(value) in caller.world.opaque:
         raise CaptureBreak(Break.B011, None, type=type(value).__name__)
     return value
 
 
-def _look_up(tracer: Tracer, container: Any, key: Any) -> Any:
+def _look_up(caller: Caller, container: Any, key: Any) -> Any:
     """Interpret what a lookup calls: the hash of the key, and its equality with keys of the same hash.
 
     What comes back finds the same place without a comparison: the key that is there, if one is equal.
     """
-    found = _of_user(tracer, key, "__hash__")
-    if found is None and _of_user(tracer, key, "__eq__") is None:
+    found = _of_user(caller, key, "__hash__")
+    if found is None and _of_user(caller, key, "__eq__") is None:
         return key
     if found is not None:
-        hash_of(tracer, key, found)
+        hash_of(caller, key, found)
     number = real.apply(hash, key)
     held = [*container]
     for other in held:
         if other is not key and real.apply(hash, other) == number:
-            before = tracer.written()
-            equal = tracer.sealed(polyfills.is_equal, (other, key), {})
-            if tracer.written() != before:
-                raise _native(CaptureBreak(Break.B002, None, function="a lookup whose keys have effects"))
+            before = caller.written()
+            equal = caller.sealed(polyfills.is_equal, (other, key), {})
+            if caller.written() != before:
+                raise _native(
+                    CaptureBreak(Break.B002, None, function="a lookup whose keys have effects")
+                )
             if [*map(id, container)] != [*map(id, held)]:
-                raise _native(CaptureBreak(Break.B002, None, function="a lookup whose keys change the container"))
+                raise _native(
+                    CaptureBreak(
+                        Break.B002, None, function="a lookup whose keys change the container"
+                    )
+                )
             if equal:
                 return other
     return key
 
 
-def hash_of(tracer: Tracer, key: Any, found: Any) -> None:
+def hash_of(caller: Caller, key: Any, found: Any) -> None:
     """Interpret `__hash__`, which native code then calls again: if that would be noticed, all of it is Python's."""
-    before = tracer.written()
-    tracer.sealed(found, (key,), {})
-    if tracer.written() != before:
+    before = caller.written()
+    caller.sealed(found, (key,), {})
+    if caller.written() != before:
         raise _native(CaptureBreak(Break.B002, None, function="__hash__ with effects"))
 
 
-def hash_all(tracer: Tracer, keys: list[Any]) -> None:
+def hash_all(caller: Caller, keys: list[Any]) -> None:
     """The same for the keys of a new dict or set, which are compared where their hashes are equal."""
     for key in keys:
-        found = None if type(key) in PLAIN else _of_user(tracer, key, "__hash__")
+        found = None if type(key) in PLAIN else _of_user(caller, key, "__hash__")
         if found is not None:
-            hash_of(tracer, key, found)
-    own = any(type(key) not in PLAIN and _of_user(tracer, key, "__eq__") is not None for key in keys)
+            hash_of(caller, key, found)
+    own = any(
+        type(key) not in PLAIN and _of_user(caller, key, "__eq__") is not None for key in keys
+    )
     if own and len({real.apply(hash, key) for key in keys}) < len(keys):
         raise CaptureBreak(Break.B002, None, function="a comparison of new keys")
 

@@ -9,49 +9,49 @@ import torch
 
 from argand.capture.objects import callbacks, operate, polyfills
 from argand.capture.objects.methods import PLAIN, lookup, python_method
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.parts import Caller
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.support.errors import Break, CaptureBreak
 
 
-def as_dict(tracer: Tracer, value: Any) -> dict[Any, Any]:
+def as_dict(caller: Caller, value: Any) -> dict[Any, Any]:
     """`dict(value)` of a mapping."""
     if isinstance(value, dict):
-        operate.check_readable(tracer.world, value)
-        if type(value) is dict or python_method(tracer, value, "keys") is None:
+        operate.check_readable(caller.world, value)
+        if type(value) is dict or python_method(caller, value, "keys") is None:
             return value
-    elif python_method(tracer, value, "keys") is None:
+    elif python_method(caller, value, "keys") is None:
         result: dict[Any, Any] = real.apply(dict, value)
         return result
-    converted: dict[Any, Any] = tracer.sealed(polyfills.mapping_to_dict, (value,), {})
+    converted: dict[Any, Any] = caller.sealed(polyfills.mapping_to_dict, (value,), {})
     return converted
 
 
-def formatted(tracer: Tracer, value: Any, conversion: str, spec: str | None) -> Any:
+def formatted(caller: Caller, value: Any, conversion: str, spec: str | None) -> Any:
     """`format(value, spec)`, after `str` or `repr`; with spec None only the latter."""
     if isinstance(value, torch.Tensor):
         raise CaptureBreak(Break.B004, None, method="formatting")
     if conversion:
-        value = _converted(tracer, value, conversion)
+        value = _converted(caller, value, conversion)
     elif type(value) not in PLAIN:
-        found = python_method(tracer, value, "__format__")
+        found = python_method(caller, value, "__format__")
         if found is None and not spec:
-            return formatted(tracer, value, "str", None)
+            return formatted(caller, value, "str", None)
         if found is not None and not is_trusted_module(found.__module__):
-            return tracer.sealed(found, (value, spec), {})
+            return caller.sealed(found, (value, spec), {})
     return value if spec is None else real.apply(format, value, spec)
 
 
-def _converted(tracer: Tracer, value: Any, conversion: str) -> Any:
+def _converted(caller: Caller, value: Any, conversion: str) -> Any:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     function: Callable[..., Any] = {"repr": repr, "ascii": ascii}.get(conversion, str)
-    found = python_method(tracer, value, f"__{conversion}__")
-    plain = lookup(tracer, type(value), "__str__") is object.__str__
+    found = python_method(caller, value, f"__{conversion}__")
+    plain = lookup(caller, type(value), "__str__") is object.__str__
     if found is None and conversion == "str" and plain and not isinstance(value, type):
-        found = python_method(tracer, value, "__repr__")
+        found = python_method(caller, value, "__repr__")
     if found is not None and not is_trusted_module(found.__module__):
-        return tracer.sealed(found, (value,), {})
-    operate.check_readable(tracer.world, value)
-    callbacks.refuse(tracer, value, callbacks.TEXT, "a text of objects")
+        return caller.sealed(found, (value,), {})
+    operate.check_readable(caller.world, value)
+    callbacks.refuse(caller, value, callbacks.TEXT, "a text of objects")
     return real.apply(function, value)

@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from argand.capture.markers import MISSING
 from argand.capture.objects.methods import PLAIN, is_written, lookup
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.parts import GraphState
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED, Journal
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
-from argand.runtime.guards import GuardKind, Source, TypeAttr
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import Source, TypeAttr
 
 _STABLE: Final = (types.FunctionType, types.BuiltinFunctionType, type, types.ModuleType)
 
@@ -53,12 +55,12 @@ def written(journal: Journal, owner: Any, name: str) -> Any:
     return value
 
 
-def is_retained(tracer: Tracer, tensor: Any) -> bool:
+def is_retained(state: GraphState, tensor: Any) -> bool:
     """Whether the trace has called `retain_grad()` of a tensor."""
-    return any(tensor is other for other in tracer.torch.retained)
+    return any(tensor is other for other in state.torch.retained)
 
 
-def is_data_descriptor(tracer: Tracer, found: Any) -> bool:
+def is_data_descriptor(outside: Outside, found: Any) -> bool:
     """Whether what a class holds goes before what an instance holds."""
     kind = type(found)
     if kind is property or kind is types.MemberDescriptorType:
@@ -68,24 +70,25 @@ def is_data_descriptor(tracer: Tracer, found: Any) -> bool:
     if kind is types.FunctionType or kind in PLAIN:
         return False
     return (
-        lookup(tracer, kind, "__set__") is not MISSING or lookup(tracer, kind, "__delete__") is not MISSING
-    ) and lookup(tracer, kind, "__get__") is not MISSING
+        lookup(outside, kind, "__set__") is not MISSING
+        or lookup(outside, kind, "__delete__") is not MISSING
+    ) and lookup(outside, kind, "__get__") is not MISSING
 
 
-def class_value(tracer: Tracer, kind: type, name: str, found: Any) -> Any:
+def class_value(outside: Outside, kind: type, name: str, found: Any) -> Any:
     """What a class holds; methods of users' classes are guarded too, for they may be patched."""
-    if id(kind) in tracer.world.made or is_trusted(tracer.world, found, kind.__module__):
+    if id(kind) in outside.world.made or is_trusted(outside.world, found, kind.__module__):
         return found
-    if is_written(tracer.journal, kind, name):
+    if is_written(outside.journal, kind, name):
         return found
-    base = tracer.world.source_of(kind) or tracer.world.const(kind)
-    return tracer.world.read(tracer.world.child(TypeAttr, base, name), found)
+    base = outside.world.source_of(kind) or outside.world.const(kind)
+    return outside.world.read(outside.world.child(TypeAttr, base, name), found)
 
 
-def rely_on(tracer: Tracer, kind: type, name: str, found: Any) -> None:
+def rely_on(outside: Outside, kind: type, name: str, found: Any) -> None:
     """A descriptor of a user's class may be replaced."""
-    world = tracer.world
-    made = id(kind) in world.made or is_written(tracer.journal, kind, name)
-    if not made and not is_trusted(tracer.world, found, kind.__module__):
+    world = outside.world
+    made = id(kind) in world.made or is_written(outside.journal, kind, name)
+    if not made and not is_trusted(outside.world, found, kind.__module__):
         base = world.source_of(kind) or world.const(kind)
         world.guard(GuardKind.ID_IS, world.child(TypeAttr, base, name), found)

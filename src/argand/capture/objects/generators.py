@@ -16,7 +16,8 @@ import torch
 from argand.bytecode import CLOSE_GIVES_VALUE, Instruction
 from argand.capture.attempts import BreakAt
 from argand.capture.markers import OfTrace
-from argand.capture.objects.tracer import StackFrame, Tracer
+from argand.capture.objects.parts import StackFrame
+from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.ops.fakes import DataDependent
 from argand.sizes.refusals import Stop
@@ -42,7 +43,9 @@ class Suspended(StackFrame, Protocol):
 class Generator(OfTrace):
     """A suspended interpreter frame with the interface of a generator."""
 
-    def __init__(self, frame: Suspended, function: types.FunctionType, args: Any, kwargs: Any, made_at: int) -> None:
+    def __init__(
+        self, frame: Suspended, function: types.FunctionType, args: Any, kwargs: Any, made_at: int
+    ) -> None:
         self.frame, self.function, self.args, self.kwargs = frame, function, args, kwargs
         self.made_at = made_at  # number of the instruction that made it
         self.started = self.finished = self.running = False
@@ -207,8 +210,14 @@ def attribute(generator: Generator, name: str) -> Any:
     if name in {"__name__", "__qualname__"}:
         return getattr(generator.function, name)
     if not hasattr(types.GeneratorType, name):
-        real.raise_(AttributeError(f"'generator' object has no attribute {name!r}", name=name, obj=generator))
-    raise Stop(BreakAt(generator.made_at, CaptureBreak(Break.B013, None, what=f"{name} of a generator")))
+        real.raise_(
+            AttributeError(
+                f"'generator' object has no attribute {name!r}", name=name, obj=generator
+            )
+        )
+    raise Stop(
+        BreakAt(generator.made_at, CaptureBreak(Break.B013, None, what=f"{name} of a generator"))
+    )
 
 
 @final

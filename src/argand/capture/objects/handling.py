@@ -19,9 +19,15 @@ class Exceptions:
         self.places: list[BaseException | None] = [None]
         self.leaving: BaseException | None = None  # on its way out of a frame: it has its context
         self.raised: set[int] = set()  # made inside, their traceback is of the user's lines
-        self.before: dict[int, tuple[BaseException, Any]] = {}  # from outside, their tracebacks at the start
-        self.passed: list[tuple[BaseException, CodeType, int]] = []  # one from outside, a place it was raised at
-        self._tracebacks: dict[int, tuple[BaseException, TracebackType]] = {}  # that the program got
+        self.before: dict[
+            int, tuple[BaseException, Any]
+        ] = {}  # from outside, their tracebacks at the start
+        self.passed: list[
+            tuple[BaseException, CodeType, int]
+        ] = []  # one from outside, a place it was raised at
+        self._tracebacks: dict[
+            int, tuple[BaseException, TracebackType]
+        ] = {}  # that the program got
 
     @property
     def current(self) -> BaseException | None:

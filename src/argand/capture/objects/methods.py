@@ -9,8 +9,8 @@ from typing import Any, Final
 import torch
 
 from argand.capture.markers import END, MISSING
-from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.journal import DELETED, Journal
+from argand.capture.outside.state import Outside
 from argand.support.errors import Break, CaptureBreak
 
 # Types whose operators never call Python code for themselves.
@@ -20,25 +20,29 @@ PLAIN: Final = frozenset(
 )
 
 # Special methods that are C code, and that lead to Python code though they are no functions.
-_NATIVE: Final = frozenset({types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType})
+_NATIVE: Final = frozenset(
+    {types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType}
+)
 _WRAPPERS: Final = frozenset({staticmethod, classmethod, types.MethodType, functools.partial})
 _HOOKS: Final = ("__get__", "__call__")
 
 
-def lookup(tracer: Tracer, kind: type, name: str) -> Any:
+def lookup(outside: Outside, kind: type, name: str) -> Any:
     """What a class or its bases hold under a name, not bound; MISSING if nothing."""
     if type(kind) is not type and type(kind).__hash__ is not type.__hash__:
-        raise CaptureBreak(Break.B013, None, what="a class whose metaclass has a __hash__ of its own")
+        raise CaptureBreak(
+            Break.B013, None, what="a class whose metaclass has a __hash__ of its own"
+        )
     key = (kind, name)
-    found = tracer.classes.inherited.get(key, END)
+    found = outside.classes.inherited.get(key, END)
     if found is END:
         found = MISSING
         for base in kind.__mro__ or ():  # none yet, while `mro` runs
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break
-        tracer.classes.inherited[key] = found
-    return _as_written(tracer.journal, kind, name) if name in tracer.journal.of_classes else found
+        outside.classes.inherited[key] = found
+    return _as_written(outside.journal, kind, name) if name in outside.journal.of_classes else found
 
 
 def _as_written(journal: Journal, kind: type, name: str) -> Any:
@@ -69,22 +73,24 @@ def unbound(function: Any) -> Any:
     return MISSING
 
 
-def python_method(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+def python_method(outside: Outside, value: Any, name: str) -> types.FunctionType | None:
     """The Python function that implements a special method of a value, if it is one."""
     kind = type(value)
     if kind in PLAIN:
         return None
-    found = lookup(tracer, kind, name)
+    found = lookup(outside, kind, name)
     if type(found) is types.FunctionType:
         return found
-    check_native(tracer, kind, name, found)
+    check_native(outside, kind, name, found)
     return None
 
 
-def check_native(tracer: Tracer, kind: type, name: str, found: Any) -> None:
+def check_native(outside: Outside, kind: type, name: str, found: Any) -> None:
     """Break at a special method that is no function but leads to one: native code would run it, unseen."""
     held = type(found)
     if found is MISSING or held in _NATIVE:
         return
-    if held in _WRAPPERS or any(type(lookup(tracer, held, hook)) is types.FunctionType for hook in _HOOKS):
+    if held in _WRAPPERS or any(
+        type(lookup(outside, held, hook)) is types.FunctionType for hook in _HOOKS
+    ):
         raise CaptureBreak(Break.B013, None, what=f"{kind.__name__}.{name}, which is no function,")

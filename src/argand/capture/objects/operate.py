@@ -19,10 +19,12 @@ import torch
 from argand.capture.markers import END, MISSING, OfTrace
 from argand.capture.objects import callbacks, polyfills
 from argand.capture.objects.methods import PLAIN, check_native, lookup, python_method
+from argand.capture.objects.parts import Caller, GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
@@ -31,6 +33,7 @@ from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import OpenSize
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
+from argand.runtime.levels import depth, dual_level
 from argand.support.errors import Break, CaptureBreak
 
 _SYMBOLS: Final = {
@@ -48,10 +51,14 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-OperatorRow = tuple[Callable[..., Any], str, str, str]  # function, method, reflected method, in-place method
+# function, method, reflected method, in-place method
+OperatorRow = tuple[Callable[..., Any], str, str, str]
 BINARY: Final[dict[str, OperatorRow]] = {
     **{s: (_function(n), f"__{n}__", f"__r{n}__", "") for s, n in _SYMBOLS.items()},
-    **{f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__") for s, n in _SYMBOLS.items()},
+    **{
+        f"{s}=": (getattr(operator, f"i{n}"), f"__{n}__", f"__r{n}__", f"__i{n}__")
+        for s, n in _SYMBOLS.items()
+    },
 }
 PLAIN_FORM: Final = {BINARY[f"{s}="][0]: BINARY[s][0] for s in _SYMBOLS}  # `a += b` to `a + b`
 COMPARE: Final[dict[str, OperatorRow]] = {
@@ -84,7 +91,7 @@ def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
     if type(a) is Pending or type(b) is Pending:
         numbers = tracer.recorder.number((a, b))
         changed = numbers[0] is not a or numbers[1] is not b
-        return binary(tracer, row, *numbers) if changed else items.compare(tracer.recorder, function, a, b)
+        return binary(tracer, row, *numbers) if changed else _pending(tracer, row, a, b)
     if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
         return _beside_tensor(tracer, row, a, b)
     if type(a) in (OpenSize, Float) or type(b) in (OpenSize, Float):
@@ -99,6 +106,37 @@ def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
         check_readable(tracer.world, b)
         return real.apply(function, *_settled(tracer, function, a, b))
     return _try_methods(tracer, function, tries)
+
+
+def _pending(state: GraphState, row: OperatorRow, a: Any, b: Any) -> Any:
+    """An operator on a number that the graph computes."""
+    function, recorder = row[0], state.recorder
+    if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
+        made = items.arithmetic(recorder, function, a, b)
+        return items.compare(recorder, function, a, b) if made is None else made
+    is_left = type(a) is Pending
+    tensor, number = (b, a) if is_left else (a, b)
+    if _is_plain(state, tensor, row):
+        operand = items.as_operand(recorder, function, tensor, number, is_left)
+        if operand is not None:
+            plain = PLAIN_FORM.get(function, function)
+            return (
+                tensor_binary(state, plain, operand, b)
+                if is_left
+                else tensor_binary(state, function, a, operand)
+            )
+    raise CaptureBreak(Break.B004, None, method="item")
+
+
+def _is_plain(state: GraphState, tensor: torch.Tensor, row: OperatorRow) -> bool:
+    """Whether nobody sees what a tensor's operator is called with: no override, no transform, no method of the user's."""
+    replaced = any(name and _replaced(state, tensor, name) for name in row[1:])
+    return (
+        not replaced
+        and not state.overrides.apply((tensor,), {})
+        and depth() == 0
+        and dual_level() == -1
+    )
 
 
 def _beside_tensor(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
@@ -122,10 +160,10 @@ def _beside_tensor(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
     return tensor_binary(tracer, function, a, b)
 
 
-def _of_scalar(tracer: Tracer, value: Any, name: str) -> bool:
+def _of_scalar(outside: Outside, value: Any, name: str) -> bool:
     """Whether a number or text is of a user's class with this method: a graph would hold its value alone."""
     kept = isinstance(value, int | float | complex | str | bytes)
-    return kept and callbacks.is_object_with(tracer, value, name)
+    return kept and callbacks.is_object_with(outside, value, name)
 
 
 def _is_of_sequence(found: Any, name: str) -> bool:
@@ -134,58 +172,68 @@ def _is_of_sequence(found: Any, name: str) -> bool:
     return native and found.__objclass__ in _JOINED
 
 
-def _settled(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> tuple[Any, Any]:
+def _settled(caller: Caller, function: Callable[..., Any], a: Any, b: Any) -> tuple[Any, Any]:
     """Operands of C code, which asks how often to repeat, and texts for what stands in them."""
     if function in (operator.mul, operator.imul):
         if isinstance(a, _JOINED):
-            return a, callbacks.index(tracer, b)
+            return a, callbacks.index(caller, b)
         if isinstance(b, _JOINED):
-            return callbacks.index(tracer, a), b
+            return callbacks.index(caller, a), b
     if function in (operator.mod, operator.imod) and isinstance(a, str | bytes):
-        callbacks.refuse(tracer, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
+        callbacks.refuse(caller, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
     return a, b
 
 
-def _goes_first(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any, reflected: str) -> bool:
+def _goes_first(
+    outside: Outside, function: Callable[..., Any], a: Any, b: Any, reflected: str
+) -> bool:
     """Whether the right operand is asked first: its class is a true subclass, for arithmetic with a method of its own."""
     if type(b) is type(a) or type(a) not in type(b).__mro__:
         return False
-    own = lookup(tracer, type(b), reflected) is not lookup(tracer, type(a), reflected)
+    own = lookup(outside, type(b), reflected) is not lookup(outside, type(a), reflected)
     return own or function.__name__ in _CLAIMED
 
 
-def _try_methods(tracer: Tracer, function: Callable[..., Any], tries: Any) -> Any:
+def _try_methods(caller: Caller, function: Callable[..., Any], tries: Any) -> Any:
     for left, right, name in tries:
-        found = lookup(tracer, type(left), name) if name else MISSING
+        found = lookup(caller, type(left), name) if name else MISSING
         if found is not MISSING:
-            result = tracer.sealed(found, (left, right), {})
+            result = caller.sealed(found, (left, right), {})
             if result is not NotImplemented:
                 return result
     a, b, _ = tries[0]
     if function in (operator.eq, operator.ne):
-        return identical(tracer.world, a, b) is (function is operator.eq)
+        return identical(caller.world, a, b) is (function is operator.eq)
     # Python's words for it, said of objects without the methods that were just asked.
     return real.apply(function, *(type(type(x).__name__, (), {})() for x in (a, b)))
 
 
-def _replaced(tracer: Tracer, value: Any, name: str) -> types.FunctionType | None:
+def _replaced(outside: Outside, value: Any, name: str) -> types.FunctionType | None:
     """The method that a user has put into the class of tensors in place of torch's."""
     if not isinstance(value, torch.Tensor):
         return None
-    found = lookup(tracer, type(value), name)
-    return found if type(found) is types.FunctionType and not is_trusted_module(found.__module__) else None
+    found = lookup(outside, type(value), name)
+    return (
+        found
+        if type(found) is types.FunctionType and not is_trusted_module(found.__module__)
+        else None
+    )
 
 
-def _nested(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+def _nested(caller: Caller, function: Callable[..., Any], a: Any, b: Any) -> Any:
     """An operator on plain containers: comparisons, and texts made of them, call methods of what is in them."""
     if function in (operator.mod, operator.imod):
-        callbacks.refuse(tracer, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
+        callbacks.refuse(caller, b, callbacks.TEXT + callbacks.NUMBER, "a text of objects")
     elif function.__name__ in _CLAIMED and type(a) is type(b):
         names = callbacks.EQUALITY if function in (operator.eq, operator.ne) else callbacks.ORDER
-        if callbacks.runs_python(tracer, (a, b), names):
+        if callbacks.runs_python(caller, (a, b), names):
             if names is callbacks.ORDER:
-                raise CaptureBreak(Break.B002, None, function="a comparison of containers of objects")
-            same = tracer.sealed(polyfills.same_dict if type(a) is dict else polyfills.same_items, (a, b), {})
+                raise CaptureBreak(
+                    Break.B002, None, function="a comparison of containers of objects"
+                )
+            same = caller.sealed(
+                polyfills.same_dict if type(a) is dict else polyfills.same_items, (a, b), {}
+            )
             return same if function is operator.eq else not same
     return real.apply(function, a, b)
 
@@ -196,7 +244,7 @@ def _sizes(recorder: Recorder, function: Callable[..., Any], a: Any, b: Any) -> 
     return real.apply(function, a, b)
 
 
-def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) -> Any:
+def tensor_binary(state: GraphState, function: Callable[..., Any], a: Any, b: Any) -> Any:
     """An operator with a tensor operand becomes a node, unless the other operand knows better."""
     other = b if isinstance(a, torch.Tensor) else a
     if not isinstance(other, torch.Tensor | int | float | bool | complex):
@@ -204,8 +252,8 @@ def tensor_binary(tracer: Tracer, function: Callable[..., Any], a: Any, b: Any) 
             if other is None or isinstance(other, str):
                 return real.apply(function, a, b)
         else:
-            check_readable(tracer.world, other)
-    return tracer.recorder.call_function(function, (a, b), {})
+            check_readable(state.world, other)
+    return state.recorder.call_function(function, (a, b), {})
 
 
 def unary(tracer: Tracer, function: Callable[[Any], Any], method: str, value: Any) -> Any:
@@ -234,7 +282,9 @@ def truth(tracer: Tracer, value: Any) -> bool:
         found = lookup(tracer, type(value), name)
         if type(found) is types.FunctionType:
             answer = tracer.sealed(found, (value,), {})
-            return bool(answer) if type(answer) in (bool, OpenSize) else _as_answer(bool, name, answer)
+            return (
+                bool(answer) if type(answer) in (bool, OpenSize) else _as_answer(bool, name, answer)
+            )
         if found is not MISSING:
             check_native(tracer, type(value), name, found)
             break
@@ -294,14 +344,14 @@ def store_subscript(tracer: Tracer, container: Any, key: Any, value: Any) -> Non
     real.apply(operator.setitem, container, key, value)
 
 
-def delete_subscript(tracer: Tracer, container: Any, key: Any) -> None:
+def delete_subscript(caller: Caller, container: Any, key: Any) -> None:
     """`del container[key]`."""
-    found = python_method(tracer, container, "__delitem__")
+    found = python_method(caller, container, "__delitem__")
     if found is not None:
-        tracer.call(found, (container, key), {})
+        caller.call(found, (container, key), {})
         return
-    check_readable(tracer.world, container)
-    key = callbacks.settle_key(tracer, container, key)
+    check_readable(caller.world, container)
+    key = callbacks.settle_key(caller, container, key)
     real.apply(operator.delitem, container, key)
 
 
@@ -322,7 +372,9 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
     if found is not None:
         return truth(tracer, tracer.sealed(found, (container, key), {}))
     if lookup(tracer, type(container), "__contains__") is MISSING:
-        method = python_method(tracer, container, "__iter__") or python_method(tracer, container, "__getitem__")
+        method = python_method(tracer, container, "__iter__") or python_method(
+            tracer, container, "__getitem__"
+        )
         if method is not None:
             return any(item is key or item == key for item in iterate(tracer, container))
     check_readable(tracer.world, container)
@@ -367,24 +419,24 @@ def get_iter(tracer: Tracer, value: Any) -> Any:
     return real.apply(iter, value)
 
 
-def advance(tracer: Tracer, iterator: Any) -> Any:
+def advance(caller: Caller, iterator: Any) -> Any:
     """`next(iterator)`, or END."""
-    found = python_method(tracer, iterator, "__next__")
+    found = python_method(caller, iterator, "__next__")
     if found is not None and not issubclass(type(iterator), OfTrace):
         try:
-            return tracer.sealed(found, (iterator,), {})
+            return caller.sealed(found, (iterator,), {})
         except StopIteration:
             return END
-    check_readable(tracer.world, iterator)
+    check_readable(caller.world, iterator)
     return real.apply(next, iterator, END)
 
 
-def advance_or_stop(tracer: Tracer, iterator: Any) -> Any:
+def advance_or_stop(caller: Caller, iterator: Any) -> Any:
     """`next(iterator)`; StopIteration comes out, with the value a generator returned."""
-    found = python_method(tracer, iterator, "__next__")
+    found = python_method(caller, iterator, "__next__")
     if found is not None and not issubclass(type(iterator), OfTrace):
-        return tracer.call(found, (iterator,), {})
-    check_readable(tracer.world, iterator)
+        return caller.call(found, (iterator,), {})
+    check_readable(caller.world, iterator)
     return real.apply(next, iterator)
 
 
@@ -400,6 +452,8 @@ def length(tracer: Tracer, value: Any) -> Any:
     """`len(value)`."""
     if isinstance(value, torch.Tensor) and tracer.overrides.apply((value,), {}):
         return tracer.recorder.dispatch(len, (value,), {}, functools.partial(length, tracer, value))
+    if id(value) in tracer.world.opaque and isinstance(value, torch.Tensor):
+        raise CaptureBreak(Break.B010, None, type=type(value).__name__)
     if isinstance(value, torch.Tensor) and _replaced(tracer, value, "__len__") is None:
         return tracer.world.sizes.wrap(real.apply(len, value))
     if type(value) in KINDS:

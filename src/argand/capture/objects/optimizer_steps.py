@@ -23,14 +23,32 @@ def _as_real(x: Any) -> Any:
 
 
 def radam(
-    params: list[Tensor], grads: list[Tensor], exp_avgs: list[Tensor], exp_avg_sqs: list[Tensor], state_steps: list[Tensor],
-    *, beta1: float, beta2: float, lr: Any, weight_decay: float, eps: float, decoupled_weight_decay: bool, maximize: bool,
+    params: list[Tensor],
+    grads: list[Tensor],
+    exp_avgs: list[Tensor],
+    exp_avg_sqs: list[Tensor],
+    state_steps: list[Tensor],
+    *,
+    beta1: float,
+    beta2: float,
+    lr: Any,
+    weight_decay: float,
+    eps: float,
+    decoupled_weight_decay: bool,
+    maximize: bool,
     **rest: Any,
-) -> None:  # fmt: skip
+) -> None:
     """RAdam: the rectified step where the variance is known well enough, a plain one before."""
     longest = 2 / (1 - beta2) - 1
-    for param, grad, mean, square, count in zip(params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True):
-        param, grad, mean, square = _as_real(param), _as_real(grad), _as_real(mean), _as_real(square)
+    for param, grad, mean, square, count in zip(
+        params, grads, exp_avgs, exp_avg_sqs, state_steps, strict=True
+    ):
+        param, grad, mean, square = (
+            _as_real(param),
+            _as_real(grad),
+            _as_real(mean),
+            _as_real(square),
+        )
         grad = -grad if maximize else grad
         count += 1
         step = _number(count)
@@ -43,18 +61,33 @@ def radam(
         left = 1 - beta2**step
         length = longest - 2 * step * beta2**step / left
         rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        factor = torch.where(length > 5, rectified.sqrt() * (left.sqrt() / square.sqrt().add(eps)), 1.0)
+        factor = torch.where(
+            length > 5, rectified.sqrt() * (left.sqrt() / square.sqrt().add(eps)), 1.0
+        )
         param.sub_(mean / (1 - beta1**step) * lr * factor)
 
 
 def asgd(
-    params: list[Tensor], grads: list[Tensor], axs: list[Tensor], mus: list[Tensor], etas: list[Tensor],
-    state_steps: list[Tensor], *, lambd: float, lr: Any, t0: float, alpha: float, weight_decay: float, maximize: bool,
+    params: list[Tensor],
+    grads: list[Tensor],
+    axs: list[Tensor],
+    mus: list[Tensor],
+    etas: list[Tensor],
+    state_steps: list[Tensor],
+    *,
+    lambd: float,
+    lr: Any,
+    t0: float,
+    alpha: float,
+    weight_decay: float,
+    maximize: bool,
     **rest: Any,
-) -> None:  # fmt: skip
+) -> None:
     """ASGD: the average is the parameter itself until it begins."""
     rate = _number(lr)
-    for param, grad, average, mu, eta, count in zip(params, grads, axs, mus, etas, state_steps, strict=True):
+    for param, grad, average, mu, eta, count in zip(
+        params, grads, axs, mus, etas, state_steps, strict=True
+    ):
         param, grad, average = _as_real(param), _as_real(grad), _as_real(average)
         grad = -grad if maximize else grad
         count += 1
@@ -70,10 +103,24 @@ def asgd(
 
 
 def adafactor(
-    params: list[Tensor], grads: list[Tensor], row_vars: list[Any], col_vars: list[Any], variances: list[Any],
-    state_steps: list[Tensor], grad_scale: Any, found_inf: Any, *, d: float, lr: Any, beta2_decay: float,
-    weight_decay: float, eps1: float | None, eps2: float, maximize: bool, **rest: Any,
-) -> None:  # fmt: skip
+    params: list[Tensor],
+    grads: list[Tensor],
+    row_vars: list[Any],
+    col_vars: list[Any],
+    variances: list[Any],
+    state_steps: list[Tensor],
+    grad_scale: Any,
+    found_inf: Any,
+    *,
+    d: float,
+    lr: Any,
+    beta2_decay: float,
+    weight_decay: float,
+    eps1: float | None,
+    eps2: float,
+    maximize: bool,
+    **rest: Any,
+) -> None:
     """Adafactor: second moments by rows and columns, steps relative to the size of the parameters."""
     rate = torch.as_tensor(lr, dtype=torch.float64)
     rows = zip(params, grads, row_vars, col_vars, variances, state_steps, strict=True)
@@ -82,13 +129,19 @@ def adafactor(
         grad = -grad if maximize else grad
         count += 1
         step = _number(count)
-        size = torch.minimum(rate, step**-0.5) * (param.norm(2).double() / param.numel() ** 0.5).clamp(min=eps2)
+        size = torch.minimum(rate, step**-0.5) * (
+            param.norm(2).double() / param.numel() ** 0.5
+        ).clamp(min=eps2)
         if weight_decay != 0:
             param.mul_(1 - lr * weight_decay)
         weight = step**beta2_decay
         if grad.dim() > 1:
-            row.lerp_(grad.norm(dim=-1, keepdim=True).square() / grad.size(-1), weight.to(row.dtype))
-            column.lerp_(grad.norm(dim=-2, keepdim=True).square() / grad.size(-2), weight.to(column.dtype))
+            row.lerp_(
+                grad.norm(dim=-1, keepdim=True).square() / grad.size(-1), weight.to(row.dtype)
+            )
+            column.lerp_(
+                grad.norm(dim=-2, keepdim=True).square() / grad.size(-2), weight.to(column.dtype)
+            )
             estimate = row @ column / row.mean(dim=-2, keepdim=True).clamp(min=least)
         else:
             variance.lerp_(grad * grad, weight.to(variance.dtype))

@@ -171,18 +171,50 @@ def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
         torch._check(i <= max, message)
 
 
+def forward_and_context(forward: Any, setup_context: Any, context: Any, args: Any) -> Any:
+    """The forward of an `autograd.Function` that takes no context, and what keeps things for its backward."""
+    result = forward(*args)
+    setup_context(context, args, result)
+    return result
+
+
+def get_attributes(value: Any, names: Any, named: Any) -> Any:
+    """`operator.attrgetter(*names)`."""
+    found = []
+    for name in names:
+        held = value
+        for part in name.split("."):
+            held = getattr(held, part)
+        found.append(held)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def get_items(value: Any, keys: Any, named: Any) -> Any:
+    """`operator.itemgetter(*keys)`."""
+    return value[keys[0]] if len(keys) == 1 else tuple([value[key] for key in keys])
+
+
+def call_named(value: Any, given: Any, named: Any) -> Any:
+    """`operator.methodcaller(name, ...)`."""
+    return getattr(value, given[0])(*given[1:], **named)
+
+
 def tolist(tensor: Any) -> Any:
     """`Tensor.tolist` under `fullgraph`."""
     return [tolist(item) for item in tensor.unbind(0)] if tensor.dim() else tensor.item()
 
 
-def associative_scan(combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise") -> Any:
+def associative_scan(
+    combine_fn: Any, xs: Any, dim: Any, reverse: Any = False, combine_mode: Any = "pointwise"
+) -> Any:
     """`torch.associative_scan` of tensors, in log2(n) steps over all of them, in torch's order.
 
     The function gets many slices at once, along the first dimension, where torch maps it over them: it is elementwise.
     """
     if combine_mode != "generic":
-        raise ValueError("For combine_mode='pointwise', all input tensors need to be on CUDA or XPU")
+        raise ValueError(
+            "For combine_mode='pointwise', all input tensors need to be on CUDA or XPU"
+        )
     leaves, structure = pytree.tree_flatten(xs)
     parts = [torch.movedim(part, dim, 0) for part in leaves]
     parts = [part.flip([0]) for part in parts] if reverse else parts
@@ -221,7 +253,9 @@ def one_hot(tensor: Any, num_classes: Any = -1) -> Any:
     """`torch.nn.functional.one_hot`; its look at the data is left to the graph."""
     if tensor.numel():
         torch._assert_async((tensor >= 0).all(), "Class values must be non-negative.")
-        torch._assert_async((tensor < num_classes).all(), "Class values must be smaller than num_classes.")
+        torch._assert_async(
+            (tensor < num_classes).all(), "Class values must be smaller than num_classes."
+        )
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).long().contiguous()
 
 
@@ -270,24 +304,46 @@ def scaled_addcdiv(name: str, x: Any, y: Any, z: Any, *, factor: Any, **rest: An
 
 def value_of_state(x: Any) -> Any:
     """`x.item()` of a number in an optimizer's state, by the graph: as exact, and as it is now."""
-    return x.to(torch.float64, copy=True) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    return (
+        x.to(torch.float64, copy=True)
+        if isinstance(x, torch.Tensor) and x.is_floating_point()
+        else x
+    )
 
 
 def gradients(
-    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False, create_graph: bool = True
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool = False,
+    create_graph: bool = True,
 ) -> tuple[Any, ...]:
     """Gradients as the transforms of torch.func take them: of outputs with a history, zeros for unused inputs."""
     if grad_outputs is None:
         traced, weights = tuple([out for out in outputs if out.requires_grad]), None
     else:
-        rows = [(out, weight) for out, weight in zip(outputs, grad_outputs, strict=True) if out.requires_grad]
+        rows = [
+            (out, weight)
+            for out, weight in zip(outputs, grad_outputs, strict=True)
+            if out.requires_grad
+        ]
         traced, weights = tuple([row[0] for row in rows]), tuple([row[1] for row in rows])
     if not traced:
         return tuple([torch.zeros_like(value) for value in inputs])
     found = torch.autograd.grad(
-        traced, inputs, weights, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+        traced,
+        inputs,
+        weights,
+        retain_graph=retain_graph,
+        create_graph=create_graph,
+        allow_unused=True,
     )
-    return tuple([torch.zeros_like(x) if grad is None else grad for grad, x in zip(found, inputs, strict=True)])
+    return tuple(
+        [
+            torch.zeros_like(x) if grad is None else grad
+            for grad, x in zip(found, inputs, strict=True)
+        ]
+    )
 
 
 def accumulate(rows: Any, create_graph: bool) -> None:
@@ -330,7 +386,9 @@ def is_heard_at_once(logger: Any, level: int) -> bool:
             plain = type(handler) in PLAIN_HANDLERS and type(handler.formatter) in PLAIN_FORMATTERS
             if not plain or handler.filters:
                 return True
-            if type(handler) is not logging.NullHandler and not isinstance(handler.stream, io.TextIOWrapper):
+            if type(handler) is not logging.NullHandler and not isinstance(
+                handler.stream, io.TextIOWrapper
+            ):
                 return True
         logger = logger.parent if logger.propagate else None
     return False

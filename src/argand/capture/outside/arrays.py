@@ -14,7 +14,9 @@ import numpy
 import torch
 
 from argand.capture.markers import OfTrace
-from argand.runtime.guards import GuardKind, MadeFrom, Source
+from argand.capture.outside.reader import WorldReader
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import MadeFrom, Source
 from argand.support.errors import Break, CaptureBreak
 
 DTYPES: Final[dict[torch.dtype, numpy.dtype[Any]]] = {
@@ -30,7 +32,11 @@ _ONES: Final = frozenset(map(id, TORCH_DTYPES))
 
 def tensor_over(array: Any) -> torch.Tensor | None:
     """The tensor over the memory of an array; None for one that torch has no tensor for, or that must not be written to."""
-    if type(array) is not numpy.ndarray or not array.flags.writeable or array.dtype not in TORCH_DTYPES:
+    if (
+        type(array) is not numpy.ndarray
+        or not array.flags.writeable
+        or array.dtype not in TORCH_DTYPES
+    ):
         return None
     if not array.dtype.isnative or any(step < 0 or step % array.itemsize for step in array.strides):
         return None
@@ -42,7 +48,7 @@ def is_known(dtype: Any) -> bool:
     return id(dtype) in _ONES
 
 
-def read_array(world: Any, source: Source, raw: Any) -> Any:
+def read_array(world: WorldReader, source: Source, raw: Any) -> Any:
     """The trace's view of an array from outside: the input of the graph is the tensor over its memory."""
     tensor = tensor_over(raw)
     if tensor is None:
@@ -53,7 +59,7 @@ def read_array(world: Any, source: Source, raw: Any) -> Any:
     return world.register(source, raw, as_array(world, fake))
 
 
-def as_array(world: Any, tensor: torch.Tensor) -> Any:
+def as_array(world: WorldReader, tensor: torch.Tensor) -> Any:
     """The array that the trace sees of a tensor."""
     with torch._C._DisableTorchDispatch():
         array = tensor.detach().numpy()
@@ -93,9 +99,7 @@ def _refuse(name: str) -> Callable[..., Any]:
 
 
 _OPERATORS: Final = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul divmod"
-_OTHERS: Final = (
-    "neg pos abs invert lt le eq ne gt ge bool int float complex index hash str repr format round trunc floor ceil"
-)
+_OTHERS: Final = "neg pos abs invert lt le eq ne gt ge bool int float complex index hash str repr format round trunc floor ceil"
 for _name in f"{_OPERATORS} {_OPERATORS.replace(' ', ' r')} radd {_OTHERS}".split():
     setattr(ArrayNumber, f"__{_name}__", _refuse(f"__{_name}__"))
 

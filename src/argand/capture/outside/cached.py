@@ -11,7 +11,7 @@ from typing import Any
 from argand.capture.outside.kinds import PINNED, is_constant
 from argand.capture.outside.world import World
 from argand.runtime.cached_calls import CallWith
-from argand.runtime.guards import MadeFrom
+from argand.runtime.sources import MadeFrom
 
 
 def is_plain(value: Any) -> bool:

@@ -11,7 +11,7 @@ from types import CellType
 from typing import Any, Final, NamedTuple
 
 from argand.capture.markers import Marker
-from argand.runtime.guards import Source
+from argand.runtime.sources import Source
 
 DELETED: Final = Marker("DELETED")  # an attribute, cell or global that the trace deleted
 
@@ -48,7 +48,9 @@ class Journal:
         self.of_classes: set[str] = set()  # names under which a class got, or lost, an attribute
         self.cells: dict[int, CellWrite] = {}
         self.globals: dict[int, Writes] = {}
-        self.checks: list[tuple[Any, bool, int]] = []  # pending numbers, the truth relied on, and where
+        self.checks: list[
+            tuple[Any, bool, int]
+        ] = []  # pending numbers, the truth relied on, and where
         self.deferred: list[Deferred] = []
 
     def write_attribute(self, owner: Any, name: str, value: Any) -> None:
@@ -73,5 +75,7 @@ class Journal:
     def mark(self) -> list[Any]:
         """Equal marks: nothing was noted between them."""
         writes = [*self.attributes.values(), *self.globals.values()]
-        noted: list[Any] = [(name, id(value)) for write in writes for name, value in write.values.items()]
+        noted: list[Any] = [
+            (name, id(value)) for write in writes for name, value in write.values.items()
+        ]
         return [*noted, *(id(cell.value) for cell in self.cells.values()), len(self.deferred)]

@@ -19,7 +19,9 @@ import torch
 SCALARS: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})
 SINGLETONS: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, enum.Enum)
 SINGLETONS_EXACT: Final = frozenset({type(...), type(NotImplemented)})
-EQUAL_TYPES: Final = frozenset({torch.device, torch.Size, range, slice, frozenset, types.GenericAlias, types.UnionType})
+EQUAL_TYPES: Final = frozenset(
+    {torch.device, torch.Size, range, slice, frozenset, types.GenericAlias, types.UnionType}
+)
 PINNED: Final = (
     type,
     types.ModuleType,
@@ -38,7 +40,9 @@ PINNED: Final = (
 PLAIN_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code, or by modern C code
 # Classes of C code whose objects have nothing but what their attributes tell.
-HARMLESS: Final = frozenset({property, staticmethod, classmethod, types.CodeType} | {types.CellType, object})
+HARMLESS: Final = frozenset(
+    {property, staticmethod, classmethod, types.CodeType} | {types.CellType, object}
+)
 _BASES: Final = (int, float, str, bytes, complex)
 _PLAIN_FORM: Final[dict[type, Any]] = {  # by the base's methods, whatever the subclass does
     int: int.__int__,
@@ -58,7 +62,20 @@ def is_constant(value: Any) -> bool:
         return all(map(is_constant, value))
     if kind is slice:
         return is_constant((value.start, value.stop, value.step))
-    return kind in EQUAL_TYPES or isinstance(value, SINGLETONS)
+    return kind in EQUAL_TYPES or isinstance(value, SINGLETONS) or is_member(value)
+
+
+def is_enumeration(kind: type) -> bool:
+    """Whether a class is an enumeration of C++ (pybind11 makes them): its objects are numbers with names."""
+    return type(kind).__name__ == "pybind11_type" and "__members__" in vars(kind)
+
+
+def is_member(value: Any) -> bool:
+    """Whether a value is the object that an enumeration of C++ has for one of its names."""
+    kind = type(value)
+    if not is_enumeration(kind):
+        return False
+    return any(value is member for member in kind.__members__.values())
 
 
 def is_settled(value: Any) -> bool:
@@ -70,7 +87,11 @@ def is_object_key(key: Any) -> bool:
     """Whether a key of a dict is an object with a state, which is known by identity: a tensor, or one of a class."""
     if isinstance(key, torch.Tensor):
         return True
-    return not is_settled(key) and not isinstance(key, (*_BASES, tuple)) and bool(type(key).__weakrefoffset__)
+    return (
+        not is_settled(key)
+        and not isinstance(key, (*_BASES, tuple))
+        and bool(type(key).__weakrefoffset__)
+    )
 
 
 def scalar_in(value: Any) -> Any:
@@ -102,3 +123,14 @@ def tuple_like(raw: Any, items: list[Any]) -> Any:
         return tuple.__new__(type(raw), items)
     same = all(new is old for new, old in zip(items, tuple.__iter__(raw), strict=True))
     return raw if same else type(raw)(items)
+
+
+def native_base(kind: type) -> type:
+    """The C class at the root of a class, whose `__new__` makes it; C classes on the heap have one of their own."""
+    made = types.BuiltinFunctionType
+    own = (
+        base
+        for base in kind.__mro__
+        if not base.__flags__ & HEAP_TYPE or type(vars(base).get("__new__")) is made
+    )
+    return next(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from argand.runtime.guards import Source
+from argand.runtime.sources import Source
 
 
 @final

@@ -25,6 +25,7 @@ import numpy
 import torch
 
 from argand.capture.markers import OfTrace
+from argand.capture.outside.kinds import is_enumeration
 from argand.support.errors import Break, CaptureBreak
 
 Answer = TypeVar("Answer")
@@ -35,16 +36,46 @@ Answer = TypeVar("Answer")
 _VALUES: Final = frozenset(
     {object, int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented)}
     | {tuple, frozenset, range, slice, type, property, staticmethod, classmethod, super}
-    | {types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, types.CodeType}
-    | {types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.CellType}
+    | {
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.MethodType,
+        types.ModuleType,
+        types.CodeType,
+    }
+    | {
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+        types.CellType,
+    }
     | {types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType}
     | {types.GenericAlias, types.UnionType, types.MappingProxyType, types.TracebackType}
-    | {re.Pattern, re.Match, struct.Struct, weakref.ref, functools.partial, functools._lru_cache_wrapper}
-    | {operator.itemgetter, operator.attrgetter, operator.methodcaller, type(functools.cmp_to_key(max))}
+    | {
+        re.Pattern,
+        re.Match,
+        struct.Struct,
+        weakref.ref,
+        functools.partial,
+        functools._lru_cache_wrapper,
+    }
+    | {
+        operator.itemgetter,
+        operator.attrgetter,
+        operator.methodcaller,
+        type(functools.cmp_to_key(max)),
+    }
     | {torch.Size, torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.device}
     | {torch.finfo, torch.iinfo, torch._C.TensorBase, torch._C._FunctionBase}
     | {torch._C._TensorMeta, numpy.dtype}
-    | {abc.ABC, typing.Generic, typing.Protocol, typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple}
+    | {
+        abc.ABC,
+        typing.Generic,
+        typing.Protocol,
+        typing.TypeVar,
+        typing.ParamSpec,
+        typing.TypeVarTuple,
+    }
 )
 _ITERABLES: Final[tuple[Any, ...]] = (
     *([], (), "", b"", range(0), range(1 << 99), {}, set(), collections.deque()),
@@ -52,7 +83,15 @@ _ITERABLES: Final[tuple[Any, ...]] = (
 )
 # Their objects change. Those from outside are seen as copies (see `world`) or not at all, others are the trace's own.
 _OWN: Final = frozenset(
-    {list, dict, set, bytearray, collections.deque, collections.OrderedDict, collections.defaultdict}
+    {
+        list,
+        dict,
+        set,
+        bytearray,
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+    }
     | {types.SimpleNamespace, BaseException, enumerate, zip, map, filter, reversed}
     | {type({}.keys()), type({}.values()), type({}.items()), type(collections.OrderedDict().keys())}
     | {type(collections.OrderedDict().values()), type(collections.OrderedDict().items())}
@@ -64,8 +103,13 @@ _OWN: Final = frozenset(
 # Classes of Python whose objects are made for real: what is in them (a lock) is nobody's until they are used.
 MADE: Final = frozenset({functools.cached_property, numpy.finfo, numpy.iinfo})
 _NUMBERS: Final = (numpy.generic, numpy.dtype)  # numpy's scalars and types are values too
-_OF_C: Final = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
-_OF_PYBIND: Final = "instancemethod"  # what pybind11 puts into its classes; the type has no other name
+_OF_C: Final = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+# what pybind11 puts into its classes; the type has no other name
+_OF_PYBIND: Final = "instancemethod"
 _EVERYWHERE: Final = frozenset({"__dict__", "__weakref__"})
 
 
@@ -91,7 +135,9 @@ def _is_native(kind: type) -> bool:
             return True
         if which is types.GetSetDescriptorType and name not in _EVERYWHERE:
             return True
-        if which.__name__ == _OF_PYBIND or (name == "__new__" and which is types.BuiltinFunctionType):
+        if which.__name__ == _OF_PYBIND or (
+            name == "__new__" and which is types.BuiltinFunctionType
+        ):
             return True
     return False
 
@@ -100,14 +146,16 @@ def _is_native(kind: type) -> bool:
 def _natives(kind: Any) -> frozenset[type]:
     """The classes below a class that are written in C."""
     if kind.__mro__ is None:
-        raise CaptureBreak(Break.B013, None, what=f"class {kind.__name__}, whose order of bases is being made")
+        raise CaptureBreak(
+            Break.B013, None, what=f"class {kind.__name__}, whose order of bases is being made"
+        )
     return frozenset(base for base in kind.__mro__ if _is_native(base))
 
 
 @_per_class
 def is_value(kind: Any) -> bool:
     """Whether C code may look at any object of a class: it has no state that only C code sees."""
-    if issubclass(kind, _NUMBERS) or issubclass(kind, OfTrace):
+    if issubclass(kind, _NUMBERS) or issubclass(kind, OfTrace) or is_enumeration(kind):
         return True
     # a tuple written in C has fields that are its items: torch.return_types, sys.flags
     return all(base in _VALUES or issubclass(base, tuple) for base in _natives(kind))
@@ -118,7 +166,10 @@ def is_own(kind: Any) -> bool:
     """Whether C code may look at and change objects of a class that the trace made, or copied."""
     if is_value(kind):
         return True
-    return all(base in _VALUES or base in _OWN or issubclass(base, BaseException) for base in _natives(kind))
+    return all(
+        base in _VALUES or base in _OWN or issubclass(base, BaseException)
+        for base in _natives(kind)
+    )
 
 
 # -- functions ---------------------------------------------------------------------------------
@@ -136,23 +187,36 @@ _FUNCTIONS: Final[dict[str, frozenset[str]]] = {
         """abs all any ascii bin callable chr dir divmod format hash hex id isinstance issubclass iter len max min
         next oct ord pow repr round sorted sum getattr hasattr setattr delattr __build_class__"""
     ),
-    **dict.fromkeys(("math", "cmath", "_operator", "operator", "itertools", "unicodedata", "_string"), _ALL),
+    **dict.fromkeys(
+        ("math", "cmath", "_operator", "operator", "itertools", "unicodedata", "_string"), _ALL
+    ),
     **dict.fromkeys(("_functools", "functools", "_collections", "_bisect", "_heapq"), _ALL),
     "_abc": _words("get_cache_token _abc_instancecheck _abc_subclasscheck"),
-    "_sre": _words("compile getcodesize ascii_iscased unicode_iscased ascii_tolower unicode_tolower"),
+    "_sre": _words(
+        "compile getcodesize ascii_iscased unicode_iscased ascii_tolower unicode_tolower"
+    ),
     "_struct": _words("calcsize iter_unpack pack unpack unpack_from"),
     "_weakref": _words("getweakrefcount getweakrefs"),
     # questions with one answer for the life of a process
-    "sys": _words("exc_info exception getsizeof intern getdefaultencoding getfilesystemencoding is_finalizing"),
+    "sys": _words(
+        "exc_info exception getsizeof intern getdefaultencoding getfilesystemencoding is_finalizing"
+    ),
     "posix": _words("fspath cpu_count getpid"),
 }
+# they say neither their module nor their class
+_STATIC: Final = frozenset({str.maketrans, bytes.maketrans, bytearray.maketrans})
 # Python functions that are run, not interpreted, by module: what they do depends on their arguments alone.
 _RUN: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("typing", "typing_extensions", "enum", "abc", "numbers", "string", "textwrap", "keyword"), _ALL),
+    **dict.fromkeys(
+        ("typing", "typing_extensions", "enum", "abc", "numbers", "string", "textwrap", "keyword"),
+        _ALL,
+    ),
     **dict.fromkeys(("re", "sre_compile", "json", "ast", "packaging"), _ALL),
     **dict.fromkeys(
         ("posixpath", "ntpath", "genericpath"),
-        _words("join split basename dirname splitext isabs normpath normcase splitdrive commonprefix commonpath"),
+        _words(
+            "join split basename dirname splitext isabs normpath normcase splitdrive commonprefix commonpath"
+        ),
     ),
     # these ask the process, and get the same answer as long as it lives
     "inspect": _words(
@@ -166,20 +230,28 @@ _RUN: Final[dict[str, frozenset[str]]] = {
     "sys": _ALL,
 }
 
-_WRITERS: Final = frozenset({"__setattr__", "__delattr__", "__setitem__", "__delitem__"})  # whatever module they are of
+_GIVE_WHAT_IS: Final = frozenset({"inspect", "importlib", "importlib_metadata", "sys"})
+# whatever module they are of
+_WRITERS: Final = frozenset({"__setattr__", "__delattr__", "__setitem__", "__delitem__"})
 
 
 # They look at the frames of their callers, or follow what comes after: where one is called, no frame is compiled.
 _LOOKS: Final = {
-    "sys": _words("_getframe _current_frames breakpointhook __breakpointhook__ settrace setprofile call_tracing"),
+    "sys": _words(
+        "_getframe _getframemodulename _current_frames breakpointhook __breakpointhook__ settrace setprofile call_tracing"
+    ),
     "builtins": _words("breakpoint"),
 }
 _LOOKS_WITHOUT: Final = _words("eval exec")  # they do, given no globals
 # A function that names one of these is not cut in two: the debugger would stop in a part of it.
 _NAMES: Final = _words("_getframe currentframe breakpoint set_trace")
-_CONTEXTS: Final = frozenset({"__enter__", "__exit__"})  # of C code: they are there for their effects
+_ASK_CALLER: Final = _NAMES | _words("_getframemodulename _caller")  # the latter is typing's
+# of C code: they are there for their effects
+_CONTEXTS: Final = frozenset({"__enter__", "__exit__"})
 # Text that a library makes into functions: of itself it changes nothing.
-_BY_LIBRARIES: Final = frozenset({("exec", "dataclasses"), ("eval", "collections"), ("exec", "collections")})
+_BY_LIBRARIES: Final = frozenset(
+    {("exec", "dataclasses"), ("eval", "collections"), ("exec", "collections")}
+)
 
 
 def module_of(function: Any) -> str:
@@ -209,6 +281,8 @@ def may_run(function: Any, caller: str) -> bool:
     if not hasattr(function, "__name__"):
         return is_own(type(function))
     name = function.__name__
+    if function in _STATIC:
+        return True
     return _named(_FUNCTIONS, module_of(function), name) or (name, caller) in _BY_LIBRARIES
 
 
@@ -220,7 +294,9 @@ def refuse(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> N
         looks = (args[1] if len(args) > 1 else kwargs.get("globals")) is None
     full = getattr(function, "__qualname__", None) or name or repr(function)
     row = Break.B021 if looks else Break.B002
-    raise CaptureBreak(row, None, function=f"{module}.{full}" if module not in ("", "builtins") else full)
+    raise CaptureBreak(
+        row, None, function=f"{module}.{full}" if module not in ("", "builtins") else full
+    )
 
 
 def names_debuggers(code: types.CodeType) -> bool:
@@ -231,4 +307,11 @@ def names_debuggers(code: types.CodeType) -> bool:
 def may_run_python(function: Callable[..., Any]) -> bool:
     """Whether a Python function of a library is run for real instead of being interpreted."""
     name = function.__name__
-    return name not in _WRITERS and _named(_RUN, (function.__module__ or "").partition(".")[0], name)
+    if name in _WRITERS or not _ASK_CALLER.isdisjoint(function.__code__.co_names):
+        return False  # run from here, the caller would be the compiler
+    return _named(_RUN, (function.__module__ or "").partition(".")[0], name)
+
+
+def gives_what_is(function: Any) -> bool:
+    """Whether a function of a library answers with classes, modules and functions that are there, and makes none."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] in _GIVE_WHAT_IS

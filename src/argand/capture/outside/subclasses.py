@@ -18,7 +18,19 @@ from argand.capture.sizes.values import OpenSize
 
 _DISABLED: Final = torch._C._disabled_torch_function_impl
 _PLAIN: Final = frozenset(
-    {torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), slice, OpenSize, Float, types.FunctionType}
+    {
+        torch.Tensor,
+        torch.nn.Parameter,
+        int,
+        float,
+        bool,
+        str,
+        type(None),
+        slice,
+        OpenSize,
+        Float,
+        types.FunctionType,
+    }
     | {torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, type(...)}
 )
 
@@ -28,9 +40,8 @@ class Overrides:
     """The overrides of one trace: how deep below them it is, and the modes that the program entered."""
 
     def __init__(self) -> None:
-        self.off = int(
-            not torch._C._is_torch_function_enabled()
-        )  # subclasses are plain tensors, as in `torch._C.DisableTorchFunctionSubclass`
+        # subclasses are plain tensors, as in `torch._C.DisableTorchFunctionSubclass`
+        self.off = int(not torch._C._is_torch_function_enabled())
         self.modes: list[Any] = []
         self.depth = 0  # overrides that are being interpreted
 
@@ -45,7 +56,9 @@ class Overrides:
 
     def apply(self, args: Any, kwargs: dict[str, Any]) -> bool:
         """Whether a call with these arguments is an override's."""
-        return bool(self.modes) or (not self.off and any(map(_overrides, (*args, *kwargs.values()))))
+        return bool(self.modes) or (
+            not self.off and any(map(_overrides, (*args, *kwargs.values())))
+        )
 
 
 def _overrides(value: Any) -> bool:
@@ -54,7 +67,10 @@ def _overrides(value: Any) -> bool:
         return False
     if kind is tuple or kind is list:
         return any(map(_overrides, value))
-    return not isinstance(value, type) and getattr(kind, "__torch_function__", _DISABLED) is not _DISABLED
+    return (
+        not isinstance(value, type)
+        and getattr(kind, "__torch_function__", _DISABLED) is not _DISABLED
+    )
 
 
 def is_subclass(kind: type) -> bool:
@@ -99,7 +115,8 @@ def as_it_was_made(raw: torch.Tensor) -> AbstractContextManager[object]:
 def like(raw: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
     """A fake with a history if the tensor has one, and of its class."""
     if raw.requires_grad and not raw.is_leaf:
-        with torch.enable_grad():  # it has a history, whatever is recorded where the program meets it
+        # it has a history, whatever is recorded where the program meets it
+        with torch.enable_grad():
             fake = _not_a_leaf(fake)  # in-place operators are allowed on it
     kind: Any = type(raw)
     if kind is torch.nn.Parameter:

@@ -12,18 +12,24 @@ from typing import Any
 import torch
 
 from argand.capture.outside.kinds import is_constant
+from argand.capture.outside.reader import WorldReader
 from argand.runtime import _native
-from argand.runtime.guards import DictOf, GuardKind, Source, tensor_spec
+from argand.runtime.guards import GuardKind, tensor_spec
+from argand.runtime.sources import DictOf, Source
 
 
 def is_wrapper(kind: type) -> bool:
     """Whether a class says how its tensors are taken apart and put together again."""
     parts = ("__tensor_flatten__", "__tensor_unflatten__")
-    overrides = getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
-    return issubclass(kind, torch.Tensor) and overrides and all(hasattr(kind, name) for name in parts)
+    overrides = (
+        getattr(kind, "__torch_dispatch__", None) is not torch._C._disabled_torch_dispatch_impl
+    )
+    return (
+        issubclass(kind, torch.Tensor) and overrides and all(hasattr(kind, name) for name in parts)
+    )
 
 
-def read_wrapper(world: Any, source: Source, raw: Any) -> torch.Tensor | None:
+def read_wrapper(world: WorldReader, source: Source, raw: Any) -> torch.Tensor | None:
     """The trace's view of a wrapper from outside."""
     if not is_wrapper(type(raw)) or type(raw).__module__.partition(".")[0] == "torch":
         return None
@@ -33,7 +39,9 @@ def read_wrapper(world: Any, source: Source, raw: Any) -> torch.Tensor | None:
     held = dict(raw.__dict__)
     if not all(type(held.get(name)) is torch.Tensor for name in names):
         return None
-    if not _is_data(context) or not all(_is_data(value) for name, value in held.items() if name not in names):
+    if not _is_data(context) or not all(
+        _is_data(value) for name, value in held.items() if name not in names
+    ):
         return None
     world.guard(GuardKind.TENSOR, source, tensor_spec(raw))
     world.guard(GuardKind.DICT_KEYS, world.child(DictOf, source, None), tuple(held))
@@ -58,7 +66,11 @@ def _is_data(value: Any) -> bool:
         return all(map(_is_data, value))
     if type(value) is dict:
         return all(isinstance(key, str) and _is_data(item) for key, item in value.items())
-    return dataclasses.is_dataclass(value) and not isinstance(value, type) and all(map(_is_data, vars(value).values()))
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and all(map(_is_data, vars(value).values()))
+    )
 
 
 def is_whole(value: Any) -> bool:
@@ -67,7 +79,9 @@ def is_whole(value: Any) -> bool:
     parts = {name: getattr(value, name) for name in names}
     again = type(value).__tensor_unflatten__(parts, context, value.size(), value.stride())
     rest = {name: held for name, held in value.__dict__.items() if name not in names}
-    return is_constant(tuple(rest.values())) and rest == {k: v for k, v in again.__dict__.items() if k not in names}
+    return is_constant(tuple(rest.values())) and rest == {
+        k: v for k, v in again.__dict__.items() if k not in names
+    }
 
 
 @_native.disabled  # Python code of the user's, but no part of the program

@@ -46,8 +46,6 @@ def _refuse(name: str) -> Callable[..., Any]:
 
 
 _OPERATORS: Final = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
-_OTHERS: Final = (
-    "neg pos abs invert lt le eq ne gt ge bool int float complex index hash str repr format round trunc floor ceil"
-)
+_OTHERS: Final = "neg pos abs invert lt le eq ne gt ge bool int float complex index hash str repr format round trunc floor ceil"
 for _name in f"{_OPERATORS} {_OPERATORS.replace(' ', ' r')} radd {_OTHERS}".split():
     setattr(Pending, f"__{_name}__", _refuse(f"__{_name}__"))

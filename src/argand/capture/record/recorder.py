@@ -20,17 +20,18 @@ from argand.capture.outside.kinds import is_numpy_number, scalar_in
 from argand.capture.outside.subclasses import Overrides, plain
 from argand.capture.outside.world import Known, World
 from argand.capture.record.pending import Pending
+from argand.capture.record.size_nodes import SizeNodes
 from argand.capture.sizes.fitting import explain_failure
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.frame_sizes import floats_in, tensors_in
 from argand.capture.sizes.values import Claim, OpenShape, OpenSize, expression
 from argand.ops.fakes import DataDependent, check_reads, reads_offset
-from argand.runtime.guards import GuardKind, OffsetOf
+from argand.runtime.guards import GuardKind
 from argand.runtime.levels import unwrapped
-from argand.sizes.expressions import Expr, Symbol
+from argand.runtime.sources import OffsetOf
+from argand.sizes.expressions import Expr
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
-from argand.sizes.refusals import fixing
 from argand.support.errors import Break, CaptureBreak
 
 _ATOMS: Final = frozenset(
@@ -38,9 +39,10 @@ _ATOMS: Final = frozenset(
     | {torch.layout, torch.memory_format}
 )
 _SEQUENCES: Final[dict[type, Any]] = {torch.Size: tuple, range: list}
-_SIZE_FUNCTIONS: Final = {"//": operator.floordiv, "%": operator.mod, "min": min, "max": max}
 # Their integers are no sizes.
-_NO_SIZES: Final = frozenset({"dim", "storage_offset", "ndimension", "element_size", "get_device", "__hash__"})
+_NO_SIZES: Final = frozenset(
+    {"dim", "storage_offset", "ndimension", "element_size", "get_device", "__hash__"}
+)
 _is_wrapped: Final = torch._C._functorch.is_functorch_wrapped_tensor
 _NOT_NAME: Final = re.compile(r"\W+")
 
@@ -48,7 +50,13 @@ _NOT_NAME: Final = re.compile(r"\W+")
 class Recorder:
     """The graph of a trace, and which node each fake is."""
 
-    def __init__(self, world: World, place: Callable[[], str], is_handled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: World,
+        place: Callable[[], str],
+        is_handled: Callable[[], bool],
+        count: Callable[[], int],
+    ) -> None:
         self.graph = torch.fx.Graph()
         self.world = world
         self.nodes: dict[int, torch.fx.Node] = {}
@@ -62,8 +70,12 @@ class Recorder:
         self.effects = 0  # changes of torch's state among the nodes
         self.handled = False  # whether code of the user would see what a node of the graph raises
         self._is_handled = is_handled  # the same for the next node
-        self.modules: dict[str, torch.nn.Module] = {}  # graphs of functions that operators of this graph take
+        self.modules: dict[
+            str, torch.nn.Module
+        ] = {}  # graphs of functions that operators of this graph take
         self._place = place
+        self._count = count
+        self.made_at: dict[torch.fx.Node, int] = {}  # the instruction that was run
         self.overrides = Overrides()
         self.unwrap: Callable[..., Any]  # a call with tensors that hold others (rules.wrappers)
         self.dispatch: Callable[..., Any]  # a call that is an override's (rules.overrides)
@@ -71,7 +83,7 @@ class Recorder:
         self._first_call: torch.fx.Node | None = None
         self._first_versions: dict[int, tuple[int, bool]] = {}  # of inputs
         self._names: dict[str, int] = {}
-        self._sizes: dict[Expr, Any] = {}  # nodes that compute sizes
+        self._sizes = SizeNodes(world.sizes)
         self._floats: dict[str, torch.fx.Node] = {}
 
     def close(self) -> None:
@@ -81,7 +93,7 @@ class Recorder:
 
     def alive(self) -> list[Any]:
         """The tensors that nodes of the graph have made."""
-        return self._alive
+        return [value for value in self._alive if isinstance(value, torch.Tensor)]
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor belongs to the trace."""
@@ -95,9 +107,10 @@ class Recorder:
         known = self.world.inputs.get(id(tensor))
         if known is None:
             raise CaptureBreak(Break.B010, None, type=f"{type(tensor).__name__} not of this trace")
-        return self._placeholder(known)
+        return self.placeholder(known)
 
-    def _placeholder(self, known: Known, name: str = "") -> torch.fx.Node:
+    def placeholder(self, known: Known, name: str = "") -> torch.fx.Node:
+        """An input of the graph, made from what lives at a source."""
         name = name or "L_" + _NOT_NAME.sub("_", str(known.source)).strip("_") + "_"
         number = self._names.get(name, 0)
         self._names[name] = number + 1
@@ -108,7 +121,8 @@ class Recorder:
         node.meta["example_value"] = plain(known.value)
         self.nodes[id(known.value)] = node
         self.inputs.append((node, known))
-        if isinstance(known.value, torch.Tensor):  # a placeholder is made before what it is used for
+        # a placeholder is made before what it is used for
+        if isinstance(known.value, torch.Tensor):
             self._first_versions[id(known.value)] = self._version(known.value)
         return node
 
@@ -146,7 +160,8 @@ class Recorder:
         if is_numpy_number(value):
             return value.item()
         scalar = scalar_in(value)
-        if isinstance(scalar, int | float | complex | str):  # of an enumeration, or another subclass
+        # of an enumeration, or another subclass
+        if isinstance(scalar, int | float | complex | str):
             return scalar
         raise CaptureBreak(Break.B009, None, type=type(value).__name__)
 
@@ -155,7 +170,9 @@ class Recorder:
         key = repr(value.source)
         if key not in self._floats:
             source: Any = value.source  # perhaps computed
-            self._floats[key] = self._placeholder(Known(value.real, OpenFloat(value.real, value.symbols), source))
+            self._floats[key] = self.placeholder(
+                Known(value.real, OpenFloat(value.real, value.symbols), source)
+            )
         return self._floats[key]
 
     def number(self, value: Any) -> Any:
@@ -167,7 +184,11 @@ class Recorder:
             return value.size
         if kind is tuple or kind is list:
             return kind([self.number(item) for item in value])
-        return slice(*map(self.number, (value.start, value.stop, value.step))) if kind is slice else value
+        return (
+            slice(*map(self.number, (value.start, value.stop, value.step)))
+            if kind is slice
+            else value
+        )
 
     def claim(self, function: Any, symbol: str, left: Any, right: Any) -> Any:
         """A comparison of sizes: decided now, or by the graph when it runs."""
@@ -175,7 +196,9 @@ class Recorder:
         fact = Fact(symbol, *sides, table.place())
         if not table.unbacked & fact.symbols or table.proven(symbol, *sides) is not None:
             return real.apply(function, left, right)
-        node = self.add("call_function", function, (self.argument(left), self.argument(right)), {}, True)
+        node = self.add(
+            "call_function", function, (self.argument(left), self.argument(right)), {}, True
+        )
         self.calls -= 1
         return Claim(fact, node)
 
@@ -186,38 +209,10 @@ class Recorder:
 
     def size_node(self, expr: Expr) -> Any:
         """The node that computes an expression of sizes; an int when it is constant."""
-        node = self._sizes.get(expr)
-        if node is None:
-            node = self._sizes[expr] = self._size_node(expr)
-        return node
+        return self._sizes.of(self, expr)
 
-    def _size_node(self, expr: Expr) -> Any:
-        if expr.constant is not None:
-            return expr.constant
-        table = self.world.sizes.table
-        self.world.sizes.fit(expr)
-        if len(expr.terms) > 1:
-            *head, (product, factor) = expr.terms
-            last = self.size_node(Expr({product: abs(factor)}))
-            function = operator.add if factor > 0 else operator.sub
-            return self._compute(function, self.size_node(Expr(dict(head))), last, expr)
-        product, factor = expr.terms[0]
-        if factor != 1:
-            rest = self.size_node(Expr({product: 1}))
-            return self._compute(operator.mul, rest, factor, expr)
-        atom = product[-1]
-        if len(product) > 1:
-            rest, last = self.size_node(Expr({product[:-1]: 1})), self.size_node(Expr.of(atom))
-            return self._compute(operator.mul, rest, last, expr)
-        if isinstance(atom, Symbol):
-            if atom in table.unbacked:
-                raise fixing([atom], f"{atom} inside of an operator")
-            source = self.world.sizes.sources[atom]
-            return self._placeholder(Known(table.reals[atom], table.size(expr), source), str(atom))
-        sides = self.size_node(atom.left), self.size_node(atom.right)
-        return self._compute(_SIZE_FUNCTIONS[atom.name], *sides, expr)
-
-    def _compute(self, function: Any, left: Any, right: Any, expr: Expr) -> torch.fx.Node:
+    def compute(self, function: Any, left: Any, right: Any, expr: Expr) -> torch.fx.Node:
+        """A node that computes a size from two others."""
         node = self.add("call_function", function, (left, right), {}, None)
         node.meta["example_value"] = self.world.sizes.table.size(expr)
         self.calls -= 1
@@ -236,10 +231,16 @@ class Recorder:
         """Run a method of `args[0]` and record it."""
         return self._call("call_method", name, getattr(type(args[0]), name), args, kwargs)
 
-    def _call(self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, op: str, target: Any, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if self.overrides.apply(args, kwargs):
-            return self.dispatch(run, args, kwargs, lambda: self._call(op, target, run, args, kwargs))
-        if self.world.wrappers and any(id(t) in self.world.wrappers for t in tensors_in((args, kwargs))):
+            return self.dispatch(
+                run, args, kwargs, lambda: self._call(op, target, run, args, kwargs)
+            )
+        if self.world.wrappers and any(
+            id(t) in self.world.wrappers for t in tensors_in((args, kwargs))
+        ):
             return self.unwrap(run, args, kwargs)
         args, kwargs = self.number(args), {key: self.number(value) for key, value in kwargs.items()}
         node_args = tuple([self.argument(value) for value in args])
@@ -275,7 +276,16 @@ class Recorder:
             self._bind(result, node)
             self._name_sizes(node, result)
         else:
-            self._note(op, target, node_args, node_kwargs, result, tensors, mutated, self._effects() != effects)
+            self._note(
+                op,
+                target,
+                args=node_args,
+                kwargs=node_kwargs,
+                result=result,
+                tensors=tensors,
+                mutated=mutated,
+                must_run=self._effects() != effects,
+            )
         if sizes.active and target not in _NO_SIZES:
             if type(result) is bool and "same_size" in str(target):
                 sizes.fix_all(tensors, str(target))
@@ -293,7 +303,9 @@ class Recorder:
     def _note_writes(self, tensors: list[torch.Tensor], versions: list[tuple[int, bool]]) -> bool:
         """Whether a call has written to one of its tensors."""
         written = [
-            tensor for tensor, version in zip(tensors, versions, strict=True) if self._version(tensor) != version
+            tensor
+            for tensor, version in zip(tensors, versions, strict=True)
+            if self._version(tensor) != version
         ]
         self.mutated_inputs |= any(id(tensor) in self.world.inputs for tensor in written)
         return bool(written)
@@ -310,7 +322,9 @@ class Recorder:
         storage = unwrapped(tensor).untyped_storage()._cdata
         for known in list(self.world.inputs.values()):
             if known.value.untyped_storage()._cdata == storage:
-                self.world.guard(GuardKind.EQUALS, OffsetOf(known.source), known.raw.storage_offset())
+                self.world.guard(
+                    GuardKind.EQUALS, OffsetOf(known.source), known.raw.storage_offset()
+                )
         if self.world.sizes.active:
             self.world.sizes.fix_all([tensor], "storage_offset")
 
@@ -332,7 +346,11 @@ class Recorder:
     def changed_inputs(self) -> list[Known]:
         """The inputs that the graph changes, as far as they count their changes."""
         inputs = [known for _, known in self.inputs if isinstance(known.value, torch.Tensor)]
-        return [known for known in inputs if self._version(known.value) != self._first_versions[id(known.value)]]
+        return [
+            known
+            for known in inputs
+            if self._version(known.value) != self._first_versions[id(known.value)]
+        ]
 
     def is_false(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is false whatever the data: a random number of [0, 1) is never below 0."""
@@ -341,7 +359,9 @@ class Recorder:
             return False
         left, right = node.args
         drawn = (
-            isinstance(left, torch.fx.Node) and left.target is torch.rand and not left.meta["example_value"]._version
+            isinstance(left, torch.fx.Node)
+            and left.target is torch.rand
+            and not left.meta["example_value"]._version
         )
         return drawn and not tensor._version and isinstance(right, int | float) and right <= 0
 
@@ -351,12 +371,15 @@ class Recorder:
         node.meta["unbacked"], sizes.fresh = tuple(sizes.fresh), []
         if isinstance(result, int):
             node.meta["example_value"] = size = sizes.table.express(result)
-            self._sizes[Expr.of(size)] = node
+            self._sizes.name(Expr.of(size), node)
         for tensor in tensors_in((result,)):
             for dim, number in enumerate(tensor.shape):
                 expr = Expr.of(sizes.table.express(number))
-                if expr not in self._sizes and any(expr == Expr.of(symbol) for symbol in node.meta["unbacked"]):
-                    self._sizes[expr] = self.effect("size", (self.nodes[id(tensor)], dim), sizes.table.size(expr))
+                if not self._sizes.knows(expr) and any(
+                    expr == Expr.of(symbol) for symbol in node.meta["unbacked"]
+                ):
+                    place = (self.nodes[id(tensor)], dim)
+                    self._sizes.name(expr, self.effect("size", place, sizes.table.size(expr)))
 
     def _note(
         self,
@@ -388,6 +411,7 @@ class Recorder:
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = self._place()
+        self.made_at[node] = self._count()
         self.handled = self.handled or self._is_handled()
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint

@@ -15,7 +15,10 @@ import torch
 from argand.capture.markers import Args, Kwargs
 from argand.capture.objects import attributes, polyfills
 from argand.capture.objects.found import is_retained
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
+from argand.capture.outside.state import Outside
+from argand.capture.record.apart import apart_at
 from argand.ops.layout import is_dense
 from argand.runtime.levels import depth, unwrapped
 from argand.support.errors import Break, CaptureBreak
@@ -27,7 +30,11 @@ def method(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     """`Tensor.backward`."""
 
     def bound(
-        self: Any, gradient: Any = None, retain_graph: Any = None, create_graph: Any = False, inputs: Any = None
+        self: Any,
+        gradient: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        inputs: Any = None,
     ) -> Args:
         return self, gradient, retain_graph, create_graph, inputs
 
@@ -52,9 +59,12 @@ def function(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
     _backward(tracer, *bound(*args, **kwargs))
 
 
-def _backward(tracer: Tracer, tensors: Any, grads: Any, retain: Any, create: Any, inputs: Any) -> None:
+def _backward(
+    tracer: Tracer, tensors: Any, grads: Any, retain: Any, create: Any, inputs: Any
+) -> None:
     if depth():
-        raise CaptureBreak(Break.B004, None, method="Tensor.backward")  # inside of a transform of torch.func
+        # inside of a transform of torch.func
+        raise CaptureBreak(Break.B004, None, method="Tensor.backward")
     _check_alone(tracer)
     outputs = _sequence(tensors)
     reached = list(leaves_of(outputs))
@@ -62,19 +72,30 @@ def _backward(tracer: Tracer, tensors: Any, grads: Any, retain: Any, create: Any
         leaves = reached
     else:
         leaves = list(_sequence(inputs))
-        if not leaves or not all(isinstance(leaf, torch.Tensor) and leaf.is_leaf for leaf in leaves):
-            raise CaptureBreak(Break.B013, None, what="backward(inputs=...) of tensors that are no leaves")
+        if not leaves or not all(
+            isinstance(leaf, torch.Tensor) and leaf.is_leaf for leaf in leaves
+        ):
+            raise CaptureBreak(
+                Break.B013, None, what="backward(inputs=...) of tensors that are no leaves"
+            )
     for leaf in reached:
         _check_leaf(tracer, leaf)
     if inputs is None:
         leaves = leaves + tracer.torch.retained
     if not leaves:
-        raise CaptureBreak(Break.B004, None, method="Tensor.backward")  # torch says what is wrong with it
-    create, options = bool(create), {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True}
+        # torch says what is wrong with it
+        raise CaptureBreak(Break.B004, None, method="Tensor.backward")
+    create, options = (
+        bool(create),
+        {"retain_graph": retain, "create_graph": bool(create), "allow_unused": True},
+    )
     found = gradients(tracer, (outputs, tuple(leaves), grads), options)
     given = [(leaf, new) for leaf, new in zip(leaves, found, strict=True) if new is not None]
     shared = _shared(tracer, [new for _, new in given])
-    rows = [(leaf, new, _how(tracer, leaf, new, create or _memory(new) in shared)) for leaf, new in given]
+    rows = [
+        (leaf, new, _how(tracer, leaf, new, create or _memory(new) in shared))
+        for leaf, new in given
+    ]
     tracer.sealed(polyfills.accumulate, (rows, create), {})
 
 
@@ -83,20 +104,24 @@ def retain(tracer: Tracer, tensor: torch.Tensor) -> None:
     if not tensor.requires_grad or (
         id(tensor) in tracer.world.inputs and not attributes.load(tracer, tensor, "is_leaf")
     ):
-        raise CaptureBreak(Break.B013, None, what="retain_grad() of a tensor from outside, or without gradients")
+        raise CaptureBreak(
+            Break.B013, None, what="retain_grad() of a tensor from outside, or without gradients"
+        )
     if tensor.is_leaf or is_retained(tracer, tensor):
         return
     tracer.torch.retained.append(tensor)
-    tracer.torch.retained_at[id(tensor)] = tracer.count
+    tracer.torch.retained_at[id(tensor)] = apart_at(tracer.recorder, tensor, tracer.count)
     tracer.journal.write_attribute(tensor, "grad", None)
 
 
-def _check_alone(tracer: Tracer) -> None:
+def _check_alone(outside: Outside) -> None:
     """Parameters of a group of processes have hooks that torch does not tell of."""
     if torch.distributed.is_available():
-        tracer.world.ask(torch.distributed.is_initialized)
+        outside.world.ask(torch.distributed.is_initialized)
         if torch.distributed.is_initialized():
-            raise CaptureBreak(Break.B013, None, what="backward() where processes may share gradients")
+            raise CaptureBreak(
+                Break.B013, None, what="backward() where processes may share gradients"
+            )
 
 
 def gradients(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -111,9 +136,15 @@ def gradients(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     for value in inputs:
         _check_hooks(tracer, value)
     begun = [id(leaf) for leaf in leaves_of(outputs) if not _begins_here(tracer, leaf)]
-    wanted = [[*map(id, leaves_of((value,)))] for value in inputs if begun and id(value) in tracer.world.inputs]
+    wanted = [
+        [*map(id, leaves_of((value,)))]
+        for value in inputs
+        if begun and id(value) in tracer.world.inputs
+    ]
     if any(leaves != [leaf] for leaf in begun for leaves in wanted):
-        raise CaptureBreak(Break.B013, None, what="gradients through the history of a tensor from outside")
+        raise CaptureBreak(
+            Break.B013, None, what="gradients through the history of a tensor from outside"
+        )
     result = tracer.recorder.call_function(torch.autograd.grad, args, kwargs)
     tracer.torch.differentiated = True
     return result
@@ -159,21 +190,25 @@ def _begins_here(tracer: Tracer, leaf: torch.Tensor) -> bool:
 def _check_leaf(tracer: Tracer, leaf: torch.Tensor) -> None:
     """A leaf whose `.grad` the trace can write."""
     if not _begins_here(tracer, leaf):
-        raise CaptureBreak(Break.B013, None, what="backward() into the history of a tensor from outside")
+        raise CaptureBreak(
+            Break.B013, None, what="backward() into the history of a tensor from outside"
+        )
 
 
 def _check_hooks(tracer: Tracer, tensor: torch.Tensor) -> None:
     """Hooks are called by torch's engine."""
-    if id(tensor) in tracer.world.inputs and any(attributes.load(tracer, tensor, name) for name in _HOOKS):
+    if id(tensor) in tracer.world.inputs and any(
+        attributes.load(tracer, tensor, name) for name in _HOOKS
+    ):
         raise CaptureBreak(Break.B013, None, what="the gradient of a tensor with hooks")
 
 
-def _shared(tracer: Tracer, made: Sequence[torch.Tensor]) -> set[int]:
+def _shared(state: GraphState, made: Sequence[torch.Tensor]) -> set[int]:
     """Memory that gradients share with each other, or with other tensors of the trace."""
     mine = {id(new) for new in made}
     places = [_memory(new) for new in made]
-    others = {_memory(tensor) for tensor in tracer.recorder.alive() if id(tensor) not in mine}
-    others |= {_memory(known.value) for known in tracer.world.inputs.values()}
+    others = {_memory(tensor) for tensor in state.recorder.alive() if id(tensor) not in mine}
+    others |= {_memory(known.value) for known in state.world.inputs.values()}
     return {place for place in places if place in others or places.count(place) > 1}
 
 
@@ -181,11 +216,11 @@ def _memory(tensor: torch.Tensor) -> int:
     return int(unwrapped(tensor).untyped_storage()._cdata)
 
 
-def _how(tracer: Tracer, leaf: torch.Tensor, new: torch.Tensor, shared: bool) -> str:
+def _how(state: GraphState, leaf: torch.Tensor, new: torch.Tensor, shared: bool) -> str:
     """Whether a first gradient is kept as it is, copied, or brought into the layout of its leaf."""
-    if is_retained(tracer, leaf):
+    if is_retained(state, leaf):
         return "retained"
-    if tracer.world.sizes.active:  # strides are not known
+    if state.world.sizes.active:  # strides are not known
         return "like"
     dense = is_dense(tuple(leaf.shape), leaf.stride())
     fits = _strides(new) == _strides(leaf) if dense else new.is_contiguous()

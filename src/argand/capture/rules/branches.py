@@ -7,7 +7,7 @@ interprets it, so what it reads is guarded as everything else; what it changes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from argand.capture.generated.torch_state import read_state
+from argand.capture.objects.parts import Caller
 from argand.capture.objects.tracer import Tracer
 from argand.capture.record.recorder import Recorder, remove_dead
 from argand.capture.sizes.floats import Float
@@ -33,7 +34,8 @@ class Branch(NamedTuple):
 
     graph: torch.fx.Graph
     inputs: list[torch.fx.Node]  # of what it was called with
-    lifted: dict[Any, tuple[torch.fx.Node, Any]]  # by what it is outside: the placeholder, the outer value
+    # by what it is outside: the placeholder, the outer value
+    lifted: dict[Any, tuple[torch.fx.Node, Any]]
     results: list[Any]  # leaves: fakes, or constants
     structure: pytree.TreeSpec
     keep: set[torch.fx.Node]
@@ -45,7 +47,7 @@ class BranchRecorder(Recorder):
     """The recorder of a graph inside of another: what is known outside becomes an input here."""
 
     def __init__(self, outer: Recorder) -> None:
-        super().__init__(outer.world, outer._place, outer._is_handled)
+        super().__init__(outer.world, outer._place, outer._is_handled, outer._count)
         self.outer = outer
         self.lifted: dict[Any, tuple[torch.fx.Node, Any]] = {}
         self.versions: list[tuple[torch.Tensor, tuple[int, bool]]] = []
@@ -81,7 +83,9 @@ class BranchRecorder(Recorder):
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
         node = self.nodes.get(id(tensor))
         if node is None:
-            node = self.nodes[id(tensor)] = self._lift(id(tensor), self.outer.node_of(tensor), tensor)
+            node = self.nodes[id(tensor)] = self._lift(
+                id(tensor), self.outer.node_of(tensor), tensor
+            )
             self.versions.append((tensor, self._version(tensor)))
         return node
 
@@ -103,9 +107,19 @@ class BranchRecorder(Recorder):
 
 
 def trace_branch(
-    tracer: Tracer, operator: str, function: Any, args: Sequence[Any], given: Sequence[Any], *, single: bool = False
+    tracer: Tracer,
+    operator: str,
+    function: Any,
+    args: Sequence[Any],
+    given: Sequence[Any],
+    *,
+    single: bool = False,
+    kept: Callable[[BranchRecorder], Sequence[Any]] | None = None,
 ) -> Branch:
-    """Interpret `function(*args)`, where `given` are the leaves of the arguments; `single`: it gives one value."""
+    """Interpret `function(*args)`, where `given` are the leaves of the arguments.
+
+    `single`: it gives one value. `kept`: what the graph gives besides, known when the function has run.
+    """
     outer = tracer.recorder
     inner = BranchRecorder(outer)
     for number, value in enumerate(given):
@@ -119,6 +133,7 @@ def trace_branch(
             mode.unbacked = None
         result = _call(tracer, function, args)
         leaves, structure = pytree.tree_flatten(result)
+        leaves += () if kept is None else kept(inner)
         nodes = [inner.argument(leaf) if _is_value(leaf) else leaf for leaf in leaves]
     finally:
         tracer.recorder = outer
@@ -127,18 +142,30 @@ def trace_branch(
     if tracer.written() != before or len(tracer.journal.checks) != checks:
         raise refused(operator, "a function given to it changes something outside")
     if read_state() != state:
-        raise refused(operator, "a function given to it changes a state of torch, such as the grad mode")
+        raise refused(
+            operator, "a function given to it changes a state of torch, such as the grad mode"
+        )
     if inner.changes_inputs_of_branch():
-        raise refused(operator, "a function given to it changes a tensor in place that it was given")
+        raise refused(
+            operator, "a function given to it changes a tensor in place that it was given"
+        )
     if single and len(nodes) != 1:
         raise refused(operator, "a function given to it must give one value")
     inner.graph.output(nodes[0] if single else tuple(nodes))
-    return Branch(inner.graph, inner.given, inner.lifted, leaves, structure, inner.keep, inner.modules)
+    return Branch(
+        graph=inner.graph,
+        inputs=inner.given,
+        lifted=inner.lifted,
+        results=leaves,
+        structure=structure,
+        keep=inner.keep,
+        modules=inner.modules,
+    )
 
 
-def _call(tracer: Tracer, function: Any, args: Sequence[Any]) -> Any:
+def _call(caller: Caller, function: Any, args: Sequence[Any]) -> Any:
     try:
-        return tracer.sealed(function, tuple(args), {})
+        return caller.sealed(function, tuple(args), {})
     except CaptureBreak as cause:  # the operator runs in Python as a whole
         cause.native = True
         cause.frames.clear()
@@ -165,7 +192,9 @@ def check_own(operator: str, branch: Branch) -> None:
         if isinstance(leaf, torch.Tensor):
             memory = leaf.untyped_storage()._cdata
             if memory in taken:
-                raise refused(operator, "a result shares memory with an input or another result: clone it")
+                raise refused(
+                    operator, "a result shares memory with an input or another result: clone it"
+                )
             taken.add(memory)
 
 

@@ -31,13 +31,20 @@ class _Joined(torch.autograd.Function):
     def forward(ctx: Any, likes: Sequence[Any], *sources: torch.Tensor) -> Any:
         """Fresh fakes."""
         made = tuple(torch.empty_like(like) for like in likes)
-        ctx.mark_non_differentiable(*(m for m in made if not (m.is_floating_point() or m.is_complex())))
+        ctx.mark_non_differentiable(
+            *(m for m in made if not (m.is_floating_point() or m.is_complex()))
+        )
         return made
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         """Never asked for."""
         raise NotImplementedError
+
+
+def joined(likes: Sequence[Any], sources: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Fakes like these, with a history of what they are computed from."""
+    return list(_Joined.apply(likes, *sources)) if likes else []
 
 
 def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -75,7 +82,7 @@ def _emit(
         graphs.append(recorder.submodule(name, module))
     args = arrange(graphs, list(lifted.values()))
     sources = [v for v in _values_of(args) if isinstance(v, torch.Tensor) and v.requires_grad]
-    made = list(_Joined.apply(results, *sources)) if results else []
+    made = joined(results, sources)
     recorder.add_call(target, args, tuple(made))
     return made
 
@@ -85,7 +92,9 @@ def _values_of(args: Any) -> list[Any]:
     return [node.meta.get("example_value") for node in nodes]
 
 
-def _cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()) -> Any:
+def _cond(
+    tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()
+) -> Any:
     if isinstance(pred, Pending):
         pred = pred.tensor
     if not isinstance(pred, torch.Tensor):
@@ -93,7 +102,9 @@ def _cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Sequ
     leaves = _tensors("torch.cond", pytree.tree_leaves(list(operands)), "operands")
     if pred.numel() != 1:
         raise refused("torch.cond", "its condition must be one element")
-    true, false = (trace_branch(tracer, "torch.cond", f, operands, leaves) for f in (true_fn, false_fn))
+    true, false = (
+        trace_branch(tracer, "torch.cond", f, operands, leaves) for f in (true_fn, false_fn)
+    )
     _check_alike("torch.cond", "true_fn", true, "false_fn", false)
     recorder = tracer.recorder
     places, likes = _split(true)
@@ -141,7 +152,9 @@ def _check_alike(operator: str, name: str, one: Branch, other: str, two: Branch)
 def _check_pair(operator: str, name: str, left: Any, other: str, right: Any) -> None:
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         if left.shape != right.shape:
-            raise refused(operator, f"{name} gives sizes {list(left.shape)}, {other} {list(right.shape)}")
+            raise refused(
+                operator, f"{name} gives sizes {list(left.shape)}, {other} {list(right.shape)}"
+            )
         if left.dtype is not right.dtype:
             raise refused(operator, f"{name} gives {left.dtype}, {other} {right.dtype}")
     elif type(left) is not type(right) or left != right:
@@ -165,7 +178,9 @@ def _scan(tracer: Tracer, combine_fn: Any, init: Any, xs: Any, additional_inputs
     init, xs = _tensors(operator, init, "carries"), _tensors(operator, xs, "xs")
     more = list(additional_inputs)
     carry, parts = [_fresh(value) for value in init], [_slice(value) for value in xs]
-    branch = trace_branch(tracer, operator, combine_fn, (*carry, *parts, *more), (*carry, *parts, *more))
+    branch = trace_branch(
+        tracer, operator, combine_fn, (*carry, *parts, *more), (*carry, *parts, *more)
+    )
     results = _tensors(operator, branch.results, "results of combine_fn")
     check_own(operator, branch)
     for number, (one, two) in enumerate(zip(carry, results, strict=False)):
@@ -174,7 +189,10 @@ def _scan(tracer: Tracer, combine_fn: Any, init: Any, xs: Any, additional_inputs
         raise refused(operator, "combine_fn gives fewer carries than it takes")
     recorder = tracer.recorder
     nodes = [[recorder.node_of(value) for value in values] for values in (init, xs, more)]
-    likes = [*map(_dense, results[: len(init)]), *(stacked(row, xs[0].shape[0]) for row in results[len(init) :])]
+    likes = [
+        *map(_dense, results[: len(init)]),
+        *(stacked(row, xs[0].shape[0]) for row in results[len(init) :]),
+    ]
     made = _emit(
         tracer.recorder,
         SCAN,
@@ -209,12 +227,16 @@ def _map(tracer: Tracer, function: Any, xs: Any, pos_args: Any = ()) -> Any:
     return pytree.tree_unflatten(made, branch.structure)
 
 
-def _while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any, additional_inputs: Any = ()) -> Any:
+def _while_loop(
+    tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any, additional_inputs: Any = ()
+) -> Any:
     operator = "while_loop"
     # An integer among the carries is a tensor in the loop, and a number of the graph after it.
     numbers = {k for k, value in enumerate(carried_inputs) if type(value) is int}
     make = tracer.recorder.call_function
-    listed = [make(torch.tensor, (v,), {}) if k in numbers else v for k, v in enumerate(carried_inputs)]
+    listed = [
+        make(torch.tensor, (v,), {}) if k in numbers else v for k, v in enumerate(carried_inputs)
+    ]
     init, more = _tensors(operator, listed, "carried inputs"), list(additional_inputs)
     carry = [_fresh(value) for value in init]
     given = (*carry, *more)
@@ -239,8 +261,16 @@ def _while_loop(tracer: Tracer, cond_fn: Any, body_fn: Any, carried_inputs: Any,
         lambda graphs, lifted: (*graphs, nodes[0], (*nodes[1], *lifted)),
         list(map(_dense, results)),
     )
-    leaves = [torch_functions.call_method(tracer, "item", (v,), {}) if k in numbers else v for k, v in enumerate(made)]
+    leaves = [
+        torch_functions.call_method(tracer, "item", (v,), {}) if k in numbers else v
+        for k, v in enumerate(made)
+    ]
     return pytree.tree_unflatten(leaves, body.structure)
 
 
-_RULES: Final[Mapping[Any, Callable[..., Any]]] = {COND: _cond, SCAN: _scan, MAP: _map, WHILE_LOOP: _while_loop}
+_RULES: Final[Mapping[Any, Callable[..., Any]]] = {
+    COND: _cond,
+    SCAN: _scan,
+    MAP: _map,
+    WHILE_LOOP: _while_loop,
+}

@@ -31,7 +31,11 @@ def mark_of(function: Any) -> tuple[str, str] | None:
             return ("compiled", "") if hasattr(function, "_torchdynamo_orig_callable") else None
         if getattr(function, "_torchdynamo_disable", False):
             return ("disable", "torch.compiler.disable")
-        return ("compiled", "") if hasattr(function, "_torchdynamo_orig_callable") else ("disable", "torch.compile")
+        return (
+            ("compiled", "")
+            if hasattr(function, "_torchdynamo_orig_callable")
+            else ("disable", "torch.compile")
+        )
     try:
         members = function.__dict__
     except AttributeError:
@@ -41,7 +45,11 @@ def mark_of(function: Any) -> tuple[str, str] | None:
         return found
     if members.get("_dynamo_marked_constant"):
         return ("constant", "")
-    return ("disable", "torch._dynamo.forbid_in_graph") if members.get("_dynamo_forbidden") else _listed(function)
+    return (
+        ("disable", "torch._dynamo.forbid_in_graph")
+        if members.get("_dynamo_forbidden")
+        else _listed(function)
+    )
 
 
 def _listed(function: Any) -> tuple[str, str] | None:
@@ -49,7 +57,10 @@ def _listed(function: Any) -> tuple[str, str] | None:
     rules = sys.modules.get("torch._dynamo.trace_rules")
     if rules is None or str(function.__module__).partition(".")[0] == "torch":
         return None
-    for name, mark in (("_allowed_callable_ids", ("allow", "")), ("_disallowed_callable_ids", _DISALLOWED)):
+    for name, mark in (
+        ("_allowed_callable_ids", ("allow", "")),
+        ("_disallowed_callable_ids", _DISALLOWED),
+    ):
         listed = getattr(getattr(rules, name, None), "function_ids", None)
         if listed and id(function) in listed:
             return mark

@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch
 
 from argand.capture.objects import polyfills
-from argand.capture.objects.tracer import Tracer, places_of
+from argand.capture.objects.parts import Caller
+from argand.capture.objects.tracer import places_of
 from argand.capture.outside import real
 from argand.capture.outside.journal import Deferred, Journal
 from argand.support.errors import Break, CaptureBreak
@@ -32,44 +33,50 @@ _LEVELS: Final = {
 _TELLS: Final = frozenset({*_LEVELS, "log"})
 _FINDS: Final = frozenset({"getLogger"})  # makes it at most
 _ASKS: Final = frozenset({"isEnabledFor", "getEffectiveLevel"})
-_OF_NOW: Final = frozenset({"exc_info", "stack_info"})  # they ask what is being handled, or for the stack
+# they ask what is being handled, or for the stack
+_OF_NOW: Final = frozenset({"exc_info", "stack_info"})
 
 
-def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(caller: Caller, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function of `warnings` or `logging`."""
     name = function.__name__
     if name in _FINDS:
         return real.call(function, args, kwargs)
     if name in _ASKS:
-        return tracer.inline(function, args, kwargs)
+        return caller.inline(function, args, kwargs)
     tensors = any(isinstance(value, torch.Tensor) for value in (*args, *kwargs.values()))
     if (
         name not in _TELLS
         or tensors
         or not _OF_NOW.isdisjoint(kwargs)
-        or _is_redirected(tracer.journal)
-        or _is_heard_at_once(tracer, function, args)
+        or _is_redirected(caller.journal)
+        or _is_heard_at_once(caller, function, args)
     ):
         raise CaptureBreak(Break.B007, None, function=function.__qualname__)
-    tracer.journal.deferred.append(Deferred(function, args, kwargs, places_of(tracer.frames)))
+    caller.journal.deferred.append(Deferred(function, args, kwargs, places_of(caller.frames)))
     return None
 
 
-def _is_heard_at_once(tracer: Tracer, function: Any, args: tuple[Any, ...]) -> bool:
+def _is_heard_at_once(caller: Caller, function: Any, args: tuple[Any, ...]) -> bool:
     """Whether what hears the message may be code of the user's: the rest of the frame may ask what it did."""
     if function.__module__ != "logging":
-        return not tracer.sealed(polyfills.is_shown_plainly, (), {})
+        return not caller.sealed(polyfills.is_shown_plainly, (), {})
     is_method = "." in function.__qualname__
     logger = args[0] if is_method and args else logging.root
     if type(logger) not in (logging.Logger, logging.RootLogger):
         return True
     given = args[is_method] if len(args) > is_method else 0
     level = given if function.__name__ == "log" else _LEVELS[function.__name__]
-    return bool(tracer.sealed(polyfills.is_heard_at_once, (logger, level), {}))
+    return bool(caller.sealed(polyfills.is_heard_at_once, (logger, level), {}))
 
 
 def _is_redirected(journal: Journal) -> bool:
     """Whether the trace has changed who hears messages: those that come later must come after that."""
-    writes, modules = journal, [sys, *(sys.modules[name] for name in MODULES if name in sys.modules)]
+    writes, modules = (
+        journal,
+        [sys, *(sys.modules[name] for name in MODULES if name in sys.modules)],
+    )
     changed = any(id(vars(module)) in writes.globals for module in modules)
-    return changed or any(type(write.owner).__module__ in MODULES for write in writes.attributes.values())
+    return changed or any(
+        type(write.owner).__module__ in MODULES for write in writes.attributes.values()
+    )

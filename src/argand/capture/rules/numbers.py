@@ -55,7 +55,8 @@ def _rounded(function: Callable[..., Any], method: str) -> Callable[..., Any]:
 def _index(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     kind: Any = type(args[0]) if args else None
     if kind is not None and issubclass(kind, int) and len(args) == 1:
-        return real.call(operator.index, args, kwargs)  # its value, whatever `__index__` of its class says
+        # its value, whatever `__index__` of its class says
+        return real.call(operator.index, args, kwargs)
     return _one(operator.index, "__index__")(tracer, args, kwargs)
 
 
@@ -64,7 +65,9 @@ def _two(function: Callable[..., Any], row: operate.OperatorRow) -> Callable[...
 
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         tensors = any(isinstance(value, torch.Tensor) for value in args)
-        own = any(callbacks.is_object_with(tracer, value, name) for value in args for name in row[1:3])
+        own = any(
+            callbacks.is_object_with(tracer, value, name) for value in args for name in row[1:3]
+        )
         if own and len(args) == 2 and not tensors and not kwargs:
             return operate.binary(tracer, row, *args)
         return call_harmless(tracer, function, args, kwargs)

@@ -19,9 +19,11 @@ from typing_extensions import override
 from argand.capture.markers import Args, Kwargs, OfTrace
 from argand.capture.objects import attributes
 from argand.capture.objects.methods import lookup
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.capture.outside.subclasses import Overrides, is_subclass
 from argand.capture.record.recorder import Recorder
 from argand.capture.sizes.floats import Float
@@ -43,11 +45,15 @@ class _Asked(BaseException):
 @final
 class _Listener(TorchFunctionMode):
     @override
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> NoReturn:
         raise _Asked(func, types, args, kwargs or {})
 
 
-def dispatch(tracer: Tracer, run: Callable[..., Any], args: Args, kwargs: Kwargs, again: Callable[[], Any]) -> Any:
+def dispatch(
+    tracer: Tracer, run: Callable[..., Any], args: Args, kwargs: Kwargs, again: Callable[[], Any]
+) -> Any:
     """A call that goes to overrides; `again` makes it below them, for functions that have none."""
     if any(type(value) in (OpenSize, Float) for value in (*args, *kwargs.values())):
         raise CaptureBreak(Break.B010, None, type="a subclass, beside a size that is left open")
@@ -119,12 +125,12 @@ def default(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return result if function in get_default_nowrap_functions() else convert(tracer, result, kind)
 
 
-def convert(tracer: Tracer, value: Any, kind: Any) -> Any:
+def convert(state: GraphState, value: Any, kind: Any) -> Any:
     """Tensors in a result as those of a subclass."""
     if isinstance(value, torch.Tensor) and not isinstance(value, kind):
-        return as_subclass(tracer.recorder, value, kind)
+        return as_subclass(state.recorder, value, kind)
     if type(value) in (tuple, list):
-        return type(value)(convert(tracer, item, kind) for item in value)
+        return type(value)(convert(state, item, kind) for item in value)
     return value
 
 
@@ -165,14 +171,14 @@ class WithoutOverrides(OfTrace):
         self.overrides.off -= 1
 
 
-def disable(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def disable(state: GraphState, args: Args, kwargs: Kwargs) -> Any:
     """`torch._C.DisableTorchFunctionSubclass()`, which only overrides may enter in a graph."""
-    if not tracer.overrides.depth:
+    if not state.overrides.depth:
         raise CaptureBreak(Break.B002, None, function="DisableTorchFunctionSubclass")
-    return WithoutOverrides(tracer.overrides)
+    return WithoutOverrides(state.overrides)
 
 
-def make(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def make(state: GraphState, args: Args, kwargs: Kwargs) -> Any:
     """`torch.Tensor._make_subclass(kind, data)`: the values without their history."""
 
     def bound(cls: Any, data: Any, require_grad: bool = False, **rest: Any) -> Args:
@@ -181,25 +187,31 @@ def make(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     kind, data, requires_grad, rest = bound(*args, **kwargs)
     if requires_grad or rest:
         raise CaptureBreak(Break.B013, None, what=f"making a {kind.__name__} with options")
-    with tracer.overrides.disabled():
-        plain = tracer.recorder.call_method("detach", (data,), {})
-    return as_subclass(tracer.recorder, plain, kind)
+    with state.overrides.disabled():
+        plain = state.recorder.call_method("detach", (data,), {})
+    return as_subclass(state.recorder, plain, kind)
 
 
-def push_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> None:
+def push_mode(state: GraphState, args: Args, kwargs: Kwargs) -> None:
     """`with mode:` of a TorchFunctionMode: entered in name only, its overrides are interpreted."""
-    tracer.overrides.modes.append(args[0])
+    state.overrides.modes.append(args[0])
 
 
-def pop_mode(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def pop_mode(state: GraphState, args: Args, kwargs: Kwargs) -> Any:
     """The end of it."""
-    if not tracer.overrides.modes:
-        raise CaptureBreak(Break.B013, None, what="the end of a TorchFunctionMode that began before this graph")
-    return tracer.overrides.modes.pop()
+    if not state.overrides.modes:
+        raise CaptureBreak(
+            Break.B013, None, what="the end of a TorchFunctionMode that began before this graph"
+        )
+    return state.overrides.modes.pop()
 
 
-def is_made(tracer: Tracer, kind: Any) -> bool:
+def is_made(outside: Outside, kind: Any) -> bool:
     """Whether an object of a tensor class is made by Python code that can be interpreted."""
-    found = lookup(tracer, kind, "__new__")
+    found = lookup(outside, kind, "__new__")
     found = found.__func__ if isinstance(found, staticmethod) else found
-    return is_subclass(kind) and type(found) is types.FunctionType and not is_trusted_module(found.__module__)
+    return (
+        is_subclass(kind)
+        and type(found) is types.FunctionType
+        and not is_trusted_module(found.__module__)
+    )

@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 
 from argand.capture.markers import Args, Kwargs
-from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.outside.state import Outside
 from argand.support.errors import Break, CaptureBreak
 
 _HOME: Final = "torch.distributed.distributed_c10d"
@@ -30,22 +30,24 @@ def _world_size() -> int | None:
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else None
 
 
-def _ask(name: str, reader: Callable[[], int | None], tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def _ask(
+    name: str, reader: Callable[[], int | None], outside: Outside, args: Args, kwargs: Kwargs
+) -> Any:
     number = real.apply(reader)
     if number is None or any(group is not None for group in (*args, *kwargs.values())):
         raise CaptureBreak(Break.B002, None, function=f"{_HOME}.{name}")
-    tracer.world.ask(reader)
+    outside.world.ask(reader)
     return number
 
 
-def get_rank(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def get_rank(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
     """`torch.distributed.get_rank()`."""
-    return _ask("get_rank", _rank, tracer, args, kwargs)
+    return _ask("get_rank", _rank, outside, args, kwargs)
 
 
-def get_world_size(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def get_world_size(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
     """`torch.distributed.get_world_size()`."""
-    return _ask("get_world_size", _world_size, tracer, args, kwargs)
+    return _ask("get_world_size", _world_size, outside, args, kwargs)
 
 
 RULES: Final = {f"{_HOME}.get_rank": get_rank, f"{_HOME}.get_world_size": get_world_size}

@@ -6,9 +6,7 @@ harmless and get no tensor and no outside object they would look into unnoticed.
 
 from __future__ import annotations
 
-import abc
 import copy
-import copyreg
 import functools
 import inspect
 import operator
@@ -27,17 +25,28 @@ from argand.capture.objects import attributes, callbacks, holders, operate, poly
 from argand.capture.objects.conversions import as_dict, formatted
 from argand.capture.objects.generators import Inference
 from argand.capture.objects.methods import PLAIN, lookup, python_method
+from argand.capture.objects.parts import Caller
 from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside import real
-from argand.capture.outside.arrays import KINDS, ArrayNumber
-from argand.capture.outside.kinds import is_numpy_number, is_trusted_module
+from argand.capture.outside.arrays import KINDS
+from argand.capture.outside.kinds import is_numpy_number
+from argand.capture.outside.state import Outside
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
-from argand.capture.rules import messages, numbers, overrides, references, torch_functions
+from argand.capture.rules import copying, messages, numbers, overrides, references, torch_functions
+from argand.capture.rules.classes import (
+    build_class,
+    find_super,
+    is_instance,
+    is_set,
+    is_subclass,
+    make_type,
+    subclasses,
+)
 from argand.capture.rules.harmless import call_harmless, items_of
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import Claim, OpenSize
-from argand.runtime.guards import Attr
+from argand.capture.sizes.values import OpenSize
+from argand.runtime.sources import Attr
 from argand.support.errors import Break, CaptureBreak
 
 _POOLING: Final = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
@@ -51,7 +60,7 @@ def polyfilled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _breaks(row: Break, **details: str) -> Callable[..., Any]:
-    def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    def rule(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
         raise CaptureBreak(row, None, **details)
 
     return rule
@@ -61,62 +70,16 @@ def _operator(row: tuple[Any, str, str, str]) -> Callable[..., Any]:
     return lambda tracer, args, kwargs: operate.binary(tracer, row, *args)
 
 
-def _isinstance(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    value, kind = args
-    if isinstance(kind, type):
-        check = lookup(tracer, type(kind), "__instancecheck__")
-        if type(check) is types.FunctionType and not is_trusted_module(check.__module__):
-            return operate.truth(tracer, tracer.call(check, (kind, value), {}))
-    _note_registries(tracer, type(value), kind)
-    return real.apply(isinstance, value, kind)
-
-
-def _issubclass(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    _note_registries(tracer, *args)
-    return call_harmless(tracer, issubclass, args, kwargs)
-
-
-def subclasses_of(reference: weakref.ref[type]) -> list[weakref.ref[type]]:
-    """The classes below a class now; asked for at each call that relied on them."""
-    kind = reference()
-    return [] if kind is None else [weakref.ref(below) for below in list[type](type.__subclasses__(kind))]
-
-
-def _subclasses(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    found = real.call(type.__subclasses__, args, kwargs)
-    tracer.world.ask(subclasses_of, (weakref.ref(args[0]),))
-    tracer.world.keep_off_disk("which classes are below another is in nobody's code")
-    return found
-
-
-def _note_registries(tracer: Tracer, of: Any, kind: Any) -> None:
-    """What users register with abstract classes is in nobody's code, so another process may have other answers."""
-    if isinstance(of, type) and any(id(base) in tracer.journal.attributes for base in of.__mro__ or ()):
-        raise CaptureBreak(Break.B013, None, what="a question about a class that was just written to")
-
-    def is_ours(kind: type) -> bool:
-        return is_trusted_module(kind.__module__)
-
-    if isinstance(of, type):
-        lookup(tracer, of, "__class__")  # whatever it is asked for, its bases matter
-    for abstract in kind if isinstance(kind, tuple) else (kind,):
-        if isinstance(abstract, abc.ABCMeta) and isinstance(of, type) and abstract not in of.__mro__:
-            known = is_ours(abstract) and any(is_ours(base) and issubclass(base, abstract) for base in of.__mro__)
-            if not known and not (is_ours(abstract) and is_ours(of)):
-                tracer.world.questions.append((of, abstract, issubclass(of, abstract)))
-                tracer.world.keep_off_disk(f"{abstract.__qualname__} may have {of.__qualname__} registered")
-
-
 def _iter(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         return call_harmless(tracer, iter, args, kwargs)
     return operate.get_iter(tracer, *args)
 
 
-def _next(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def _next(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        return operate.advance_or_stop(tracer, args[0])
-    item = operate.advance(tracer, args[0])
+        return operate.advance_or_stop(caller, args[0])
+    item = operate.advance(caller, args[0])
     return args[1] if item is END else item
 
 
@@ -154,39 +117,45 @@ def _are_alike(a: Any, b: Any) -> bool:
     """
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return False
-    return a.dim() == b.dim() == 0 and a.dtype == b.dtype and not (a.requires_grad or b.requires_grad or a.is_complex())
+    return (
+        a.dim() == b.dim() == 0
+        and a.dtype == b.dtype
+        and not (a.requires_grad or b.requires_grad or a.is_complex())
+    )
 
 
 def _sorted(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     items = list(operate.iterate(tracer, args[0]))
     if callbacks.runs_python(tracer, items, callbacks.ORDER):
-        return tracer.call(polyfills.in_order, (items, kwargs.get("key"), kwargs.get("reverse", False)), {})
+        return tracer.call(
+            polyfills.in_order, (items, kwargs.get("key"), kwargs.get("reverse", False)), {}
+        )
     return call_harmless(tracer, sorted, (items,), kwargs)
 
 
-def _hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    found = python_method(tracer, args[0], "__hash__")
+def _hash(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
+    found = python_method(caller, args[0], "__hash__")
     if found is not None and not isinstance(args[0], torch.Tensor):
-        return tracer.call(found, args, {})
-    tracer.world.keep_off_disk("hash() differs between processes")
-    callbacks.refuse(tracer, args[0], callbacks.EQUALITY, "hash() of a tuple of objects")
-    if lookup(tracer, type(args[0]), "__hash__") is object.__hash__:
-        tracer.world.identify(args[0])
+        return caller.call(found, args, {})
+    caller.world.keep_off_disk("hash() differs between processes")
+    callbacks.refuse(caller, args[0], callbacks.EQUALITY, "hash() of a tuple of objects")
+    if lookup(caller, type(args[0]), "__hash__") is object.__hash__:
+        caller.world.identify(args[0])
     return real.apply(hash, *args)
 
 
-def _object_str(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return formatted(tracer, args[0], "repr", None)
+def _object_str(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
+    return formatted(caller, args[0], "repr", None)
 
 
-def _object_format(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def _object_format(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or args[1]:
         return real.call(object.__format__, args, kwargs)  # raises
-    return formatted(tracer, args[0], "str", None)
+    return formatted(caller, args[0], "str", None)
 
 
-def _object_eq(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    return operate.identical(tracer.world, *args) or NotImplemented
+def _object_eq(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
+    return operate.identical(outside.world, *args) or NotImplemented
 
 
 def _object_ne(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -194,37 +163,37 @@ def _object_ne(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return answer if answer is NotImplemented else not operate.truth(tracer, answer)
 
 
-def _object_hash(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    tracer.world.identify(args[0])
-    tracer.world.keep_off_disk("hash() differs between processes")
+def _object_hash(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
+    outside.world.identify(args[0])
+    outside.world.keep_off_disk("hash() differs between processes")
     return real.call(object.__hash__, args, kwargs)
 
 
-def _object_repr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    tracer.world.identify(args[0])
-    tracer.world.keep_off_disk("the text of an object differs between processes")
+def _object_repr(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
+    outside.world.identify(args[0])
+    outside.world.keep_off_disk("the text of an object differs between processes")
     return real.call(object.__repr__, args, kwargs)
 
 
-def _id(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    known = tracer.world.known.get(id(args[0]))
-    memo = tracer.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
+def _id(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
+    known = caller.world.known.get(id(args[0]))
+    memo = caller.frames[-1].globals is vars(copy)  # deepcopy's own keys, gone when it returns
     if isinstance(args[0], torch.Tensor) and not memo:  # a fake has another
         raise CaptureBreak(Break.B013, None, what="id() of a tensor")
     if known is not None and known.raw is not args[0] and not memo:
         raise CaptureBreak(Break.B013, None, what="id() of a container from outside")
     if not memo:
-        tracer.world.identify(args[0])
-    tracer.world.keep_off_disk("id() differs between processes")
+        caller.world.identify(args[0])
+    caller.world.keep_off_disk("id() differs between processes")
     return real.apply(id, *args)
 
 
-def _one_hot(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def _one_hot(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
     """With a given number of classes the result has a fixed size; torch still reads the data to check."""
     count: Any = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
     if count < 0:
         raise CaptureBreak(Break.B008, None, op="one_hot without num_classes")
-    return tracer.call(polyfills.one_hot, args, kwargs)
+    return caller.call(polyfills.one_hot, args, kwargs)
 
 
 def _max_pool1d(function: Any) -> Callable[..., Any]:
@@ -236,31 +205,26 @@ def _max_pool1d(function: Any) -> Callable[..., Any]:
     def rule(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
         names = dict(zip(("input", *_POOLING), args, strict=False)) | kwargs
         tensor = names.pop("input", None)
-        differentiated = isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
-        if isinstance(tensor, torch.Tensor) and not differentiated and not names.get("return_indices", False):
+        differentiated = (
+            isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+        )
+        if (
+            isinstance(tensor, torch.Tensor)
+            and not differentiated
+            and not names.get("return_indices", False)
+        ):
             tensor = (
-                tensor if tensor.is_contiguous() else torch_functions.call_method(tracer, "contiguous", (tensor,), {})
+                tensor
+                if tensor.is_contiguous()
+                else torch_functions.call_method(tracer, "contiguous", (tensor,), {})
             )
             view = tracer.recorder.call_function(function, (tensor,), names)
-            return tracer.recorder.call_function(torch.ops.aten._unsafe_view.default, (view, list(view.shape)), {})
+            return tracer.recorder.call_function(
+                torch.ops.aten._unsafe_view.default, (view, list(view.shape)), {}
+            )
         return tracer.recorder.call_function(function, args, kwargs)
 
     return rule
-
-
-def _reduce_ex(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    """`copy` asks an object how to make another: for those that only have attributes the answer is known here."""
-    kind = type(args[0])
-    default = all(
-        lookup(tracer, kind, name) is getattr(object, name, MISSING)
-        for name in ("__reduce__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
-    )
-    made = lookup(tracer, kind, "__new__") is object.__new__ and args[1:] in ((2,), (3,), (4,), (5,))
-    slots = any("__slots__" in vars(base) for base in kind.__mro__)
-    state = MISSING if not default or not made or slots else attributes.load_or(tracer, args[0], "__dict__", MISSING)
-    if state is MISSING:
-        raise CaptureBreak(Break.B002, None, function=f"{kind.__name__}.__reduce_ex__")
-    return copyreg.__newobj__, (kind,), state or None, None, None  # type: ignore[attr-defined]
 
 
 def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -269,9 +233,9 @@ def _vars(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return attributes.load(tracer, args[0], "__dict__")
 
 
-def _locals(tracer: Tracer) -> dict[str, Any]:
+def _locals(caller: Caller) -> dict[str, Any]:
     """`locals()`: all variables that are set, in the order of their slots; of the body of a class its namespace."""
-    frame = tracer.frames[-1]
+    frame = caller.frames[-1]
     code = frame.code
     if not code.co_flags & inspect.CO_OPTIMIZED:
         return frame.locals
@@ -280,8 +244,12 @@ def _locals(tracer: Tracer) -> dict[str, Any]:
         if name.startswith("_" * 3) and is_resume(code):
             continue  # an argument that only we know
         value = frame.locals.get(name, MISSING)
-        if value is MISSING and name in frame.cells and (name in frame.cell_sources or _is_set(frame.cells[name])):
-            value = tracer.cell_value(frame, name)
+        if (
+            value is MISSING
+            and name in frame.cells
+            and (name in frame.cell_sources or is_set(frame.cells[name]))
+        ):
+            value = caller.cell_value(frame, name)
         if value is not MISSING:
             found[name] = value
         else:
@@ -290,8 +258,8 @@ def _locals(tracer: Tracer) -> dict[str, Any]:
     return found
 
 
-def _globals(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    frame, world = tracer.frames[-1], tracer.world
+def _globals(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
+    frame, world = caller.frames[-1], caller.world
     source = frame.globals_source or world.child(Attr, FRAME_FUNCTION, "__globals__")
     return world.namespace(source, frame.globals)
 
@@ -300,43 +268,26 @@ def _dir(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return call_harmless(tracer, dir, args, kwargs) if args else sorted(_locals(tracer))
 
 
-def _exc_info(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    error = tracer.exceptions.current
-    if error is None:  # a caller may handle one
-        raise CaptureBreak(Break.B002, None, function="sys.exc_info")
-    return type(error), error, tracer.exceptions.traceback_of(error)
+def nothing_is_handled() -> bool:
+    """Whether no exception is being handled; asked for at each call that relied on it."""
+    return sys.exc_info()[1] is None
 
 
-def _dict_get(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def _exc_info(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
+    error = caller.exceptions.current
+    if error is None:
+        if sys.exc_info()[1] is not None:  # a caller of the compiled function handles one
+            raise CaptureBreak(Break.B002, None, function="sys.exc_info")
+        caller.world.ask(nothing_is_handled)
+        return None, None, None
+    return type(error), error, caller.exceptions.traceback_of(error)
+
+
+def _dict_get(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
-        operate.check_readable(tracer.world, args[0])
-        args = (args[0], callbacks.settle_key(tracer, args[0], args[1]), *args[2:])
+        operate.check_readable(caller.world, args[0])
+        args = (args[0], callbacks.settle_key(caller, args[0], args[1]), *args[2:])
     return real.call(dict.get, args, kwargs)
-
-
-def _build_class(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    """`class`: the body is interpreted, the class is made for real if that calls no Python code of users."""
-    body, name, *bases = args
-    known = all(isinstance(base, type) and _makes_quietly(tracer, base) for base in bases)
-    if not known or kwargs:
-        raise CaptureBreak(Break.B013, None, what=f"class {name} with a metaclass or __init_subclass__")
-    tracer.world.keep_off_disk("a class is made in the trace")
-    namespace = tracer.class_body(body)
-    for value in namespace.values():
-        found = python_method(tracer, value, "__set_name__")
-        if found is not None and not is_trusted_module(found.__module__):
-            broken = CaptureBreak(Break.B013, None, what=f"class {name} with __set_name__")
-            broken.native = True  # the body has been run
-            raise broken
-    kind, _, _ = types.prepare_class(name, tuple(bases))
-    return tracer.mark_made(real.call(kind, (name, tuple(bases), namespace), {}))
-
-
-def _makes_quietly(tracer: Tracer, base: type) -> bool:
-    if type(lookup(tracer, type(base), "__prepare__")) is not types.ClassMethodDescriptorType:
-        return False
-    start = lookup(tracer, base, "__init_subclass__")
-    return all(is_trusted_module(getattr(part, "__module__", "torch")) for part in (type(base), start))
 
 
 def _str(kind: str) -> Callable[..., Any]:
@@ -348,15 +299,21 @@ def _str(kind: str) -> Callable[..., Any]:
     return rule
 
 
+def _getattr(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    return attributes.load_or(tracer, *args) if len(args) == 3 else attributes.load(tracer, *args)
+
+
 RULES: Final[dict[Any, Any]] = {
     **numbers.RULES,
-    getattr: lambda tracer, args, kwargs: (attributes.load_or if len(args) == 3 else attributes.load)(tracer, *args),
-    hasattr: lambda tracer, args, kwargs: attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING,
+    getattr: _getattr,
+    hasattr: lambda tracer, args, kwargs: (
+        attributes.load_or(tracer, args[0], args[1], MISSING) is not MISSING
+    ),
     setattr: lambda tracer, args, kwargs: attributes.store(tracer, *args),
     delattr: lambda tracer, args, kwargs: attributes.delete(tracer, *args),
     types.FunctionType.__get__: lambda tracer, args, kwargs: holders.bound(*args, **kwargs),
-    isinstance: _isinstance,
-    issubclass: _issubclass,
+    isinstance: is_instance,
+    issubclass: is_subclass,
     len: lambda tracer, args, kwargs: operate.length(tracer, *args),
     iter: _iter,
     next: _next,
@@ -368,13 +325,15 @@ RULES: Final[dict[Any, Any]] = {
     min: _extreme(min, polyfills.least, polyfills.lesser_of),
     sorted: _sorted,
     repr: _str("repr"),
-    format: lambda tracer, args, kwargs: formatted(tracer, args[0], "", args[1] if len(args) > 1 else ""),
+    format: lambda tracer, args, kwargs: formatted(
+        tracer, args[0], "", args[1] if len(args) > 1 else ""
+    ),
     id: _id,
     torch._C._nn.one_hot: _one_hot,
     torch.max_pool1d: _max_pool1d(torch.max_pool1d),
     torch.nn.functional.max_pool1d: _max_pool1d(torch.nn.functional.max_pool1d),
-    object.__reduce_ex__: _reduce_ex,
-    type.__subclasses__: _subclasses,
+    object.__reduce_ex__: copying.reduce_ex,
+    type.__subclasses__: subclasses,
     object.__str__: _object_str,
     object.__format__: _object_format,
     object.__eq__: _object_eq,
@@ -387,7 +346,7 @@ RULES: Final[dict[Any, Any]] = {
     dir: _dir,
     sys.exc_info: _exc_info,
     sys.exception: lambda tracer, args, kwargs: _exc_info(tracer, args, kwargs)[1],
-    __build_class__: _build_class,
+    __build_class__: build_class,
     dict.get: _dict_get,
     warnings.warn: lambda tracer, args, kwargs: messages.call(tracer, warnings.warn, args, kwargs),
     operator.getitem: lambda tracer, args, kwargs: operate.subscript(tracer, *args),
@@ -415,47 +374,20 @@ def _number(kind: type, method: str) -> Callable[..., Any]:
             return real.call(kind, args, kwargs)  # its value is guarded
         if kind is float and args and type(args[0]) is Float:
             return args[0]
-        if kind is int and args and (type(args[0]) is OpenSize or (type(args[0]) is Pending and args[0].kind is int)):
+        if (
+            kind is int
+            and args
+            and (type(args[0]) is OpenSize or (type(args[0]) is Pending and args[0].kind is int))
+        ):
             return args[0]
-        text = kind is complex and args and isinstance(args[0], str)  # it is read, whatever methods it has
+        # it is read, whatever methods it has
+        text = kind is complex and args and isinstance(args[0], str)
         found = python_method(tracer, args[0], method) if args and not text else None
         if found is not None:
             return tracer.call(found, args, kwargs)
         return call_harmless(tracer, kind, args, kwargs)
 
     return rule
-
-
-def _type(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) == 1:
-        return args[0].__class__ if type(args[0]) in (Claim, Float, ArrayNumber, Pending, OpenSize) else type(args[0])
-    raise CaptureBreak(Break.B013, None, what="type() making a class")
-
-
-def _super(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
-    if args:
-        return real.apply(super, *args)
-    frame = tracer.frames[-1]
-    cell, names = frame.cells.get("__class__"), frame.code.co_varnames
-    if not frame.code.co_argcount:
-        real.raise_(RuntimeError("super(): no arguments"))
-    if cell is None:
-        real.raise_(RuntimeError("super(): __class__ cell not found"))
-    holder = frame.cells.get(names[0])
-    if names[0] not in frame.locals and (holder is None or not _is_set(holder)):
-        real.raise_(RuntimeError("super(): arg[0] deleted"))
-    if not _is_set(cell):
-        real.raise_(RuntimeError("super(): empty __class__ cell"))
-    owner = frame.locals[names[0]] if holder is None or names[0] in frame.locals else holder.cell_contents
-    return real.apply(super, cell.cell_contents, owner)
-
-
-def _is_set(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - it raises when there is nothing
-    except ValueError:
-        return False
-    return True
 
 
 def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
@@ -475,8 +407,8 @@ CLASS_RULES: Final[dict[Any, Any]] = {
     int: _number(int, "__int__"),
     float: _number(float, "__float__"),
     complex: _number(complex, "__complex__"),
-    type: _type,
-    super: _super,
+    type: make_type,
+    super: find_super,
     dict: _dict,
     torch._C.DisableTorchFunctionSubclass: overrides.disable,
     torch._C._InferenceMode: lambda tracer, args, kwargs: Inference(tracer, *args),

@@ -17,14 +17,17 @@ from torch.nn.utils.rnn import PackedSequence
 from argand.capture.attempts import ModuleMade
 from argand.capture.generated.torch_state import SETTERS
 from argand.capture.objects import attributes, polyfills
+from argand.capture.objects.parts import Caller, GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.kinds import is_constant, is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
 from argand.capture.record import items
 from argand.capture.record.recorder import Recorder
 from argand.capture.rules import backward, overrides
-from argand.runtime.guards import DictAttr, GuardKind, Source
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import DictAttr, Source
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
@@ -49,7 +52,11 @@ ANSWERS: Final[dict[str, Any]] = {
 # Questions that Python functions of torch answer: the same for the life of a process, or asked for at each call.
 SETTLED: Final = frozenset(
     {"torch.cuda.is_available", "torch.distributed.is_available"}
-    | {f"torch.cpu.{name}" for name in vars(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")}
+    | {
+        f"torch.cpu.{name}"
+        for name in vars(torch.cpu)
+        if name.startswith("_is_") and name.endswith("_supported")
+    }
 )
 ASKED: Final = frozenset(
     {"torch.distributed.distributed_c10d.is_initialized", "torch.fx._symbolic_trace.is_fx_tracing"}
@@ -60,21 +67,52 @@ _METHOD_BREAKS: Final = frozenset(
     | {"share_memory_", "register_post_accumulate_grad_hook", "__deepcopy__"}
     | {"__reduce_ex__", "__repr__", "__format__", "__str__", "_typed_storage", "set_", "tolist"}
     | {"__int__", "__float__", "__bool__", "__index__", "__complex__", "__dlpack__", "__hash__"}
+    | {"const_data_ptr"}
 )
+# What these say of a tensor from outside is not what they say of its fake.
+_OF_THE_USERS: Final = frozenset({"is_inference", "is_set_to", "is_shared", "_is_view"})
 # Questions about state that is guarded in any case (`runtime.state`).
 _GUARDED: Final = frozenset(
-    {"is_grad_enabled", "is_inference_mode_enabled", "_is_any_autocast_enabled", "is_autocast_enabled"}
-    | {"is_autocast_cpu_enabled", "_get_tracing_state", "_is_torch_function_enabled", "get_default_dtype"}
+    {
+        "is_grad_enabled",
+        "is_inference_mode_enabled",
+        "_is_any_autocast_enabled",
+        "is_autocast_enabled",
+    }
+    | {
+        "is_autocast_cpu_enabled",
+        "_get_tracing_state",
+        "_is_torch_function_enabled",
+        "get_default_dtype",
+    }
     | {"_get_deterministic_algorithms", "_len_torch_function_stack", "_len_torch_dispatch_stack"}
 )
 # Modules of operators; those of `torch` itself are bound to no module.
 _OPERATORS: Final = frozenset(
-    {"torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._sparse", "torch._C._nested"}
+    {
+        "torch._C._nn",
+        "torch._C._fft",
+        "torch._C._linalg",
+        "torch._C._special",
+        "torch._C._sparse",
+        "torch._C._nested",
+    }
 )
 # Functions of torch._C that look at their arguments only, and beginnings of those that ask and change nothing.
 _PURE: Final = frozenset({"_group_tensors_by_device_and_dtype", "_infer_size", "_broadcast_shapes"})
-_QUESTIONS: Final = ("is_", "_is_", "get_", "_get_", "_has_", "_len_", "_dispatch_has_", "_dispatch_is_")
-_RANDOM_STATE: Final = frozenset({"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"})
+_QUESTIONS: Final = (
+    "is_",
+    "_is_",
+    "get_",
+    "_get_",
+    "_has_",
+    "_len_",
+    "_dispatch_has_",
+    "_dispatch_is_",
+)
+_RANDOM_STATE: Final = frozenset(
+    {"manual_seed", "seed", "get_rng_state", "set_rng_state", "initial_seed", "fork_rng"}
+)
 _DROPPED: Final = frozenset({"_log_api_usage_once", "_log_api_usage_metadata", "set_printoptions"})
 LEFT_TO_PYTHON: Final = (
     "torch._functorch.aot", "torch._functorch.compile", "torch._dynamo", "torch._inductor",
@@ -87,7 +125,12 @@ _SCALED: Final[dict[str, str]] = {
     **dict.fromkeys(("add", "add_", "sub", "sub_"), "alpha"),
     **dict.fromkeys(("addcmul", "addcmul_", "addcdiv", "addcdiv_"), "value"),
 }
-_HOOK_TABLES: Final = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_HOOK_TABLES: Final = (
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_forward_hooks",
+    "_forward_pre_hooks",
+)
 _GLOBAL_HOOKS: Final = tuple(f"_global{table}" for table in _HOOK_TABLES)
 
 
@@ -119,33 +162,42 @@ def is_node(function: types.FunctionType) -> bool:
     return id(function) in _node_functions() or function.__module__ in _NODE_MODULES
 
 
-def is_intact(tracer: Tracer, function: types.FunctionType) -> bool:
+def is_intact(state: GraphState, function: types.FunctionType) -> bool:
     """Whether a function of torch finds torch's own functions under its names, which must stay so.
 
     It becomes a node, which is compiled by its name, so one that calls what somebody has patched is interpreted instead.
     """
-    answer = tracer.torch.intact.get(id(function))
+    answer = state.torch.intact.get(id(function))
     if answer is None:
-        tracer.torch.intact[id(function)] = True  # it may call itself
-        tracer.world.inlined.setdefault(id(function), function)
+        state.torch.intact[id(function)] = True  # it may call itself
+        state.world.inlined.setdefault(id(function), function)
         tables = (function.__globals__, vars(torch), vars(torch._C._nn))
-        names = [(table, name) for table in tables for name in function.__code__.co_names if name in table]
-        found = [_is_own(tracer, *row) for row in names]  # each is noted
-        answer = tracer.torch.intact[id(function)] = all(found)
+        names = [
+            (table, name)
+            for table in tables
+            for name in function.__code__.co_names
+            if name in table
+        ]
+        found = [_is_own(state, *row) for row in names]  # each is noted
+        answer = state.torch.intact[id(function)] = all(found)
     return answer
 
 
-def _is_own(tracer: Tracer, table: dict[str, Any], name: str) -> bool:
+def _is_own(state: GraphState, table: dict[str, Any], name: str) -> bool:
     found = table[name]
     if not callable(found) or isinstance(found, type):
         return True
-    tracer.world.note(table, name, found)
+    state.world.note(table, name, found)
     if not isinstance(found, types.FunctionType):
         return not type(found).__module__.startswith("unittest.")
-    return is_trusted_module(found.__module__) and (found.__module__ not in _NODE_MODULES or is_intact(tracer, found))
+    return is_trusted_module(found.__module__) and (
+        found.__module__ not in _NODE_MODULES or is_intact(state, found)
+    )
 
 
-def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_native(
+    tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A C function or class of torch: an operator, a question, a setter of `torch_state`, or left to Python."""
     name = getattr(function, "__name__", "")
     if name in SETTERS and function.__self__ is torch._C:
@@ -158,14 +210,29 @@ def call_native(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: di
         return _scaled(tracer, name, args, kwargs)
     if name == "_is_torch_function_enabled" and tracer.overrides.off:
         return False
-    if name.startswith("_foreach_addc") and any(isinstance(item, torch.Tensor) for item in _factors(args)):
+    if name.startswith("_foreach_addc") and any(
+        isinstance(item, torch.Tensor) for item in _factors(args)
+    ):
         args = (*args[:3], tracer.call(torch.stack, (list(args[3]),), {}), *args[4:])
-    if name in _RANDOM_STATE or name in _METHOD_BREAKS or not _is_quiet(function, name):
+    if name in _RANDOM_STATE or _breaks(tracer, name, args) or not _is_quiet(function, name):
         raise CaptureBreak(Break.B002, None, function=f"torch.{name}")
     result = tracer.recorder.call_function(function, args, kwargs)
-    if name.startswith(_QUESTIONS) and name not in _GUARDED and not kwargs and is_constant((args, result)):
+    if (
+        name.startswith(_QUESTIONS)
+        and name not in _GUARDED
+        and not kwargs
+        and is_constant((args, result))
+    ):
         tracer.world.ask(function, args)
     return result
+
+
+def _breaks(outside: Outside, name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a fake cannot answer for the user's tensor."""
+    inputs = outside.world.inputs
+    return name in _METHOD_BREAKS or (
+        name in _OF_THE_USERS and any(id(value) in inputs for value in args)
+    )
 
 
 def _is_quiet(function: Any, name: str) -> bool:
@@ -175,22 +242,25 @@ def _is_quiet(function: Any, name: str) -> bool:
     owner = getattr(function, "__self__", None)
     if owner is None or getattr(function, "__module__", None) in _OPERATORS:
         return True
-    if owner is torch._C or getattr(function, "__module__", None) == "torch._C":  # those of pybind11 have another owner
+    # those of pybind11 have another owner
+    if owner is torch._C or getattr(function, "__module__", None) == "torch._C":
         return name in _PURE or name.startswith(_QUESTIONS)
     return pure.may_run(function, "")
 
 
-def enter_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def enter_region(state: GraphState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`record_function.__enter__`: a graph has no regions. At a break inside, it is entered for real."""
-    tracer.torch.regions.append(args[0])
+    state.torch.regions.append(args[0])
     return args[0]
 
 
-def leave_region(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def leave_region(state: GraphState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`record_function.__exit__`."""
-    if not any(manager is args[0] for manager in tracer.torch.regions):
-        raise CaptureBreak(Break.B013, None, what="the end of a record_function that began before this graph")
-    tracer.torch.regions = [manager for manager in tracer.torch.regions if manager is not args[0]]
+    if not any(manager is args[0] for manager in state.torch.regions):
+        raise CaptureBreak(
+            Break.B013, None, what="the end of a record_function that began before this graph"
+        )
+    state.torch.regions = [manager for manager in state.torch.regions if manager is not args[0]]
 
 
 def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -203,9 +273,9 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         return backward.retain(tracer, *args)
     if name == "numpy":
         return tracer.arrays.of_tensor(tracer, args[0], args[1:], kwargs)
-    if name in _METHOD_BREAKS:
-        if name == "__hash__":
-            return real.call(hash, args, kwargs)
+    if name == "__hash__":
+        return real.call(hash, args, kwargs)
+    if _breaks(tracer, name, args):
         raise CaptureBreak(Break.B004, None, method=f"Tensor.{name}")
     if id(args[0]) in tracer.world.opaque:
         raise CaptureBreak(Break.B010, None, type=type(args[0]).__name__)
@@ -217,7 +287,11 @@ def call_method(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[s
         return items.item(tracer.recorder, args[0])
     if name == "requires_grad_":
         return _require_grad(tracer.recorder, *args, **kwargs)
-    return _detach(tracer.recorder, args[0]) if name == "detach_" else tracer.recorder.call_method(name, args, kwargs)
+    return (
+        _detach(tracer.recorder, args[0])
+        if name == "detach_"
+        else tracer.recorder.call_method(name, args, kwargs)
+    )
 
 
 def _factors(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -225,11 +299,11 @@ def _factors(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(args[3]) if len(args) > 3 and isinstance(args[3], list | tuple) else ()
 
 
-def _scaled(tracer: Tracer, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _scaled(caller: Caller, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`x.add_(y, alpha=factor)` and its kin with a tensor for the factor."""
     rest = {key: value for key, value in kwargs.items() if key != _SCALED[name]}
     filled = getattr(polyfills, "scaled_" + name.rstrip("_"))
-    return tracer.call(filled, (name, *args), {"factor": kwargs[_SCALED[name]], **rest})
+    return caller.call(filled, (name, *args), {"factor": kwargs[_SCALED[name]], **rest})
 
 
 def _detach(recorder: Recorder, tensor: torch.Tensor) -> Any:
@@ -239,7 +313,9 @@ def _detach(recorder: Recorder, tensor: torch.Tensor) -> Any:
     return recorder.call_method("detach_", (tensor,), {})
 
 
-def _require_grad(recorder: Recorder, tensor: torch.Tensor, requires_grad: bool = True) -> torch.Tensor:
+def _require_grad(
+    recorder: Recorder, tensor: torch.Tensor, requires_grad: bool = True
+) -> torch.Tensor:
     """`requires_grad_`: an argument becomes another leaf for whoever holds it, which no graph can do."""
     if tensor.requires_grad == requires_grad:
         return tensor
@@ -251,17 +327,22 @@ def _require_grad(recorder: Recorder, tensor: torch.Tensor, requires_grad: bool 
     return result
 
 
-def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_module(
+    tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """`module(...)`: straight to `forward` when there are no hooks, as torch does."""
     if isinstance(module, torch.nn.RNNBase) and args and isinstance(args[0], PackedSequence):
-        raise CaptureBreak(Break.B008, None, op=f"{type(module).__name__} of a packed sequence")  # at each step of it
+        # at each step of it
+        raise CaptureBreak(Break.B008, None, op=f"{type(module).__name__} of a packed sequence")
     if "_initialize_hook" in module.__dict__:
         journal = tracer.journal
         changed = journal.attributes or journal.cells or journal.globals or journal.deferred
         if tracer.is_outside(module) and not changed and _initialize(module, args, kwargs):
             raise Stop(ModuleMade(type(module).__name__))
         raise CaptureBreak(
-            Break.B013, None, what=f"the first call of a {type(module).__name__}, which makes its parameters"
+            Break.B013,
+            None,
+            what=f"the first call of a {type(module).__name__}, which makes its parameters",
         )
     if _is_hook_free(tracer, module):
         return tracer.call(attributes.load(tracer, module, "forward"), args, kwargs)
@@ -271,28 +352,48 @@ def call_module(tracer: Tracer, module: torch.nn.Module, args: tuple[Any, ...], 
 def _initialize(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Let a lazy module make its parameters, which it does by the shapes of its inputs, before it is traced."""
     from_torch = type(module).initialize_parameters.__module__.startswith("torch.nn.modules")
-    fixed = all(isinstance(n, int) for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) for n in x.shape)
-    if not from_torch or not fixed or type(module)._infer_parameters is not LazyModuleMixin._infer_parameters:
+    fixed = all(
+        isinstance(n, int)
+        for x in (*args, *kwargs.values())
+        if isinstance(x, torch.Tensor)
+        for n in x.shape
+    )
+    if (
+        not from_torch
+        or not fixed
+        or type(module)._infer_parameters is not LazyModuleMixin._infer_parameters
+    ):
         return False
     with torch._C._DisableTorchDispatch():  # real tensors, not fakes
         real.call(module._infer_parameters, (module, args, kwargs), {})
     return True
 
 
-def _is_hook_free(tracer: Tracer, module: torch.nn.Module) -> bool:
-    world, holder = tracer.world, torch.nn.modules.module
-    if tracer.torch.global_hooks is None:
-        tracer.torch.global_hooks = not _are_empty(tracer.world, vars(holder), world.const(holder), _GLOBAL_HOOKS)
+def _is_hook_free(state: GraphState, module: torch.nn.Module) -> bool:
+    world, holder = state.world, torch.nn.modules.module
+    if state.torch.global_hooks is None:
+        state.torch.global_hooks = not _are_empty(
+            state.world, vars(holder), world.const(holder), _GLOBAL_HOOKS
+        )
     known = world.known.get(id(module))
-    free = _are_empty(tracer.world, module.__dict__, None if known is None else known.source, _HOOK_TABLES)
-    return free and not tracer.torch.global_hooks and module.__dict__.get("_compiled_call_impl") is None
+    free = _are_empty(
+        state.world, module.__dict__, None if known is None else known.source, _HOOK_TABLES
+    )
+    return (
+        free and not state.torch.global_hooks and module.__dict__.get("_compiled_call_impl") is None
+    )
 
 
-def _are_empty(world: World, values: dict[str, Any], source: Source | None, names: tuple[str, ...]) -> bool:
+def _are_empty(
+    world: World, values: dict[str, Any], source: Source | None, names: tuple[str, ...]
+) -> bool:
     """Whether tables of hooks are empty, as the trace sees them; the lengths of those outside are guarded."""
     tables = {name: values[name] for name in names if values.get(name) is not None}
     for name, table in tables.items():
         if source is not None:
             world.guard(GuardKind.LENGTH, world.child(DictAttr, source, name), len(table))
     seen = (world.known.get(id(table)) for table in tables.values())
-    return not any(table if known is None else known.value for table, known in zip(tables.values(), seen, strict=True))
+    return not any(
+        table if known is None else known.value
+        for table, known in zip(tables.values(), seen, strict=True)
+    )

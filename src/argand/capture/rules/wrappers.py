@@ -17,6 +17,7 @@ from argand.capture.objects import attributes
 from argand.capture.objects.methods import lookup
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.outside.state import Outside
 from argand.capture.outside.wrappers import is_wrapper
 from argand.capture.sizes.frame_sizes import tensors_in
 from argand.support.errors import Break, CaptureBreak
@@ -24,7 +25,9 @@ from argand.support.errors import Break, CaptureBreak
 
 def call(tracer: Tracer, run: Any, args: Args, kwargs: Kwargs) -> Any:
     """A call of torch with wrappers among its arguments."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+    if torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in tensors_in((args, kwargs))
+    ):
         raise CaptureBreak(Break.B010, None, type="a wrapper subclass, in training")
     if tracer.world.sizes.active or tracer.world.sizes.mode is None:
         raise CaptureBreak(Break.B010, None, type="a wrapper subclass, beside open sizes")
@@ -60,20 +63,22 @@ def _operator(tracer: Tracer, func: Any, kinds: Args, args: Args, kwargs: Kwargs
     return result
 
 
-def make(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+def make(outside: Outside, args: Args, kwargs: Kwargs) -> Any:
     """`torch.Tensor._make_wrapper_subclass(kind, size, ...)`."""
-    if tracer.world.sizes.active or kwargs.get("requires_grad"):
-        raise CaptureBreak(Break.B010, None, type="a wrapper subclass, with open sizes or in training")
+    if outside.world.sizes.active or kwargs.get("requires_grad"):
+        raise CaptureBreak(
+            Break.B010, None, type="a wrapper subclass, with open sizes or in training"
+        )
     made = real.call(torch.Tensor._make_wrapper_subclass, args, kwargs)
-    tracer.world.keep_off_disk(f"a tensor of the class {type(made).__name__}")
-    tracer.world.plain_from_here()
-    tracer.world.wrappers.add(id(made))
-    tracer.world.hold(made)
+    outside.world.keep_off_disk(f"a tensor of the class {type(made).__name__}")
+    outside.world.plain_from_here()
+    outside.world.wrappers.add(id(made))
+    outside.world.hold(made)
     return made
 
 
-def is_made(tracer: Tracer, kind: Any) -> bool:
+def is_made(outside: Outside, kind: Any) -> bool:
     """Whether wrappers of a class are made by Python code."""
-    found = lookup(tracer, kind, "__new__")
+    found = lookup(outside, kind, "__new__")
     found = found.__func__ if isinstance(found, staticmethod) else found
     return is_wrapper(kind) and type(found) is types.FunctionType

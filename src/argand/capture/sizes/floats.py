@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from argand.capture.markers import OfTrace
 from argand.capture.sizes.values import seen_as
-from argand.runtime.guards import COMPARISONS, Guard, GuardKind, Source, ValueComparison
+from argand.runtime.guards import COMPARISONS, Guard, GuardKind, ValueComparison
+from argand.runtime.sources import Source
 from argand.sizes.expressions import Symbol
 from argand.sizes.floats import LARGEST
 from argand.sizes.refusals import fixing

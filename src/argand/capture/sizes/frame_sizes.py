@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.places import open_dimensions, source_of
@@ -17,16 +18,9 @@ from argand.capture.sizes.relations import relation
 from argand.capture.sizes.values import OpenShape, OpenSize
 from argand.ops.fakes import FakeMode, fake_at, fake_of
 from argand.ops.layout import new
-from argand.runtime.guards import (
-    Guard,
-    GuardKind,
-    Quotient,
-    SizeOf,
-    Source,
-    derived_strides,
-    inner_first,
-)
+from argand.runtime.guards import Guard, GuardKind, derived_strides, inner_first
 from argand.runtime.levels import unwrapped
+from argand.runtime.sources import Quotient, SizeOf, Source
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
@@ -240,6 +234,19 @@ class FrameSizes:
         if symbols:
             raise fixing(symbols, f"{what} compares sizes", self.place())
 
+    def fix_arguments(self, arguments: Any, what: str) -> None:
+        """Numbers that a call nobody reads has made of samples: they hold for these arguments alone."""
+        symbols: set[Symbol] = set()
+        for value in pytree.tree_leaves(arguments):
+            if type(value) is Float:
+                symbols |= value.symbols
+            elif type(value) is OpenSize:
+                symbols |= value.expr.symbols
+            elif isinstance(value, torch.Tensor):
+                self.fix_all([value], what)
+        if symbols:
+            raise fixing(symbols, what, self.place())
+
     # -- guards and notes ------------------------------------------------------------------------
 
     def notes(self) -> tuple[str, ...]:
@@ -289,6 +296,13 @@ def _dimensions_taken(item: Any) -> int:
     if isinstance(item, torch.Tensor) and item.dtype is torch.bool:
         return item.dim()
     return int(item is not None and item is not ...)
+
+
+def is_tensors(result: Any) -> bool:
+    """Whether a result is tensors and nothing else."""
+    if isinstance(result, list | tuple):
+        return all(map(is_tensors, result))
+    return result is None or isinstance(result, torch.Tensor)
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.runtime.guards import DictAttr, Item, Quotient, SizeOf, Source
+from argand.runtime.sources import DictAttr, Item, Quotient, SizeOf, Source
 from argand.sizes.marks import read_marks
 from argand.sizes.plan import SizePlace, SizePlan
 

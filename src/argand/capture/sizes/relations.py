@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from argand.runtime.guards import Guard, GuardKind, Relation, Source
+from argand.runtime.guards import Guard, GuardKind, Relation
+from argand.runtime.sources import Source
 from argand.sizes.expressions import Apply, Expr, Symbol
 from argand.sizes.facts import Fact
 

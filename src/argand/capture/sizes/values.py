@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, final
 
 import torch
+from typing_extensions import override
 
 from argand.capture.markers import OfTrace
 from argand.sizes.expressions import Expr
@@ -171,3 +172,21 @@ class OpenShape(OfTrace, tuple[Any, ...]):
         for size in self:
             total = size * total
         return total
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        found = tuple.__getitem__(self, index)
+        return OpenShape(found) if isinstance(index, slice) else found
+
+    @override
+    def __add__(self, other: Any) -> Any:
+        return OpenShape(tuple.__add__(self, other)) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return OpenShape((*other, *self)) if isinstance(other, tuple) else NotImplemented
+
+    @override
+    def __mul__(self, times: Any) -> Any:
+        return OpenShape(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__

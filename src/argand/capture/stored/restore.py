@@ -17,7 +17,14 @@ from typing_extensions import override
 
 from argand.capture.generated import again
 from argand.capture.generated.target import make_target
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, signature_text, state_text
+from argand.capture.stored.rows import (
+    BY_TOKEN,
+    KINDS,
+    TENSORS,
+    functions_in,
+    signature_text,
+    state_text,
+)
 from argand.capture.stored.tokens import Tokens, find
 from argand.protocol import CompiledGraph
 from argand.runtime import _native
@@ -27,7 +34,8 @@ from argand.runtime.cached_calls import CallWith
 from argand.runtime.describe import evaluate, explain, step
 from argand.runtime.disk.values import Reader, find_function
 from argand.runtime.guard_programs import GuardProgram, compile_guards
-from argand.runtime.guards import Const, Guard, GuardKind, Relation, Source, TensorSpec
+from argand.runtime.guards import Guard, GuardKind, Relation, TensorSpec
+from argand.runtime.sources import Const, Source
 from argand.runtime.tables import make_tables
 from argand.sizes.marks import read_marks
 from argand.support.errors import Location
@@ -48,7 +56,9 @@ class _SourceReader(Reader):
 
     @override
     def read(self, item: Any) -> Any:
-        return self._sources[item[1]] if type(item) is list and item[0] == "$" else super().read(item)
+        return (
+            self._sources[item[1]] if type(item) is list and item[0] == "$" else super().read(item)
+        )
 
 
 class Restorer:
@@ -94,7 +104,9 @@ class Restorer:
             for reference, *names in rows:
                 kind = self._object(reference)
                 bases = kind.__mro__ if place == 1 else (kind,)
-                found = self._check_names(kind.__qualname__, [base.__dict__ for base in bases], names)
+                found = self._check_names(
+                    kind.__qualname__, [base.__dict__ for base in bases], names
+                )
                 tables[place] |= {(kind, name): value for name, value in found}
         for module, path, token in data["inlined"]:
             function = find(module, path)
@@ -106,7 +118,12 @@ class Restorer:
         known = [row.expected for row in rows if row.kind is GuardKind.ID_IS]
         self.functions += [value for value in known if type(value) is types.FunctionType]
         rows = (*[self._asked(*row) for row in data["asked"]], *rows)
-        rows = (Guard(GuardKind.TABLES, None, make_tables(tables[0], tables[1], tables[2], self.functions)), *rows)
+        rows = (
+            Guard(
+                GuardKind.TABLES, None, make_tables(tables[0], tables[1], tables[2], self.functions)
+            ),
+            *rows,
+        )
         if len({id(found) for found in self.objects.values()}) < len(self.objects):
             raise Miss("objects that were two are one")
         collect = tuple([self.sources[number] for number in data["collect"]])
@@ -120,7 +137,9 @@ class Restorer:
         """The objects that the names of the target mean."""
         namespace: dict[str, Any] = dict(again.NAMES)
         for name, data, reference in self.data["namespace"]:
-            namespace[name] = self.reader.read(data) if reference is None else self._object(reference)
+            namespace[name] = (
+                self.reader.read(data) if reference is None else self._object(reference)
+            )
         if self.data["breaks"]:
             from argand.capture.generated.tails import NAMES  # noqa: PLC0415  # only after graph breaks
 
@@ -144,7 +163,9 @@ class Restorer:
             if type(found) is not types.FunctionType or signature_text(found) != text:
                 raise Miss(f"the signature of {module}.{path} is another")
 
-    def _check_names(self, owner: str, tables: list[Any], names: list[Any]) -> list[tuple[str, Any]]:
+    def _check_names(
+        self, owner: str, tables: list[Any], names: list[Any]
+    ) -> list[tuple[str, Any]]:
         """What the tables hold under these names, if it is the same, or nothing."""
         values: list[tuple[str, Any]] = []
         for name, token, called in names:
@@ -164,7 +185,11 @@ class Restorer:
         if how in ("code", "resume"):
             code = self._code(where)
             self._same(code, token, code.co_qualname)
-            return types.FunctionType(code, self._object(path), code.co_name) if how == "resume" else code
+            return (
+                types.FunctionType(code, self._object(path), code.co_name)
+                if how == "resume"
+                else code
+            )
         if how == "module":
             found: Any = sys.modules.get(where)
         elif how == "namespace":

@@ -11,7 +11,8 @@ import torch
 
 from argand.runtime import state
 from argand.runtime.disk.keys import state_part
-from argand.runtime.guards import GuardKind, Source
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import Source
 
 KINDS: Final[tuple[type, ...]] = Source.__args__  # by number, in this Argand
 TENSORS: Final = (torch.Tensor, torch.nn.Parameter)
@@ -26,7 +27,11 @@ def functions_in(found: Any) -> list[types.FunctionType]:
         case staticmethod() | classmethod():
             return functions_in(found.__func__)
         case property():
-            return [part for part in (found.fget, found.fset, found.fdel) if type(part) is types.FunctionType]
+            return [
+                part
+                for part in (found.fget, found.fset, found.fdel)
+                if type(part) is types.FunctionType
+            ]
         case functools.cached_property():
             return functions_in(found.func)
         case functools._lru_cache_wrapper():

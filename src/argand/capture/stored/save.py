@@ -19,13 +19,21 @@ from typing_extensions import override
 from argand.bytecode import is_resume
 from argand.capture.generated import again
 from argand.capture.generated.tails import NAMES, is_entered
-from argand.capture.stored.rows import BY_TOKEN, KINDS, TENSORS, functions_in, signature_text, state_text
+from argand.capture.stored.rows import (
+    BY_TOKEN,
+    KINDS,
+    TENSORS,
+    functions_in,
+    signature_text,
+    state_text,
+)
 from argand.capture.stored.tokens import IMMUTABLE, Tokens, find, name_of
 from argand.protocol import Bypass
 from argand.runtime import guards
 from argand.runtime.cached_calls import CallWith
 from argand.runtime.disk.values import Unstorable, Writer, name_of_function
-from argand.runtime.guards import Const, Guard, GuardKind, Relation
+from argand.runtime.guards import Guard, GuardKind, Relation
+from argand.runtime.sources import Const
 from argand.runtime.tables import Lookups
 from argand.support.errors import Location
 
@@ -49,7 +57,8 @@ class Facts(NamedTuple):
     absent: tuple[Any, ...]  # SENTINEL and MISSING
     bypass: Bypass | None  # why another process must not rely on the trace
     namespace: dict[str, Any]
-    graph: str | Bypass | None  # the key of the compiled graph, or why it has none; None: there is no graph
+    # the key of the compiled graph, or why it has none; None: there is no graph
+    graph: str | Bypass | None
 
 
 def _is_asked(row: Guard) -> bool:
@@ -166,7 +175,11 @@ class Saver:
                 self._known[code] = (how, where)
                 if is_resume(code) and (how == "own" or id(code) in self._held):
                     found.append((code.co_consts[-1].code, "origin", code))
-                inside = [(i, item) for i, item in enumerate(code.co_consts) if type(item) is types.CodeType]
+                inside = [
+                    (i, item)
+                    for i, item in enumerate(code.co_consts)
+                    if type(item) is types.CodeType
+                ]
                 found += [(item, "inside", (code, i)) for i, item in inside]
 
     def _code(self, code: types.CodeType) -> int:
@@ -200,8 +213,15 @@ class Saver:
         """The number of a user's line: the code, and the first instruction of the line; -1: not known."""
         if where is not None and where not in self._wheres:
             self._wheres[where] = -1
-            named = [c for c in self._known if (c.co_filename, c.co_name) == (where.file, where.function)]
-            starts = [(code, start) for code in named for start, _, line in code.co_lines() if line == where.line]
+            named = [
+                c for c in self._known if (c.co_filename, c.co_name) == (where.file, where.function)
+            ]
+            starts = [
+                (code, start)
+                for code in named
+                for start, _, line in code.co_lines()
+                if line == where.line
+            ]
             with contextlib.suppress(Unstorable, IndexError):
                 code, start = starts[0]
                 self.places.append([self._code(code), start])
@@ -216,7 +236,12 @@ class Saver:
             return [int(kind), -1, state_text(), -1]
         if row.source is None:
             raise Unstorable(f"a guard {kind.name}")
-        return [int(kind), self.source(row.source), self._expected(kind, expected), self._place(row.where)]
+        return [
+            int(kind),
+            self.source(row.source),
+            self._expected(kind, expected),
+            self._place(row.where),
+        ]
 
     def _asked(self, row: Guard) -> list[Any]:
         """A question about the state of torch, and its answer."""
@@ -260,14 +285,20 @@ class Saver:
     def _found(self, name: str, found: Any, facts: Facts) -> list[Any]:
         if any(found is mark for mark in facts.absent):
             return [name, None, False]
-        return [name, self.tokens.of(found), any(id(function) in facts.inlined for function in functions_in(found))]
+        return [
+            name,
+            self.tokens.of(found),
+            any(id(function) in facts.inlined for function in functions_in(found)),
+        ]
 
     def _inlined(self, facts: Facts) -> list[Any]:
         """Functions that were called without a read that is written already."""
         rows = []
         for function in facts.inlined.values():
             # ours are part of the key, and not imported on a hit
-            if (function.__module__ or "").partition(".")[0] == "argand" or id(function.__code__) in self.tokens.seen:
+            if (function.__module__ or "").partition(".")[0] == "argand" or id(
+                function.__code__
+            ) in self.tokens.seen:
                 continue
             module, path = function.__module__, function.__qualname__
             if find(module, path) is not function:

@@ -20,7 +20,9 @@ import torch
 from argand.runtime.disk.values import Unstorable, name_of_function
 from argand.runtime.skips import is_library
 
-_SCALARS: Final = frozenset((int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented)))
+_SCALARS: Final = frozenset(
+    (int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented))
+)
 _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme, torch.device)
 _WRAPPERS: Final = {staticmethod: "__func__", classmethod: "__func__"} | {
     functools.cached_property: "func",
@@ -33,7 +35,9 @@ _OF_CLASSES: Final = (
     types.MemberDescriptorType,
     types.ClassMethodDescriptorType,
 )
-_TYPES: Final = {kind: name for name, kind in reversed(vars(types).items()) if isinstance(kind, type)}
+_TYPES: Final = {
+    kind: name for name, kind in reversed(vars(types).items()) if isinstance(kind, type)
+}
 IMMUTABLE: Final = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of C code
 
 
@@ -64,7 +68,9 @@ def _constant(value: Any) -> Any:
 
 def find(module: str, path: str) -> Any:
     """What a module that is there, or is ours, holds under a dotted name, as it lies in the dicts; None if nothing."""
-    found: Any = importlib.import_module(module) if module.startswith("argand.") else sys.modules.get(module)
+    found: Any = (
+        importlib.import_module(module) if module.startswith("argand.") else sys.modules.get(module)
+    )
     for part in path.split("."):
         found = getattr(found, "__dict__", {}).get(part)
         found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
@@ -122,10 +128,13 @@ class Tokens:
         token = ["function", value.__module__, value.__qualname__, body]
         if value.__defaults__ or value.__kwdefaults__:
             token += [self.of(value.__defaults__), *self._items(value.__kwdefaults__ or {})]
-        if (value.__dict__ or value.__closure__) and id(value) not in self._open:  # they may hold each other
+        # they may hold each other
+        if (value.__dict__ or value.__closure__) and id(value) not in self._open:
             self._open.add(id(value))
             # torch's decorators note the address of what they made in it
-            token += self._items({k: "its id" if item == id(value) else item for k, item in value.__dict__.items()})
+            token += self._items(
+                {k: "its id" if item == id(value) else item for k, item in value.__dict__.items()}
+            )
             if is_library(code):  # of others, what was read is guarded
                 token += [self.of(cell.cell_contents) for cell in value.__closure__ or ()]
             self._open.discard(id(value))
@@ -149,7 +158,9 @@ class Tokens:
             bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
             token = self._classes[kind] = ["class", *bases, type(kind).__qualname__]
             if issubclass(kind, enum.Enum):
-                token.append([[name, repr(item._value_)] for name, item in kind._member_map_.items()])
+                token.append(
+                    [[name, repr(item._value_)] for name, item in kind._member_map_.items()]
+                )
         return token
 
 
@@ -160,7 +171,8 @@ def name_of(value: Any) -> list[str]:
         if sys.modules.get(name) is value:
             return ["module", name, ""]
     elif type(value) is dict:
-        for found in (value.get("__name__"), getattr(value.get("__spec__"), "name", None)):  # they may differ
+        # they may differ
+        for found in (value.get("__name__"), getattr(value.get("__spec__"), "name", None)):
             if type(found) is str and getattr(sys.modules.get(found), "__dict__", None) is value:
                 return ["namespace", found, ""]
     else:

@@ -1,7 +1,7 @@
 """capture.write.breaks: what a compiled function does at a graph break.
 
 In: the frames a break went through, innermost first. Out: statements that run the one operation in Python and
-go on in resume functions. Outer frames call the inner one through a thunk, so that all of them are one
+continue in resume functions. Outer frames call the inner one through a thunk, so that all of them are one
 frame again for the next capture.
 """
 
@@ -26,7 +26,7 @@ from argand.capture.markers import NULL
 from argand.capture.objects import operate
 from argand.capture.objects.tracer import places_of
 from argand.capture.write.rebuild import Rebuilder
-from argand.runtime.guards import Local
+from argand.runtime.sources import Local
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
 
@@ -43,7 +43,9 @@ class Operation:
     prepare: tuple[str, ...] = ()  # statements before it
 
 
-def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool) -> None:
+def write_break(
+    rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[], None], tail: bool
+) -> None:
     """Emit the operation and the resume chain."""
     inner = frames[0]
     instruction = inner.program[inner.index][1]
@@ -52,7 +54,9 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
     caught = _write_caught(rebuilder, inner, chained)
     ways = []
     for condition, stack, index in _ways(inner, instruction, operation):
-        call, handled = _resume(rebuilder, inner, index, stack, inner.tracer.exceptions.current, not chained)
+        call, handled = _resume(
+            rebuilder, inner, index, stack, inner.tracer.exceptions.current, not chained
+        )
         ways.append((condition, _wrap(rebuilder, call, chained, handled)))
     text, handled = operation.text, inner.tracer.exceptions.current
     if handled is not None:
@@ -76,26 +80,37 @@ def write_break(rebuilder: Rebuilder, frames: list[Frame], effects: Callable[[],
 def _ways(inner: Frame, ins: Instruction, operation: Operation) -> list[tuple[str, list[Any], Any]]:
     """Where the program can go after the operation: condition, stack, instruction."""
     on = ("", [*operation.stack, *map(_Text, operation.pushes)], operation.index)
-    return [("result is END", operation.stack[:-1], ins.target), on] if ins.op == "for_iter" else [on]
+    return (
+        [("result is END", operation.stack[:-1], ins.target), on] if ins.op == "for_iter" else [on]
+    )
 
 
 def _wrap(
-    rebuilder: Rebuilder, call: str, chained: list[tuple[Frame, list[Any]]], handled: BaseException | None
+    rebuilder: Rebuilder,
+    call: str,
+    chained: list[tuple[Frame, list[Any]]],
+    handled: BaseException | None,
 ) -> str:
     partial = rebuilder.constant(functools.partial)
     for i, (frame, stack) in enumerate(chained):
         last = i == len(chained) - 1
         first = f"{partial}({call})"
-        call, handled = _resume(rebuilder, frame, frame.index, stack, handled, last, first=first, thunk=True)
+        call, handled = _resume(
+            rebuilder, frame, frame.index, stack, handled, last, first=first, thunk=True
+        )
     return call
 
 
-def _write_caught(rebuilder: Rebuilder, inner: Frame, chained: list[tuple[Frame, list[Any]]]) -> str:
+def _write_caught(
+    rebuilder: Rebuilder, inner: Frame, chained: list[tuple[Frame, list[Any]]]
+) -> str:
     """The continuation when the operation raises: a `try` of one of the frames, or the user's lines in the traceback."""
     handler, handled = inner.program[inner.index][1].handler, inner.tracer.exceptions.current
     if handler is not None:
         stack = inner.stack[: handler.depth]
-        call, handled = _resume(rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True)
+        call, handled = _resume(
+            rebuilder, inner, inner.index, stack, handled, not chained, first="error", raises=True
+        )
     else:
         code = rebuilder.constant(inner.code, "code")
         call = f"raise_at, {code}, {inner.index}, error"
@@ -133,7 +148,12 @@ def _resume(
         stack[slot] = stack[slots[at + 1]] if at + 1 < len(slots) else handled
     names = [n for n in live_locals(code, index) if n in frame.locals or n in frame.cells]
     made = make_resume(
-        code, index, stack=tuple([value is not NULL for value in stack]), bound=tuple(names), thunk=thunk, raises=raises
+        code,
+        index,
+        stack=tuple([value is not NULL for value in stack]),
+        bound=tuple(names),
+        thunk=thunk,
+        raises=raises,
     )
     if entered:
         made = entered_code(made)
@@ -150,14 +170,19 @@ def _local(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
     """A variable at the break; an argument that the trace did not look at is handed on as it came."""
     if isinstance(frame.locals, WaitingLocals) and frame.locals.waits(name):
         return rebuilder.source(rebuilder.tracer.world.child(Local, None, name))
-    return rebuilder.value(frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents)
+    return rebuilder.value(
+        frame.locals[name] if name in frame.locals else frame.cells[name].cell_contents
+    )
 
 
 def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
     if not code.co_freevars:
         return rebuilder.constant(types.FunctionType(code, frame.globals, code.co_name), "resume")
     cells = [_cell(rebuilder, frame, name) for name in code.co_freevars]
-    make, names = rebuilder.constant(types.FunctionType), rebuilder.constant(frame.globals, "globals")
+    make, names = (
+        rebuilder.constant(types.FunctionType),
+        rebuilder.constant(frame.globals, "globals"),
+    )
     text = f"{make}({rebuilder.constant(code, 'code')}, {names}, {code.co_name!r}, None, ({', '.join(cells)},))"
     return rebuilder.fresh(text)
 
@@ -192,7 +217,8 @@ def _operation(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
 
 
 def _call(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
-    function, args, kwargs = (call_operands if ins.op == "call" else call_ex_operands)(frame, ins)
+    operands = call_operands(frame, ins) if ins.op == "call" else call_ex_operands(frame, ins)
+    function, args, kwargs = operands
     parts = "".join(f"{rebuilder.value(item)}, " for item in args)
     names = ", ".join(f"{key!r}: {rebuilder.value(value)}" for key, value in kwargs.items())
     text = f"at(places, {rebuilder.value(function)}, ({parts}), {{{names}}})"
@@ -243,7 +269,9 @@ def _load_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operatio
 
 def _load_super_attr(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     kind, owner, instance = map(rebuilder.value, frame.stack[-3:])
-    return Operation(f"getattr({kind}({owner}, {instance}), {ins.argval!r})", frame.stack[:-3], ins.index + 1)
+    return Operation(
+        f"getattr({kind}({owner}, {instance}), {ins.argval!r})", frame.stack[:-3], ins.index + 1
+    )
 
 
 def _statement(text: str, count: int) -> Callable[..., Operation]:
@@ -286,7 +314,9 @@ def _format(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
 
 def _convert(rebuilder: Rebuilder, frame: Frame, ins: Instruction) -> Operation:
     convert = ("", "str", "repr", "ascii")[ins.arg or 0]
-    return Operation(f"{convert}({rebuilder.value(frame.stack[-1])})", frame.stack[:-1], ins.index + 1)
+    return Operation(
+        f"{convert}({rebuilder.value(frame.stack[-1])})", frame.stack[:-1], ins.index + 1
+    )
 
 
 _TESTS: Final = ("pop_jump_if_false", "pop_jump_if_true", "unary_not", "to_bool")

@@ -18,7 +18,7 @@ from argand.capture.sizes.values import Claim
 from argand.capture.write.rebuild import Rebuilder
 from argand.capture.write.reruns import arguments
 from argand.runtime import _native
-from argand.runtime.guards import FrameFunction
+from argand.runtime.sources import FrameFunction
 
 
 def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[list[str], str]:
@@ -31,10 +31,14 @@ def write_checks(rebuilder: Rebuilder, inputs: list[Any], call: str) -> tuple[li
     if recorder.changes_inputs():
         name, places = "part", list(range(len(nodes)))
         rebuilder.namespace[name], inputs = _part(recorder, nodes)
-    wanted = tuple((place, expected) for place, (_, expected, _) in zip(places, checks, strict=True))
+    wanted = tuple(
+        (place, expected) for place, (_, expected, _) in zip(places, checks, strict=True)
+    )
     given = "".join(f"{rebuilder.source(known.source)}, " for _, known in inputs)
     again = f"{rebuilder.constant(_native.disabled)}({rebuilder.source(FrameFunction())})({arguments(rebuilder)})"
-    look = f"outputs = {rebuilder.constant(checked)}({name}, ({given}), {wanted}, {name == 'graph'})"
+    look = (
+        f"outputs = {rebuilder.constant(checked)}({name}, ({given}), {wanted}, {name == 'graph'})"
+    )
     return [look, f"if outputs is None: return {again}"], "outputs" if name == "graph" else call
 
 
@@ -53,4 +57,6 @@ def _part(recorder: Recorder, outputs: list[torch.fx.Node]) -> tuple[Callable[..
     remove_dead(graph, kept)
     left = set(graph.nodes)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    return _native.disabled(module.forward), [row for row in recorder.inputs if places[row[0]] in left]
+    return _native.disabled(module.forward), [
+        row for row in recorder.inputs if places[row[0]] in left
+    ]

@@ -12,19 +12,25 @@ from typing import Any
 
 import torch
 
+from argand.capture.attempts import LeaveIterators
 from argand.capture.markers import MISSING
-from argand.capture.objects.tracer import Tracer
+from argand.capture.outside import iterators
 from argand.capture.outside.journal import DELETED, Writes
+from argand.capture.outside.kinds import native_base
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import Shadow
 from argand.capture.record.pending import Pending
-from argand.capture.write.rebuild import Rebuilder, native_base
+from argand.capture.write.rebuild import Rebuilder
+from argand.sizes.refusals import Stop
 
 
 def write_effects(rebuilder: Rebuilder) -> None:
     """Emit every write of the trace."""
     tracer = rebuilder.tracer
     for number, _, _ in tracer.journal.checks:
-        rebuilder.value(number.tensor if isinstance(number, Pending) else number)  # an output of the graph
+        # an output of the graph
+        rebuilder.value(number.tensor if isinstance(number, Pending) else number)
+    _write_iterators(rebuilder)
     for shadow in list(tracer.world.shadows):
         _write_shadow(rebuilder, shadow)
     _write_all_attributes(rebuilder)
@@ -39,6 +45,22 @@ def write_effects(rebuilder: Rebuilder) -> None:
                 _assign(rebuilder, f"{name}[{key!r}]", value)
 
 
+def _write_iterators(rebuilder: Rebuilder) -> None:
+    """Move the iterators from outside, as long as what they go through is as they found it."""
+    world = rebuilder.tracer.world
+    through = {id(part) for row in world.iterators for part in row.through}
+    if any(id(shadow.known.value) in through and _is_changed(shadow) for shadow in world.shadows):
+        raise Stop(LeaveIterators())
+    for row, left, ended in iterators.moved(world.iterators):
+        rebuilder.emit(
+            f"{rebuilder.constant(iterators.move)}({rebuilder.source(row.source)}, {left}, {ended})"
+        )
+
+
+def _is_changed(shadow: Shadow) -> bool:
+    return shadow.before is None or not _same(list(shadow.known.value), list(shadow.before))
+
+
 def _write_all_attributes(rebuilder: Rebuilder) -> None:
     """Writes to objects from outside, then to tensors of the trace, if somebody will hold these."""
     tracer = rebuilder.tracer
@@ -50,9 +72,9 @@ def _write_all_attributes(rebuilder: Rebuilder) -> None:
             _write_attributes(rebuilder, waiting.pop(key))
 
 
-def _is_made(tracer: Tracer, owner: Any) -> bool:
+def _is_made(outside: Outside, owner: Any) -> bool:
     """Whether a tensor is the trace's own: outside nobody knows it."""
-    return isinstance(owner, torch.Tensor) and id(owner) not in tracer.world.known
+    return isinstance(owner, torch.Tensor) and id(owner) not in outside.world.known
 
 
 def _assign(rebuilder: Rebuilder, target: str, value: Any) -> None:
@@ -129,9 +151,12 @@ def _write_instance_dict(rebuilder: Rebuilder, shadow: Shadow, now: dict[str, An
             rebuilder.emit(f"{name}.__dict__.pop({key!r}, None)")
 
 
-def _write_dict(rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]) -> None:
+def _write_dict(
+    rebuilder: Rebuilder, shadow: Shadow, value: dict[Any, Any], before: dict[Any, Any]
+) -> None:
     kind: Any = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-    now = dict(kind.items(value))  # the order of an OrderedDict is its own, not that of the dict it is
+    # the order of an OrderedDict is its own, not that of the dict it is
+    now = dict(kind.items(value))
     if _same(list(now), list(before)) and _same(list(now.values()), list(before.values())):
         return
     name = rebuilder.source(shadow.known.source)
@@ -163,7 +188,8 @@ def _same_keys(now: list[Any], before: list[Any]) -> bool:
         return False
     pairs = zip(now, before, strict=True)
     return all(
-        a is b or (not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b) for a, b in pairs
+        a is b or (not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b)
+        for a, b in pairs
     )
 
 

@@ -15,7 +15,9 @@ def write_messages(rebuilder: Rebuilder, state: tuple[Any, ...]) -> None:
     """Say everything; `state` is torch's at the beginning of the frame."""
     changes = rebuilder.tracer.recorder.changes_inputs()
     for call in rebuilder.tracer.journal.deferred:
-        keywords = ", ".join(f"{name!r}: {rebuilder.value(value)}" for name, value in call.kwargs.items())
+        keywords = ", ".join(
+            f"{name!r}: {rebuilder.value(value)}" for name, value in call.kwargs.items()
+        )
         items = "".join(f"{rebuilder.value(value)}, " for value in call.args)
         said = f"at({call.places!r}, {rebuilder.value(call.function)}, ({items}), {{{keywords}}})"
         lines = write_try(rebuilder, said, state)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-import math
 import re
 import types
 from collections.abc import Callable, Iterable
@@ -26,14 +25,17 @@ from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import unbound
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import arrays, pure, wrappers
-from argand.capture.outside.kinds import HEAP_TYPE, PINNED, is_constant
+from argand.capture.outside.kinds import PINNED, is_constant, native_base
 from argand.capture.outside.subclasses import is_subclass, of_class
 from argand.capture.record.pending import Pending
+from argand.capture.rules.hooks import Handle
 from argand.capture.rules.transforms import check_free
-from argand.capture.sizes.floats import Computed, Float
+from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import Claim, OpenShape, OpenSize
+from argand.capture.write.fields import held, members_of, slots_of
+from argand.capture.write.statements import Statements
 from argand.capture.write.views import VIEWS, view_of
-from argand.runtime.guards import Const, Source
+from argand.runtime.sources import Const
 from argand.sizes.expressions import Expr, Symbol
 from argand.support.errors import Break, CaptureBreak
 
@@ -50,7 +52,9 @@ _POOLED: Final = (
     *(numpy.generic, numpy.dtype, numpy.finfo, numpy.iinfo, torch.finfo, torch.iinfo),
     *(types.CodeType, re.Pattern, property, types.GenericAlias),
 )
-_BLANKS: Final = frozenset({object, dict, list, set, collections.OrderedDict, collections.defaultdict})
+_BLANKS: Final = frozenset(
+    {object, dict, list, set, collections.OrderedDict, collections.defaultdict}
+)
 
 
 class CannotRebuild(CaptureBreak):
@@ -61,58 +65,20 @@ class CannotRebuild(CaptureBreak):
         self.made_at = made_at
 
 
-class Rebuilder:
+class Rebuilder(Statements):
     """Writes the statements of one compiled function."""
 
     def __init__(self, tracer: Tracer, sizes_in_graph: bool = False) -> None:
-        self.tracer, self.sizes_in_graph = tracer, sizes_in_graph  # the latter: sizes are results of the graph
-        self.lines: list[str] = []
-        self.namespace: dict[str, Any] = {}
-        self.collect: list[Source] = []
-        self.outputs: list[torch.fx.Node] = []
+        super().__init__()
+        self.tracer = tracer
+        self.sizes_in_graph = sizes_in_graph  # sizes are results of the graph
         self._memo: dict[int, str] = {}
-        self._constants: dict[int, str] = {}
-        self._collected: dict[int, str] = {}
-        self._output_names: dict[torch.fx.Node, str] = {}
-        self._count = 0
-        self._unfinished: set[int] = set()  # objects that have a name, but not all of their attributes
+        # objects that have a name, but not all of their attributes
+        self._unfinished: set[int] = set()
         self._late: list[str] = []  # statements that hash them
         self._keep: list[Any] = []
 
     # -- names -----------------------------------------------------------------------------------
-
-    def emit(self, line: str) -> None:
-        """Append a statement."""
-        self.lines.append(line)
-
-    def fresh(self, value: str) -> str:
-        """A new variable for an expression."""
-        name = f"t{self._count}"
-        self._count += 1
-        self.emit(f"{name} = {value}")
-        return name
-
-    def constant(self, value: Any, hint: str = "c") -> str:
-        """A name for an object that lives with the compiled function."""
-        name = self._constants.get(id(value))
-        if name is None:
-            name = f"{hint}{len(self._constants)}"
-            self._constants[id(value)] = name
-            self.namespace[name] = value
-        return name
-
-    def source(self, source: Source | Computed) -> str:
-        """The parameter that holds what lives at a source."""
-        if isinstance(source, Const):
-            return self.constant(source.value)
-        if isinstance(source, Computed):
-            left, right = (self.value(s) if type(s) in (int, float) else self.source(s) for s in source[1:])
-            return f"({left} {source.operator} {right})"
-        name = self._collected.get(id(source))
-        if name is None:
-            name = self._collected[id(source)] = f"v{len(self.collect)}"
-            self.collect.append(source)
-        return name
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -121,7 +87,7 @@ class Rebuilder:
         if type(value) in _LITERALS:
             return repr(value)
         if type(value) is float:
-            return repr(value) if math.isfinite(value) else self.constant(value)
+            return self.number(value)
         name = self._memo.get(id(value))
         if name is None:
             self._keep.append(value)  # its id must stay its own
@@ -164,15 +130,26 @@ class Rebuilder:
             raise CannotRebuild("a tensor that is not of the graph")
         check_free(value)
         if self.tracer.torch.differentiated and is_used_up(value):
-            bare = self.output(self.tracer.recorder.add("call_method", "detach", (node,), {}, value.detach()))
-            return self._named(value, f"{self.constant(used_up)}({bare}, {is_retained(self.tracer, value)})")
+            bare = self.output(
+                self.tracer.recorder.add("call_method", "detach", (node,), {}, value.detach())
+            )
+            return self._named(
+                value, f"{self.constant(used_up)}({bare}, {is_retained(self.tracer, value)})"
+            )
+        if any(value is hooked for hooked in self.tracer.torch.hooked):
+            made_at = self.tracer.torch.hooked_at[id(value)]
+            raise CannotRebuild("a tensor with a hook", made_at)
         if is_retained(self.tracer, value):  # results of one graph are no ancestors of each other
             made_at = self.tracer.torch.retained_at[id(value)]
-            raise CannotRebuild("a tensor that retains the gradient of what is computed from it", made_at)
+            raise CannotRebuild(
+                "a tensor that retains the gradient of what is computed from it", made_at
+            )
         kind = type(value)
         if kind is torch.Tensor or not is_subclass(kind) or issubclass(kind, torch.nn.Parameter):
             return self.output(node)
-        return self._named(value, f"{self.constant(of_class)}({self.output(node)}, {self.constant(kind)})")
+        return self._named(
+            value, f"{self.constant(of_class)}({self.output(node)}, {self.constant(kind)})"
+        )
 
     def _wrapper(self, value: Any) -> str:
         if not wrappers.is_whole(value):
@@ -189,32 +166,31 @@ class Rebuilder:
             raise CannotRebuild("an array that is not of the trace")
         return self._named(value, f"{self.constant(arrays.array_over)}({self.value(found[1])})")
 
-    def output(self, node: torch.fx.Node) -> str:
-        """The variable that holds a result of the graph."""
-        name = self._output_names.get(node)
-        if name is None:
-            name = self._output_names[node] = f"out{len(self.outputs)}"
-            self.outputs.append(node)
-        return name
-
     def _named(self, value: Any, text: str) -> str:
         """A variable for a value; what refers to itself through its parts was made by them."""
         done = self._memo.get(id(value))
         if done is None:
-            done = self._memo[id(value)] = self.fresh(text)  # before its parts: they may refer to it
+            # before its parts: they may refer to it
+            done = self._memo[id(value)] = self.fresh(text)
         return done
 
     def items(self, values: Any) -> str:
         """Expressions of several values, comma separated."""
         return ", ".join([self.value(item) for item in values])
 
-    def _filled(self, value: Any, around: tuple[str, str], add: str, parts: Callable[[], str]) -> str:
+    def _filled(
+        self, value: Any, around: tuple[str, str], add: str, parts: Callable[[], str]
+    ) -> str:
         """A container that is made before its parts, which may refer to it; one statement where they do not."""
         name = self._named(value, "".join(around))
         at = len(self.lines) - 1
         text = parts().join(around)
         used = [*value, *value.values()] if isinstance(value, dict) else value
-        if len(self.lines) == at + 1 and not any(item is value for item in used) and not self._has_unfinished(value):
+        if (
+            len(self.lines) == at + 1
+            and not any(item is value for item in used)
+            and not self._has_unfinished(value)
+        ):
             self.lines[at] = f"{name} = {text}"
         elif value:
             self._emit_hashing(value, f"{name}.{add}({text})")
@@ -231,7 +207,10 @@ class Rebuilder:
     def _dict(self, value: dict[Any, Any]) -> str:
         pairs = value.items()
         return self._filled(
-            value, ("{", "}"), "update", lambda: ", ".join([f"{self.value(k)}: {self.value(v)}" for k, v in pairs])
+            value,
+            ("{", "}"),
+            "update",
+            lambda: ", ".join([f"{self.value(k)}: {self.value(v)}" for k, v in pairs]),
         )
 
     def _set(self, value: set[Any]) -> str:
@@ -240,13 +219,17 @@ class Rebuilder:
     def _frozenset(self, value: frozenset[Any]) -> str:
         text = f"frozenset([{self.items(value)}])"
         if self._has_unfinished(value):
-            raise CannotRebuild("a frozenset with an object that refers to it and has a hash of its own")
+            raise CannotRebuild(
+                "a frozenset with an object that refers to it and has a hash of its own"
+            )
         return self._named(value, text)
 
     def _has_unfinished(self, keys: Iterable[Any]) -> bool:
         """Is one of them (or of what they hold) an object that has no attributes yet, which its hash may read?"""
         return bool(self._unfinished) and any(
-            self._has_unfinished(key) if type(key) in (tuple, frozenset) else id(key) in self._unfinished
+            self._has_unfinished(key)
+            if type(key) in (tuple, frozenset)
+            else id(key) in self._unfinished
             for key in keys
         )
 
@@ -307,15 +290,23 @@ class Rebuilder:
         sizes = self.tracer.world.sizes
         if value.expr.symbols & sizes.table.unbacked:
             return self.output(self.tracer.recorder.size_node(value.expr))
-        names = {s: Symbol(self.source(sizes.sources[s]), s.minimum, s.maximum) for s in value.expr.symbols}
+        names = {
+            s: Symbol(self.source(sizes.sources[s]), s.minimum, s.maximum)
+            for s in value.expr.symbols
+        }
         swapped = value.expr.replace({s: Expr.of(name) for s, name in names.items()})
         return self.fresh(str(swapped))
 
     def _method(self, value: types.MethodType) -> str:
         if isinstance(value.__self__, Generator):  # outside of a trace it is one of Python's
             return self._named(value, f"{self.value(value.__self__)}.{value.__name__}")
-        make = self.constant(types.MethodType)
-        return self._named(value, f"{make}({self.value(value.__func__)}, {self.value(value.__self__)})")
+        inner: Any = value.__func__
+        function, owner = self.value(inner), self.value(value.__self__)
+        if not callable(inner):  # such a method only a class method makes
+            return self._named(
+                value, f"{self.constant(classmethod)}({function}).__get__(None, {owner})"
+            )
+        return self._named(value, f"{self.constant(types.MethodType)}({function}, {owner})")
 
     def _builtin_method(self, value: Any) -> str:
         known = self.tracer.world.known.get(id(value))
@@ -324,9 +315,14 @@ class Rebuilder:
             return self.constant(value)
         found = unbound(value)
         bases = type(value.__self__).__mro__
-        first = next((vars(base)[value.__name__] for base in bases if value.__name__ in vars(base)), found)
-        if first is not found and found is not MISSING:  # a subclass has another: it came from super()
-            return self._named(value, f"{self.constant(found)}.__get__({self.value(value.__self__)})")
+        first = next(
+            (vars(base)[value.__name__] for base in bases if value.__name__ in vars(base)), found
+        )
+        # a subclass has another: it came from super()
+        if first is not found and found is not MISSING:
+            return self._named(
+                value, f"{self.constant(found)}.__get__({self.value(value.__self__)})"
+            )
         return self._named(value, f"{self.value(value.__self__)}.{value.__name__}")
 
     def _partial(self, value: functools.partial[Any]) -> str:
@@ -342,6 +338,9 @@ class Rebuilder:
         function = self.value(value.function)
         return self._named(value, f"{function}({self.items(value.args)}{keywords})")
 
+    def _handle(self, value: Handle) -> str:
+        raise CannotRebuild("the handle of a hook", value.made_at)
+
     def _callback(self, value: Callback) -> str:
         return self.value(value.function)
 
@@ -356,7 +355,8 @@ class Rebuilder:
         error = self.tracer.exceptions.owner_of(value)
         if error is None:
             return self.constant(value)
-        return self.fresh(f"{self.value(error)}.__traceback__")  # now: the next raise makes a longer one
+        # now: the next raise makes a longer one
+        return self.fresh(f"{self.value(error)}.__traceback__")
 
     def _exception(self, value: BaseException) -> str:
         kind: Any = type(value)
@@ -368,10 +368,10 @@ class Rebuilder:
             self.emit(f"{name}.args = ({self.items(value.args)}{',' if value.args else ''})")
         if value.__dict__:
             self.emit(f"{name}.__dict__.update({self.value(dict(value.__dict__))})")
-        for member in _members(kind):
-            held = _held(member, value)
-            if held is not MISSING and held is not _held(member, blank):
-                self.emit(f"{self.constant(member)}.__set__({name}, {self.value(held)})")
+        for member in members_of(kind):
+            found = held(member, value)
+            if found is not MISSING and found is not held(member, blank):
+                self.emit(f"{self.constant(member)}.__set__({name}, {self.value(found)})")
         for link in ("__cause__", "__context__"):
             if getattr(value, link) is not None:
                 self.emit(f"{name}.{link} = {self.value(getattr(value, link))}")
@@ -408,7 +408,7 @@ class Rebuilder:
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is dict and attributes:
             self.emit(f"{name}.__dict__.update({self._dict_inline(attributes)})")
-        for slot in _slots(kind):
+        for slot in slots_of(kind):
             if slot not in {"__dict__", "__weakref__"} and hasattr(value, slot):
                 store = self.constant(object.__setattr__)
                 self.emit(f"{store}({name}, {slot!r}, {self.value(getattr(value, slot))})")
@@ -432,41 +432,16 @@ class Rebuilder:
             store = self.constant(base.__setitem__)
             ordered = issubclass(base, collections.OrderedDict)  # its order is its own
             for key, item in (collections.OrderedDict if ordered else dict).items(value):
-                self._emit_hashing(dict.keys(value), f"{store}({name}, {self.value(key)}, {self.value(item)})")
+                self._emit_hashing(
+                    dict.keys(value), f"{store}({name}, {self.value(key)}, {self.value(item)})"
+                )
         elif base is list and len(value):
             self.emit(f"list.extend({name}, [{self.items(list.__iter__(value))}])")
         elif base is set and len(value):
-            self._emit_hashing(list(set.__iter__(value)), f"set.update({name}, [{self.items(set.__iter__(value))}])")
-
-
-def native_base(kind: type) -> type:
-    """The C class at the root of a class, whose `__new__` makes it; C classes on the heap have one of their own."""
-    own = (base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE or type(base.__dict__.get("__new__")) is _C)
-    return next(own)
-
-
-@functools.lru_cache(maxsize=1024)
-def _slots(kind: Any) -> tuple[str, ...]:
-    found: list[str] = []
-    for base in kind.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        found.extend([slots] if isinstance(slots, str) else slots)
-    return tuple(found)
-
-
-@functools.lru_cache(maxsize=1024)
-def _members(kind: Any) -> tuple[Any, ...]:
-    """Descriptors of the fields of an exception besides those that all have: what `__init__` may have set."""
-    bases = kind.__mro__[: kind.__mro__.index(BaseException)]
-    own = (base for base in bases if base is not BaseExceptionGroup)  # its fields are what it is made of
-    return tuple(found for base in own for found in vars(base).values() if type(found) is types.MemberDescriptorType)
-
-
-def _held(member: Any, error: BaseException) -> Any:
-    try:
-        return member.__get__(error)
-    except AttributeError:
-        return MISSING
+            self._emit_hashing(
+                list(set.__iter__(value)),
+                f"set.update({name}, [{self.items(set.__iter__(value))}])",
+            )
 
 
 _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
@@ -483,8 +458,11 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     types.BuiltinFunctionType: Rebuilder._builtin_method,
     types.MethodWrapperType: Rebuilder._builtin_method,
     functools.partial: Rebuilder._partial,
-    super: lambda self, value: self._named(value, f"super({self.items((value.__thisclass__, value.__self__))})"),
+    super: lambda self, value: self._named(
+        value, f"super({self.items((value.__thisclass__, value.__self__))})"
+    ),
     Generator: Rebuilder._generator,
+    Handle: Rebuilder._handle,
     types.TracebackType: Rebuilder._traceback,
     Callback: Rebuilder._callback,
     Pending: lambda self, value: self.fresh(f"{self.value(value.tensor)}.item()"),
@@ -495,5 +473,7 @@ _MAKERS: Final[dict[type, Callable[[Rebuilder, Any], str]]] = {
     OpenSize: Rebuilder._size,
     Float: lambda self, value: self.source(value.source),
     Claim: lambda self, value: self.output(value.node),
-    OpenShape: lambda self, value: self.fresh(f"{self.constant(torch.Size)}(({self.items(value)},))"),
+    OpenShape: lambda self, value: self.fresh(
+        f"{self.constant(torch.Size)}(({self.items(value)},))"
+    ),
 }

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from argand.capture.generated.again import NAMES
 from argand.capture.write.rebuild import Rebuilder
-from argand.runtime.guards import FrameFunction, Local
+from argand.runtime.sources import FrameFunction, Local
 
 _FUNCTION: Final = FrameFunction()
 
@@ -30,10 +30,14 @@ def arguments(rebuilder: Rebuilder) -> str:
     rows += [(f"{name}=", name) for name in names[code.co_argcount :]]
     if stars:
         rows.append(("**", stars))
-    return ", ".join(form + rebuilder.source(tracer.world.child(Local, None, name)) for form, name in rows)
+    return ", ".join(
+        form + rebuilder.source(tracer.world.child(Local, None, name)) for form, name in rows
+    )
 
 
-def write_attempt(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], repeatable: bool) -> list[str]:
+def write_attempt(
+    rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], repeatable: bool
+) -> list[str]:
     """A statement, and what happens when it raises. `state` is torch's at the beginning of the frame."""
     tracer = rebuilder.tracer
     recorder = tracer.recorder
@@ -50,7 +54,9 @@ def write_attempt(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], 
     return [*head, *write_try(rebuilder, statement, state, kept)]
 
 
-def write_try(rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], kept: str = "") -> list[str]:
+def write_try(
+    rebuilder: Rebuilder, statement: str, state: tuple[Any, ...], kept: str = ""
+) -> list[str]:
     """A statement; when it raises, the frame runs in Python."""
     tracer = rebuilder.tracer
     rebuilder.namespace.update(NAMES)

@@ -9,7 +9,10 @@ from typing import Any, Final
 _NAMES: Final = ("keys", "values", "items")
 VIEWS: Final[dict[type, Any]] = {
     **{type(getattr({}, name)()): getattr(dict, name) for name in _NAMES},
-    **{type(getattr(collections.OrderedDict(), name)()): getattr(collections.OrderedDict, name) for name in _NAMES},
+    **{
+        type(getattr(collections.OrderedDict(), name)()): getattr(collections.OrderedDict, name)
+        for name in _NAMES
+    },
 }
 
 

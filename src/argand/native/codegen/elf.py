@@ -7,17 +7,18 @@ with the functions in it, or None for an object that needs a real linker (anothe
 from __future__ import annotations
 
 import ctypes
-import mmap
 import struct
 from typing import Final, NamedTuple, final
 
-_FILE: Final = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
+from argand.support.platform import own_pages, set_rights
+
+FILE: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QQq")
-_X86_64: Final = 62
+X86_64: Final = 62
 _ALLOCATED: Final = 2
-_PROGRAM, _SYMBOLS, _RELOCATIONS = 1, 2, 4  # types of sections; tables for unwinding have another
+_PROGRAM, SYMBOLS, _RELOCATIONS = 1, 2, 4  # types of sections; tables for unwinding have another
 # types of relocations: size, and whether relative to the place
 _KNOWN: Final = {1: ("<Q", False), 24: ("<q", True), 2: ("<i", True), 4: ("<i", True)}
 
@@ -40,7 +41,7 @@ class Memory:
     """Loaded functions; they live as long as this object."""
 
     def __init__(self, size: int) -> None:
-        self.pages = mmap.mmap(-1, size)
+        self.pages = own_pages(size)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.pages))
         self.functions: dict[str, int] = {}
 
@@ -50,9 +51,7 @@ class Memory:
 
     def seal(self) -> bool:
         """From now on it can be run and no longer be written."""
-        protect = ctypes.CDLL(None).mprotect
-        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        return bool(protect(self.base, len(self.pages), mmap.PROT_READ | mmap.PROT_EXEC) == 0)
+        return set_rights(self.base, len(self.pages), "run")
 
 
 def load_object(code: bytes) -> Memory | None:
@@ -66,9 +65,9 @@ def load_object(code: bytes) -> Memory | None:
 def outside_symbols(code: bytes) -> frozenset[str]:
     """The names an object refers to and does not define; ValueError or struct.error when it is none of ours."""
     table = _sections(code)
-    symbols = next(section for section in table if section.kind == _SYMBOLS)
+    symbols = next(section for section in table if section.kind == SYMBOLS)
     names = code[table[symbols.link].offset :]
-    rows = _SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
+    rows = SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
     return frozenset(_name(names, row[0]) for row in rows if row[0] and row[3] == 0)
 
 
@@ -76,9 +75,9 @@ def function_sizes(code: bytes) -> dict[str, int]:
     """How many bytes each function of an object has; empty when it is none of ours."""
     try:
         table = _sections(code)
-        symbols = next(section for section in table if section.kind == _SYMBOLS)
+        symbols = next(section for section in table if section.kind == SYMBOLS)
         names = code[table[symbols.link].offset :]
-        rows = _SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
+        rows = SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size])
         return {_name(names, row[0]): row[5] for row in rows if row[0] and row[3]}
     except (ValueError, struct.error, StopIteration):
         return {}
@@ -89,10 +88,10 @@ def _name(names: bytes, at: int) -> str:
 
 
 def _sections(code: bytes) -> list[_Section]:
-    magic, _, machine, _, _, _, at, _, _, _, _, size, count, _ = _FILE.unpack_from(code)
-    if not magic.startswith(b"\x7fELF\x02\x01") or machine != _X86_64 or size != _SECTION.size:
+    magic, _, machine, _, _, _, at, _, _, _, _, size, count, _ = FILE.unpack_from(code)
+    if not magic.startswith(b"\x7fELF\x02\x01") or machine != X86_64 or size != SECTION.size:
         raise ValueError("no object for this machine")
-    return [_Section(*_SECTION.unpack_from(code, at + size * i)) for i in range(count)]
+    return [_Section(*SECTION.unpack_from(code, at + size * i)) for i in range(count)]
 
 
 def _load(code: bytes) -> Memory | None:
@@ -107,8 +106,8 @@ def _load(code: bytes) -> Memory | None:
     for i, place in places.items():
         section = table[i]
         memory.pages[place : place + section.size] = code[section.offset :][: section.size]
-    symbols = next(section for section in table if section.kind == _SYMBOLS)
-    rows = list(_SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size]))
+    symbols = next(section for section in table if section.kind == SYMBOLS)
+    rows = list(SYMBOL.iter_unpack(code[symbols.offset :][: symbols.size]))
     for section in table:
         if section.kind == _RELOCATIONS and section.info in places:
             for row in _RELOCATION.iter_unpack(code[section.offset :][: section.size]):

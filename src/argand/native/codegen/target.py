@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from argand.native.target import Target as Target  # what this module finds out
 from argand.runtime.disk.keys import hexdigest
+from argand.support.platform import processor_lines
 
 _TELLING: Final = ("flags", "model", "vendor_id", "stepping")
 # Features that kernels may use, by their beginnings. The rest is off: what one vendor alone has would keep code
@@ -25,7 +26,9 @@ def host_target() -> Target:
     import llvmlite.binding as llvm  # noqa: PLC0415  # 30 ms, and what comes from disk needs none of it
 
     features = llvm.get_host_cpu_features()
-    enabled = {name for name, on in features.items() if on and name.startswith(_USED)} - _OF_ONE_VENDOR
+    enabled = {
+        name for name, on in features.items() if on and name.startswith(_USED)
+    } - _OF_ONE_VENDOR
     # Some AVX-512 machines run slower at full width; 512-bit registers pay off for our loops.
     width = 64 if "avx512f" in enabled else 32 if "avx2" in enabled else 16
     text = ",".join(f"{'+' if name in enabled else '-'}{name}" for name in sorted(features))
@@ -35,11 +38,7 @@ def host_target() -> Target:
 @functools.cache
 def _machine_name() -> str:
     """What tells this machine from others; LLVM is asked only where the system does not say."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            rows = [line for line in file.read(8192).splitlines() if line.startswith(_TELLING)]
-    except OSError:
-        rows = []
+    rows = processor_lines(_TELLING)
     target = None if any(row.startswith("flags") for row in rows) else host_target()
     return "\n".join(rows) if target is None else f"{target.cpu} {target.features}"
 
@@ -58,6 +57,7 @@ def machine_parts(base: str) -> dict[str, Any]:
 def runs_here(features: str) -> bool:
     """Whether this machine can do all that code was made for."""
     wanted, here = (
-        {name for name in text.split(",") if name.startswith("+")} for text in (features, host_target().features)
+        {name for name in text.split(",") if name.startswith("+")}
+        for text in (features, host_target().features)
     )
     return wanted <= here

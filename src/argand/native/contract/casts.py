@@ -36,7 +36,9 @@ class _Cast(NamedTuple):
     owners: Mapping[int, Node]  # what they are
 
 
-def pull_casts(schedule: Schedule, work: Sequence[LoopNest | Node], target: Target) -> list[LoopNest | Node]:
+def pull_casts(
+    schedule: Schedule, work: Sequence[LoopNest | Node], target: Target
+) -> list[LoopNest | Node]:
     """Let contractions read what was converted for them alone."""
     result: list[LoopNest | Node | None] = list(work)
     for position, item in enumerate(work):
@@ -49,7 +51,9 @@ def pull_casts(schedule: Schedule, work: Sequence[LoopNest | Node], target: Targ
     return [item for item in result if item is not None]
 
 
-def _find(schedule: Schedule, work: Sequence[LoopNest | Node | None], position: int, target: Target) -> _Cast | None:
+def _find(
+    schedule: Schedule, work: Sequence[LoopNest | Node | None], position: int, target: Target
+) -> _Cast | None:
     """The conversion of the right operand of a contraction, if nobody else reads its result."""
     nest = work[position]
     assert isinstance(nest, LoopNest) and isinstance(nest.kernel, ir.Contraction)
@@ -61,7 +65,9 @@ def _find(schedule: Schedule, work: Sequence[LoopNest | Node | None], position: 
         return None
     if any(isinstance(o, Node) and source_of(o) is value for o in schedule.demand.outputs):
         return None
-    touching = [k for k, item in enumerate(work) if item is not None and _touches(schedule, item, value)]
+    touching = [
+        k for k, item in enumerate(work) if item is not None and _touches(schedule, item, value)
+    ]
     if len(touching) != 2 or touching[1] != position:
         return None
     maker = work[touching[0]]
@@ -89,7 +95,9 @@ def _stores(item: LoopNest | Node | None, owner: Node) -> bool:
     return any(isinstance(s, ir.Store) and s.buffer == number for s in ir.walk(item.kernel.body))
 
 
-def _converted(nest: LoopNest, value: Node, product: ir.Contraction, target: Target) -> ir.Factor | None:
+def _converted(
+    nest: LoopNest, value: Node, product: ir.Contraction, target: Target
+) -> ir.Factor | None:
     """What a nest converts element by element, at the same places, to store it as ``value``: as an operand."""
     source = _plainly_converted(nest, value)
     if source is not None:
@@ -103,7 +111,15 @@ def _converted(nest: LoopNest, value: Node, product: ir.Contraction, target: Tar
     if found is None:
         return None
     across = product.inner * found.quantized.bits // 8
-    factor = ir.Factor(found.integers.buffer, found.integers.dtype, (0, 0), across, 1, 0, found.quantized)
+    factor = ir.Factor(
+        buffer=found.integers.buffer,
+        dtype=found.integers.dtype,
+        batch=(0, 0),
+        across=across,
+        inner=1,
+        offset=0,
+        quantized=found.quantized,
+    )
     return factor if reads_quantized(dataclasses.replace(product, right=factor), target) else None
 
 
@@ -117,7 +133,11 @@ def _plainly_converted(nest: LoopNest, value: Node) -> ir.Load | None:
         return None
     match statements:
         case [ir.Load() as load, ir.Compute(op="cast") as cast, ir.Store() as store]:
-            plain = not load.indirect and cast.arguments == (load.result,) and store.value == cast.result
+            plain = (
+                not load.indirect
+                and cast.arguments == (load.result,)
+                and store.value == cast.result
+            )
             same = load.index == store.index and nest.owners[store.buffer] is value
             typed = nest.owners[load.buffer].dtype is load.dtype and load.dtype in READ
             return load if plain and same and typed else None
@@ -135,7 +155,9 @@ def _reading(nest: LoopNest, product: ir.Contraction, cast: _Cast) -> LoopNest:
         product,
         buffers=tuple(_type_of(owner) for owner in owners),
         left=ir.factor_with_buffers(product.left, old),
-        right=ir.factor_with_buffers(cast.right, {k: numbers[owner] for k, owner in cast.owners.items()}),
+        right=ir.factor_with_buffers(
+            cast.right, {k: numbers[owner] for k, owner in cast.owners.items()}
+        ),
         body=tuple(ir.with_buffers(statement, old) for statement in product.body),
     )
     return LoopNest(kernel, tuple(owners))

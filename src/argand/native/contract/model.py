@@ -43,16 +43,25 @@ class ProductShape(NamedTuple):
     def question(self) -> str:
         """Its sizes, types and layouts in words."""
         sizes = (*self.batch, self.rows, self.inner, self.columns)
-        along = ["inner" if step == 1 else "across" for step in (self.left_strides[1], self.right_strides[0])]
-        listed = "x".join(str(OPEN) + "?" if isinstance(size, SizeInt) else str(size) for size in sizes)
+        along = [
+            "inner" if step == 1 else "across"
+            for step in (self.left_strides[1], self.right_strides[0])
+        ]
+        listed = "x".join(
+            str(OPEN) + "?" if isinstance(size, SizeInt) else str(size) for size in sizes
+        )
         return f"{listed} {self.left.value} {along[0]} {self.right.value} {along[1]}"
 
 
-def choose_product(shape: ProductShape, target: Target, choices: Choices, ways: Ways | None = None) -> str:
+def choose_product(
+    shape: ProductShape, target: Target, choices: Choices, ways: Ways | None = None
+) -> str:
     """Ours where the generated code can read the operands and is not slower; ``ways`` to measure, if it is worth it."""
     if not readable(shape, target) or not _work(shape) >= LEAST:
         return BLAS
-    return choices.best(KIND, shape.question, expected(shape, target), None if _is_open(shape) else ways)
+    return choices.best(
+        KIND, shape.question, expected(shape, target), None if _is_open(shape) else ways
+    )
 
 
 def readable(shape: ProductShape, target: Target) -> bool:
@@ -86,13 +95,20 @@ def _work(shape: ProductShape) -> int:
 
 def expected(shape: ProductShape, target: Target) -> dict[str, float]:
     """Microseconds by way, for a processor of 3.6 GHz with one multiply-add of 16 lanes per cycle."""
-    rate = 3600 * min(target.vector_bytes // 4, 16) * target.threads  # multiply-adds per microsecond
+    # multiply-adds per microsecond
+    rate = 3600 * min(target.vector_bytes // 4, 16) * target.threads
     work = _work(shape)
-    read = work / max(OPEN if isinstance(shape.rows, SizeInt) else shape.rows, 1) * shape.right.row.bytes
+    read = (
+        work
+        / max(OPEN if isinstance(shape.rows, SizeInt) else shape.rows, 1)
+        * shape.right.row.bytes
+    )
     reading = read / 20_000 / min(target.threads, 2)  # 20 GB/s for each of the first cores
-    filled = 1.0 if shape.columns >= NARROW else shape.columns / NARROW  # the rest of a panel is computed in vain
+    # the rest of a panel is computed in vain
+    filled = 1.0 if shape.columns >= NARROW else shape.columns / NARROW
     ours = max(work / rate / 0.9 / filled, reading)
     if not isinstance(shape.rows, SizeInt) and shape.rows < COPIED and shape.right_strides[0] != 1:
-        ours = 3 * reading  # panels are copied for hardly any use, from pieces of rows that no processor fetches ahead
+        # panels are copied for hardly any use, from pieces of rows that no processor fetches ahead
+        ours = 3 * reading
     blas = max(work / rate / 0.78, reading * (2 if is_few(shape) else 1.2)) + 1
     return {OURS: ours, BLAS: blas}

@@ -21,8 +21,10 @@ from argand.sizes.expressions import SizeInt
 
 _BYTES: Final = (DType.I8, DType.U8)
 _TABLES: Final = (DType.F32, DType.BF16, DType.F16, *_BYTES)
-_HOLD: Final = frozenset(  # types that hold all integers of a byte, and their differences in the wide ones
-    {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.F32, DType.F64}
+_HOLD: Final = (
+    frozenset(  # types that hold all integers of a byte, and their differences in the wide ones
+        {DType.I16, DType.I32, DType.I64, DType.F16, DType.BF16, DType.F32, DType.F64}
+    )
 )
 
 
@@ -47,7 +49,9 @@ class _Formula:
     def __init__(self, nest: LoopNest, digits: Sequence[_Digit]) -> None:
         kernel = nest.kernel
         assert isinstance(kernel, ir.Kernel)
-        self.made = {s.result: s for s in ir.walk(kernel.body) if not isinstance(s, ir.Loop | ir.Store)}
+        self.made = {
+            s.result: s for s in ir.walk(kernel.body) if not isinstance(s, ir.Loop | ir.Store)
+        }
         self.digits = digits
 
     def integer(self, value: ir.ValueId) -> tuple[ir.Load, int] | None:
@@ -58,7 +62,9 @@ class _Formula:
                 return statement, 8
             case ir.Compute(op="cast", arguments=(source,), dtype=dtype) if dtype in _HOLD:
                 return self.integer(source)
-            case ir.Compute(op="select", arguments=(test, upper, lower), dtype=DType.U8) if self._is_odd(test):
+            case ir.Compute(op="select", arguments=(test, upper, lower), dtype=DType.U8) if (
+                self._is_odd(test)
+            ):
                 high, low = self._half(upper, "shr", 4), self._half(lower, "and", 15)
                 return (high, 4) if high is not None and high == low else None
             case _:
@@ -67,7 +73,11 @@ class _Formula:
     def _half(self, value: ir.ValueId, op: str, number: int) -> ir.Load | None:
         """The load of a byte of which a half is taken."""
         statement = self.made[value]
-        if not isinstance(statement, ir.Compute) or statement.op != op or statement.dtype is not DType.U8:
+        if (
+            not isinstance(statement, ir.Compute)
+            or statement.op != op
+            or statement.dtype is not DType.U8
+        ):
             return None
         byte, by = map(self.made.__getitem__, statement.arguments)
         fits = isinstance(byte, ir.Load) and byte.dtype is DType.U8 and not byte.indirect
@@ -77,7 +87,11 @@ class _Formula:
         """Whether a truth says that the innermost place, of two, is the second."""
         statement = self.made[value]
         last = self.digits[-1]
-        if not isinstance(statement, ir.Compute) or statement.op != "eq" or (last.weight, last.extent) != (1, 2):
+        if (
+            not isinstance(statement, ir.Compute)
+            or statement.op != "eq"
+            or (last.weight, last.extent) != (1, 2)
+        ):
             return False
         place, one = map(self.made.__getitem__, statement.arguments)
         second = isinstance(one, ir.Literal) and one.value == 1
@@ -104,7 +118,9 @@ class _Formula:
         if plain is not None:
             return (*plain, 0.0)
         match self.made[value]:
-            case ir.Compute(op="cast" | "round", arguments=(source,), dtype=dtype) if dtype.is_float:
+            case ir.Compute(op="cast" | "round", arguments=(source,), dtype=dtype) if (
+                dtype.is_float
+            ):
                 return self.shifted(source)
             case ir.Compute(op="sub", arguments=(left, right), dtype=dtype) if dtype in _HOLD:
                 found, zero = self.integer(left), self.table(right)
@@ -112,12 +128,14 @@ class _Formula:
             case _:
                 return None
 
-    def scaled(self, value: ir.ValueId) -> tuple[ir.Load, int, ir.Load | float, ir.Load | None] | None:
+    def scaled(
+        self, value: ir.ValueId
+    ) -> tuple[ir.Load, int, ir.Load | float, ir.Load | None] | None:
         """``(q - zero) * scale``."""
         match self.made[value]:
-            case ir.Compute(op="cast" | "round", arguments=(source,), dtype=dtype, operand=operand) if (
-                dtype.is_float and operand.is_float
-            ):
+            case ir.Compute(
+                op="cast" | "round", arguments=(source,), dtype=dtype, operand=operand
+            ) if dtype.is_float and operand.is_float:
                 return self.scaled(source)
             case ir.Compute(op="mul", arguments=(left, right), dtype=dtype) if dtype.is_float:
                 for one, other in ((left, right), (right, left)):
@@ -139,7 +157,10 @@ def meaning_of(nest: LoopNest, value: Node, inner: int) -> Meaning | None:
     stores = [s for s in statements if isinstance(s, ir.Store)]
     if len(stores) != 1 or nest.owners[stores[0].buffer] is not value:
         return None
-    if any(isinstance(s, ir.Accumulate) or (isinstance(s, ir.Loop) and s.limit is not None) for s in statements):
+    if any(
+        isinstance(s, ir.Accumulate) or (isinstance(s, ir.Loop) and s.limit is not None)
+        for s in statements
+    ):
         return None
     extents = dict(kernel.outer) | {s.var: s.extent for s in statements if isinstance(s, ir.Loop)}
     digits = _digits(stores[0].index, extents)
@@ -157,7 +178,9 @@ def _digits(index: Affine, extents: Mapping[Var, int]) -> list[_Digit] | None:
     """Loops that walk over all elements once, by weight, the largest first; None when they do not."""
     if index.constant or any(isinstance(n, SizeInt) for n in extents.values()):
         return None
-    found = sorted((_Digit(v, step, extents[v]) for v, step in index.terms), key=lambda d: -d.weight)
+    found = sorted(
+        (_Digit(v, step, extents[v]) for v, step in index.terms), key=lambda d: -d.weight
+    )
     weight = 1
     for digit in reversed(found):
         if digit.weight != weight:
@@ -175,7 +198,9 @@ def _same_place(index: Affine, digits: Sequence[_Digit], bits: int) -> bool:
 
 
 def _grouped(
-    found: tuple[ir.Load, int, ir.Load | float, ir.Load | None], digits: Sequence[_Digit], inner: int
+    found: tuple[ir.Load, int, ir.Load | float, ir.Load | None],
+    digits: Sequence[_Digit],
+    inner: int,
 ) -> Meaning | None:
     integers, bits, zero, scale = found
     tables = [table for table in (zero, scale) if isinstance(table, ir.Load)]
@@ -193,7 +218,9 @@ def _grouped(
     return Meaning(integers, ir.Quantization(bits, group, zeros, scales))
 
 
-def _per_group(table: ir.Load, digits: Sequence[_Digit], inner: int, group: int) -> ir.PerGroup | None:
+def _per_group(
+    table: ir.Load, digits: Sequence[_Digit], inner: int, group: int
+) -> ir.PerGroup | None:
     """Where the number of a group lies: each loop steps over groups of one column, over columns, or over both."""
     across: set[int] = set()
     along: set[int] = set()
@@ -212,6 +239,10 @@ def _per_group(table: ir.Load, digits: Sequence[_Digit], inner: int, group: int)
             along.add(each)
         if inner < reach:
             across.add(each if unit == inner else each * (inner // group))
-    if len(across) > 1 or len(along) > 1 or not set(table.index.variables()) <= {d.var for d in digits}:
+    if (
+        len(across) > 1
+        or len(along) > 1
+        or not set(table.index.variables()) <= {d.var for d in digits}
+    ):
         return None
     return ir.PerGroup(table.buffer, table.dtype, sum(across), sum(along), table.index.constant)

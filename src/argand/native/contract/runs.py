@@ -19,10 +19,13 @@ from argand.native.contract.model import BLAS, OURS, ProductShape
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
 from argand.runtime import launch
+from argand.runtime.plan_rows import plan_rows
 from argand.runtime.plans import link
 
 
-def product_ways(shape: ProductShape, target: Target, level: int = 2) -> Mapping[str, Callable[[], object]]:
+def product_ways(
+    shape: ProductShape, target: Target, level: int = 2
+) -> Mapping[str, Callable[[], object]]:
     """Ours and torch's, on the same operands."""
     b0, b1 = shape.batch
     left = _operand((b0, b1, shape.rows, shape.inner), shape.left, shape.left_strides[1] == 1)
@@ -41,20 +44,35 @@ def _operand(sizes: tuple[int, ...], dtype: Any, last: bool) -> torch.Tensor:
     return made if last else made.transpose(2, 3)
 
 
-def _plan(shape: ProductShape, target: Target, level: int, left: torch.Tensor, right: torch.Tensor) -> Any:
+def _plan(
+    shape: ProductShape, target: Target, level: int, left: torch.Tensor, right: torch.Tensor
+) -> Any:
     (b0, b1), rows, columns = shape.batch, shape.rows, shape.columns
-    factors = (
-        ir.Factor(0, shape.left, (left.stride(0), left.stride(1)), left.stride(2), left.stride(3)),
-        ir.Factor(1, shape.right, (right.stride(0), right.stride(1)), right.stride(3), right.stride(2)),
-    )
     strides = (b1 * rows * columns, rows * columns, columns, 1)
     index = Affine(0, tuple(enumerate(strides)))
     store = ir.Store(shape.left, 2, index, 0)
     types = (shape.left, shape.right, shape.left)
-    product = ir.Contraction(types, shape.batch, rows, columns, shape.inner, *factors, 0, shape.left, (store,))
+    product = ir.Contraction(
+        buffers=types,
+        batch=shape.batch,
+        rows=rows,
+        columns=columns,
+        inner=shape.inner,
+        left=ir.Factor(
+            0, shape.left, (left.stride(0), left.stride(1)), left.stride(2), left.stride(3)
+        ),
+        right=ir.Factor(
+            1, shape.right, (right.stride(0), right.stride(1)), right.stride(3), right.stride(2)
+        ),
+        result=0,
+        dtype=shape.left,
+        body=(store,),
+    )
     declarations: dict[str, None] = {}
     emitted = emit_contraction("product", product, target, declarations)
     loaded = load(compile_object("\n".join([*declarations, emitted.text]), target, level))
     step = launch.KernelStep("product", (0, 1, 2), emitted.total, max(1, GRAIN // emitted.work))  # type: ignore[arg-type]
     fresh = launch.Fresh((b0, b1, rows, columns), strides, shape.left.row.torch_dtype)
-    return link(launch.plan_rows(2, (fresh,), (step,), (2,)), {"product": loaded.address("product")}, loaded)
+    return link(
+        plan_rows(2, (fresh,), (step,), (2,)), {"product": loaded.address("product")}, loaded
+    )

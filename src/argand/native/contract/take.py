@@ -46,11 +46,15 @@ class _Matrix(NamedTuple):
     offset: int
 
 
-def take_products(nests: LoopNests, target: Target, choices: Choices, fusion: bool = True) -> LoopNests:
+def take_products(
+    nests: LoopNests, target: Target, choices: Choices, fusion: bool = True
+) -> LoopNests:
     """Replace calls of torch by contractions where ours are chosen, then let them take what follows."""
     work: list[LoopNest | Node] = []
     for item in nests.work:
-        ours = _contraction(nests.schedule, item, target, choices) if isinstance(item, Node) else None
+        ours = (
+            _contraction(nests.schedule, item, target, choices) if isinstance(item, Node) else None
+        )
         work.append(ours or item)
     decisions = list(nests.schedule.decisions)
     if fusion:
@@ -63,7 +67,9 @@ def take_products(nests: LoopNests, target: Target, choices: Choices, fusion: bo
 # --- a call becomes a contraction ------------------------------------------------------------
 
 
-def _contraction(schedule: Schedule, node: Node, target: Target, choices: Choices) -> LoopNest | None:
+def _contraction(
+    schedule: Schedule, node: Node, target: Target, choices: Choices
+) -> LoopNest | None:
     call: Any = node.attribute
     if not isinstance(call, ExternCall) or call.target not in (*_PLAIN, *_BIASED):
         return None
@@ -84,10 +90,23 @@ def _contraction(schedule: Schedule, node: Node, target: Target, choices: Choice
     assert left is not None and right is not None and out is not None
     rows, columns = items[0].shape[-2:]
     inner = operands[0].shape[-1]
-    shape = ProductShape(batch, rows, columns, inner, left.dtype, right.dtype, left.strides, right.strides)
+    shape = ProductShape(
+        batch=batch,
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        left=left.dtype,
+        right=right.dtype,
+        left_strides=left.strides,
+        right_strides=right.strides,
+    )
     if call.target is _INTEGERS:
         nest = _nest(schedule, shape, (left, right, out), (None, 1.0, 1.0))
-        able = nest is not None and isinstance(nest.kernel, ir.Contraction) and reads_integers(nest.kernel, target)
+        able = (
+            nest is not None
+            and isinstance(nest.kernel, ir.Contraction)
+            and reads_integers(nest.kernel, target)
+        )
         return nest if able else None
     ways = functools.partial(product_ways, shape, target)
     if out.dtype is not left.dtype or choose_product(shape, target, choices, ways) != OURS:
@@ -131,8 +150,17 @@ def _nest(
         return owners.setdefault(leaf, len(owners))
 
     factors = (
-        ir.Factor(buffer(left.leaf), left.dtype, left.batch, left.strides[0], left.strides[1], left.offset),
-        ir.Factor(buffer(right.leaf), right.dtype, right.batch, right.strides[1], right.strides[0], right.offset),
+        ir.Factor(
+            buffer(left.leaf), left.dtype, left.batch, left.strides[0], left.strides[1], left.offset
+        ),
+        ir.Factor(
+            buffer(right.leaf),
+            right.dtype,
+            right.batch,
+            right.strides[1],
+            right.strides[0],
+            right.offset,
+        ),
     )
     body: list[ir.Statement] = []
     value, dtype = 0, out.dtype
@@ -158,7 +186,15 @@ def _nest(
     body.append(ir.Store(dtype, buffer(out.leaf), at, value))
     types = tuple(_known(leaf) for leaf in owners)
     kernel = ir.Contraction(
-        types, shape.batch, shape.rows, shape.columns, shape.inner, *factors, result=0, dtype=dtype, body=tuple(body)
+        types,
+        shape.batch,
+        shape.rows,
+        shape.columns,
+        shape.inner,
+        *factors,
+        result=0,
+        dtype=dtype,
+        body=tuple(body),
     )
     return LoopNest(kernel, tuple(owners))
 
@@ -189,7 +225,9 @@ def _bias_index(schedule: Schedule, bias: Node, shape: ProductShape) -> Affine |
 # --- what follows ----------------------------------------------------------------------------
 
 
-def _with_followers(schedule: Schedule, work: list[LoopNest | Node], decisions: list[str]) -> list[LoopNest | Node]:
+def _with_followers(
+    schedule: Schedule, work: list[LoopNest | Node], decisions: list[str]
+) -> list[LoopNest | Node]:
     """Contractions take the pointwise nests that nobody but they feed, at the place of these."""
     result: list[LoopNest | Node | None] = list(work)
     for position, item in enumerate(work):
@@ -206,7 +244,9 @@ def _with_followers(schedule: Schedule, work: list[LoopNest | Node], decisions: 
     return [item for item in result if item is not None]
 
 
-def _follower(schedule: Schedule, work: Sequence[LoopNest | Node | None], position: int) -> tuple[int, LoopNest] | None:
+def _follower(
+    schedule: Schedule, work: Sequence[LoopNest | Node | None], position: int
+) -> tuple[int, LoopNest] | None:
     """The nest that alone reads the result of a contraction, and both as one."""
     nest = work[position]
     if not isinstance(nest, LoopNest) or not isinstance(nest.kernel, ir.Contraction):
@@ -218,7 +258,9 @@ def _follower(schedule: Schedule, work: Sequence[LoopNest | Node | None], positi
     if any(isinstance(o, Node) and source_of(o) is result for o in schedule.demand.outputs):
         return None
     readers = [
-        k for k, item in enumerate(work) if k != position and item is not None and _reads(schedule, item, result)
+        k
+        for k, item in enumerate(work)
+        if k != position and item is not None and _reads(schedule, item, result)
     ]
     if len(readers) != 1 or readers[0] < position:
         return None
@@ -241,7 +283,11 @@ def _overwrites(item: LoopNest | Node | None, owners: Sequence[Node]) -> bool:
     """Whether a nest stores into what a contraction reads."""
     if not isinstance(item, LoopNest):
         return False
-    stored = {item.owners[s.buffer] for s in ir.walk(item.kernel.body) if isinstance(s, ir.Store) and s.buffer >= 0}
+    stored = {
+        item.owners[s.buffer]
+        for s in ir.walk(item.kernel.body)
+        if isinstance(s, ir.Store) and s.buffer >= 0
+    }
     return any(owner in stored and owner.op == "input" for owner in owners)
 
 
@@ -268,7 +314,12 @@ def _joined(nest: LoopNest, reader: LoopNest, result: Node) -> LoopNest | None:
 
 def _flat(kernel: ir.Kernel) -> tuple[ir.Block, dict[Var, int]] | None:
     """The statements of a pointwise kernel without its loops, and the extents of these."""
-    if kernel.vector is not None or kernel.scratch or not kernel.body or not isinstance(kernel.body[-1], ir.Loop):
+    if (
+        kernel.vector is not None
+        or kernel.scratch
+        or not kernel.body
+        or not isinstance(kernel.body[-1], ir.Loop)
+    ):
         return None
     *before, loop = kernel.body
     assert isinstance(loop, ir.Loop)
@@ -315,7 +366,11 @@ def _moved(index: Affine, places: _Places, columns: int) -> Affine | None:
     if places.rows and places.rows == places.columns:
         ((var, _),) = places.rows
         step = index.coefficient(var)
-        return Affine(index.constant) + Affine.of(ir.ROW).scale(step * columns) + Affine.of(ir.COLUMN).scale(step)
+        return (
+            Affine(index.constant)
+            + Affine.of(ir.ROW).scale(step * columns)
+            + Affine.of(ir.COLUMN).scale(step)
+        )
     form = Affine(index.constant)
     for target, parts in ((ir.ROW, places.rows), (ir.COLUMN, places.columns)):
         if not parts:
@@ -328,26 +383,37 @@ def _moved(index: Affine, places: _Places, columns: int) -> Affine | None:
     return form
 
 
-def _renamed(nest: LoopNest, reader: LoopNest, statements: ir.Block, places: _Places, result: Node) -> LoopNest | None:
+def _renamed(
+    nest: LoopNest, reader: LoopNest, statements: ir.Block, places: _Places, result: Node
+) -> LoopNest | None:
     """One nest of both: values and buffers of the second are numbered after those of the first."""
     product = nest.kernel
     assert isinstance(product, ir.Contraction)
     store = product.body[-1]
     assert isinstance(store, ir.Store)
     owners = dict.fromkeys(
-        (*(o for o in nest.owners if o is not result), *(o for o in reader.owners if o is not result))
+        (
+            *(o for o in nest.owners if o is not result),
+            *(o for o in reader.owners if o is not result),
+        )
     )
     numbers = {owner: k for k, owner in enumerate(owners)}
     first = {k: numbers[o] for k, o in enumerate(nest.owners) if o is not result}
     second = {k: numbers[o] for k, o in enumerate(reader.owners) if o is not result}
     read = reader.owners.index(result)
-    shift = 1 + max((s.result for s in product.body if not isinstance(s, ir.Store | ir.Loop)), default=0)
-    values = {s.result: store.value for s in statements if isinstance(s, ir.Load) and s.buffer == read}
+    shift = 1 + max(
+        (s.result for s in product.body if not isinstance(s, ir.Store | ir.Loop)), default=0
+    )
+    values = {
+        s.result: store.value for s in statements if isinstance(s, ir.Load) and s.buffer == read
+    }
     body: list[ir.Statement] = [ir.with_buffers(s, first) for s in product.body[:-1]]
     for statement in statements:
         if isinstance(statement, ir.Load) and statement.buffer == read:
             continue
-        names = {v: values.get(v, v + shift) for v in (*ir.uses_of(statement), *ir.results_of(statement))}
+        names = {
+            v: values.get(v, v + shift) for v in (*ir.uses_of(statement), *ir.results_of(statement))
+        }
         moved = [_moved(index, places, product.columns) for index in ir.indices_of(statement)]
         if None in moved:
             return None

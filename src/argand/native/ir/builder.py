@@ -72,7 +72,12 @@ class Builder:
         self.trace = ""  # the user's lines that new nodes are made for
 
     def node(
-        self, op: str, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None, attribute: Attribute = None
+        self,
+        op: str,
+        inputs: tuple[Node, ...],
+        shape: Shape,
+        dtype: DType | None,
+        attribute: Attribute = None,
     ) -> Node:
         """The node with exactly these fields."""
         key = (op, tuple(map(id, inputs)), shape, dtype, _key(attribute))
@@ -88,7 +93,9 @@ class Builder:
     def constant(self, value: bool | int | float, dtype: DType, shape: Shape = ()) -> Node:
         """A value of every element; the value is converted to the type."""
         if isinstance(value, SizeInt):
-            return self.expand(self.cast(self.node("size", (), (), DType.I64, (value,)), dtype), shape)
+            return self.expand(
+                self.cast(self.node("size", (), (), DType.I64, (value,)), dtype), shape
+            )
         kind: type = float if dtype.is_float else bool if dtype is DType.BOOL else int
         value = _single(kind(value)) if dtype is DType.F32 else kind(value)
         return self.node("constant", (), shape, dtype, value)
@@ -115,7 +122,8 @@ class Builder:
         if node.op == "constant":
             return self.node("constant", (), shape, node.dtype, node.attribute)
         if shape == node.shape and all(
-            c.constant == 0 and (c.terms == ((d, 1),) or shape[d] == 1) for d, c in enumerate(coordinates)
+            c.constant == 0 and (c.terms == ((d, 1),) or shape[d] == 1)
+            for d, c in enumerate(coordinates)
         ):
             return node
         if node.op == "view":
@@ -127,7 +135,10 @@ class Builder:
     def expand(self, node: Node, shape: Shape) -> Node:
         """Broadcast to a shape."""
         offset = len(shape) - len(node.shape)
-        forms = [Affine.of(d + offset) if size == shape[d + offset] else Affine() for d, size in enumerate(node.shape)]
+        forms = [
+            Affine.of(d + offset) if size == shape[d + offset] else Affine()
+            for d, size in enumerate(node.shape)
+        ]
         return self.view(node, shape, forms)
 
     def permute(self, node: Node, dims: Sequence[int]) -> Node:
@@ -195,7 +206,9 @@ class Builder:
             return self.reshape(inputs[0], node.shape)
         if node.op == "cast" and node.dtype is not None:
             return self.cast(inputs[0], node.dtype)
-        if node.kind is NodeKind.EXTERN and all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+        if node.kind is NodeKind.EXTERN and all(
+            a is b for a, b in zip(inputs, node.inputs, strict=True)
+        ):
             key = (node.op, tuple(map(id, inputs)), node.shape, node.dtype, _key(node.attribute))
             return self._nodes.setdefault(key, node)
         return self.node(node.op, inputs, node.shape, node.dtype, node.attribute)

@@ -153,7 +153,8 @@ class Factor:
 
     buffer: int
     dtype: DType
-    batch: tuple[int, int]  # strides, in elements (of the buffer: bytes, where two numbers share one)
+    # strides, in elements (of the buffer: bytes, where two numbers share one)
+    batch: tuple[int, int]
     across: int
     inner: int
     offset: int = 0
@@ -227,15 +228,21 @@ def renamed(statement: Statement, names: Mapping[ValueId, ValueId]) -> Statement
         case Literal(result) | Coordinate(result):
             return dataclasses.replace(statement, result=names.get(result, result))
         case Load(result, indirect=indirect):
-            listed = tuple((names.get(value, value), stride, bound) for value, stride, bound in indirect)
+            listed = tuple(
+                (names.get(value, value), stride, bound) for value, stride, bound in indirect
+            )
             return dataclasses.replace(statement, result=names.get(result, result), indirect=listed)
         case Compute(result, arguments=arguments):
             listed_arguments = tuple(names.get(value, value) for value in arguments)
-            return dataclasses.replace(statement, result=names.get(result, result), arguments=listed_arguments)
+            return dataclasses.replace(
+                statement, result=names.get(result, result), arguments=listed_arguments
+            )
         case Store(value=value) | Accumulate(value=value):
             return dataclasses.replace(statement, value=names.get(value, value))
         case Loop():
-            return dataclasses.replace(statement, body=tuple(renamed(s, names) for s in statement.body))
+            return dataclasses.replace(
+                statement, body=tuple(renamed(s, names) for s in statement.body)
+            )
 
 
 def results_of(statement: Statement) -> tuple[ValueId, ...]:
@@ -246,7 +253,11 @@ def results_of(statement: Statement) -> tuple[ValueId, ...]:
 def tables_of(factor: Factor) -> tuple[PerGroup, ...]:
     """What else is read for an operand: its zeros and scales."""
     given = factor.quantized
-    return () if given is None else tuple(t for t in (given.zero, given.scale) if isinstance(t, PerGroup))
+    return (
+        ()
+        if given is None
+        else tuple(t for t in (given.zero, given.scale) if isinstance(t, PerGroup))
+    )
 
 
 def factor_with_buffers(factor: Factor, numbers: Mapping[int, int]) -> Factor:
@@ -254,7 +265,9 @@ def factor_with_buffers(factor: Factor, numbers: Mapping[int, int]) -> Factor:
     given = factor.quantized
     if given is not None:
         zero, scale = (
-            dataclasses.replace(table, buffer=numbers[table.buffer]) if isinstance(table, PerGroup) else table
+            dataclasses.replace(table, buffer=numbers[table.buffer])
+            if isinstance(table, PerGroup)
+            else table
             for table in (given.zero, given.scale)
         )
         given = Quantization(given.bits, given.group, 0.0 if zero is None else zero, scale)  # type: ignore[arg-type]
@@ -265,7 +278,11 @@ def with_buffers(statement: Statement, numbers: Mapping[int, int]) -> Statement:
     """A statement with other numbers for its buffers; those of rows on the stack stay."""
     if isinstance(statement, Load):
         flag = numbers.get(statement.flag, statement.flag)
-        return dataclasses.replace(statement, buffer=numbers.get(statement.buffer, statement.buffer), flag=flag)
+        return dataclasses.replace(
+            statement, buffer=numbers.get(statement.buffer, statement.buffer), flag=flag
+        )
     if isinstance(statement, Store):
-        return dataclasses.replace(statement, buffer=numbers.get(statement.buffer, statement.buffer))
+        return dataclasses.replace(
+            statement, buffer=numbers.get(statement.buffer, statement.buffer)
+        )
     return statement

@@ -47,7 +47,9 @@ def _quantization(given: ir.Quantization | None) -> str:
     if given is None:
         return ""
     zero, scale = (
-        f"b{t.buffer}[{t.across},{t.along}]{f' + {t.offset}' if t.offset else ''}" if isinstance(t, ir.PerGroup) else t
+        f"b{t.buffer}[{t.across},{t.along}]{f' + {t.offset}' if t.offset else ''}"
+        if isinstance(t, ir.PerGroup)
+        else t
         for t in (given.zero, given.scale)
     )
     return f" q{given.bits} groups {given.group} zero {zero}{'' if scale is None else f' scale {scale}'}"
@@ -115,7 +117,9 @@ def parse_kernel(text: str) -> ir.Kernel | ir.Contraction:
     return ir.Kernel(buffers, outer, body, vector, scratch)
 
 
-_SIZES: Final = re.compile(r"\s*contraction\((.*?)\) d0:(\d+) d1:(\d+) d2:(\d+) d3:(\d+) inner (\d+)$")
+_SIZES: Final = re.compile(
+    r"\s*contraction\((.*?)\) d0:(\d+) d1:(\d+) d2:(\d+) d3:(\d+) inner (\d+)$"
+)
 _FACTOR: Final = r"b(\d+)\[(-?\d+),(-?\d+),(-?\d+),(-?\d+)\](?: \+ (\d+))?"
 _TABLE: Final = r"b\d+\[-?\d+,-?\d+\](?: \+ \d+)?"
 _QUANTIZED: Final = rf" q(\d) groups (\d+) zero ({_TABLE}|\S+)(?: scale ({_TABLE}))?"
@@ -131,7 +135,9 @@ def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
 
     def factor(parts: tuple[str, ...]) -> ir.Factor:
         buffer, first, second, across, along = map(int, parts[:5])
-        return ir.Factor(buffer, buffers[buffer], (first, second), across, along, int(parts[5] or 0))
+        return ir.Factor(
+            buffer, buffers[buffer], (first, second), across, along, int(parts[5] or 0)
+        )
 
     def table(text: str) -> ir.PerGroup:
         buffer, across, along, *offset = map(int, re.findall(r"-?\d+", text))
@@ -141,10 +147,23 @@ def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
     bits, group, zero, scale = value.groups()[14:]
     if bits is not None:
         zeros = table(zero) if zero.startswith("b") else float(zero)
-        quantized = ir.Quantization(int(bits), int(group), zeros, None if scale is None else table(scale))
+        quantized = ir.Quantization(
+            int(bits), int(group), zeros, None if scale is None else table(scale)
+        )
         right = dataclasses.replace(right, quantized=quantized)
     body, _ = _parse_block(lines[1:], 0, 2)
-    return ir.Contraction(buffers, (b0, b1), rows, columns, inner, left, right, int(value[1]), DType(value[2]), body)
+    return ir.Contraction(
+        buffers=buffers,
+        batch=(b0, b1),
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        left=left,
+        right=right,
+        result=int(value[1]),
+        dtype=DType(value[2]),
+        body=body,
+    )
 
 
 def _parse_block(lines: list[str], at: int, indent: int) -> tuple[ir.Block, int]:
@@ -188,11 +207,21 @@ def _made(name: str, *parts: str) -> ir.Statement:
         number = -1 if flag is None else int(flag[1])
         listed = re.search(r"marks ([\d,]+)", parts[4])
         marks = () if listed is None else tuple(map(int, listed[1].split(",")))
-        return ir.Load(int(parts[0]), DType(parts[1]), int(parts[2]), index, indirect, number, marks)
+        return ir.Load(
+            result=int(parts[0]),
+            dtype=DType(parts[1]),
+            buffer=int(parts[2]),
+            index=index,
+            indirect=indirect,
+            flag=number,
+            marks=marks,
+        )
     if name == "store":
         return ir.Store(DType(parts[0]), int(parts[1]), parse_affine(parts[2]), int(parts[3]))
     if name == "accumulate":
         position: Affine = parse_affine(parts[5])
-        return ir.Accumulate(int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position)
+        return ir.Accumulate(
+            int(parts[0]), DType(parts[2]), parts[1], int(parts[4]), DType(parts[3]), position
+        )
     arguments = tuple(int(a.strip()[1:]) for a in parts[4].split(",") if a.strip())
     return ir.Compute(int(parts[0]), DType(parts[2]), parts[1], arguments, DType(parts[3]))

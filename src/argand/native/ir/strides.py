@@ -83,7 +83,9 @@ def _reshape_strides(shape: Shape, strides: Shape, wanted: Shape) -> Shape | Non
 
 def same_layout(shape: Shape, first: Shape, second: Shape) -> bool:
     """Whether two stride tuples address the same elements; sizes 0 and 1 do not matter."""
-    return 0 in shape or all(a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1)
+    return 0 in shape or all(
+        a == b for size, a, b in zip(shape, first, second, strict=True) if size != 1
+    )
 
 
 def with_unit_steps(shape: Shape, strides: Shape) -> Shape:
@@ -101,7 +103,9 @@ def with_unit_steps(shape: Shape, strides: Shape) -> Shape:
 def _steps(shape: Shape, strides: Shape, fits: Callable[[int, int], bool]) -> bool:
     """Whether each stride fits the memory that the dimensions inside of it span."""
     step = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
+    for stride, size in sorted(
+        (stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1
+    ):
         if not fits(stride, step):
             return False
         step = stride * size

@@ -68,7 +68,8 @@ OPS: Final[Mapping[str, OpRow]] = {
     "reshape": OpRow(NodeKind.VIEW, 1),
     "cast": _pointwise(1, "free"),
     "float_of_bits": _pointwise(1, "free"),
-    "round": _pointwise(1, cost=4, domain="float"),  # what a half type keeps of it, see native.passes.halves
+    # what a half type keeps of it, see native.passes.halves
+    "round": _pointwise(1, cost=4, domain="float"),
     "copy": _pointwise(1),  # the same value, written to memory: made by the scheduler
     **{name: _pointwise(2) for name in ("add", "sub", "mul", "max", "min")},
     **{name: _pointwise(1) for name in ("neg", "abs")},
@@ -91,9 +92,11 @@ OPS: Final[Mapping[str, OpRow]] = {
     **{name: OpRow(NodeKind.REDUCE, 1) for name in ("sum", "prod", "amax", "amin")},
     "argmax": OpRow(NodeKind.REDUCE, 1, "free"),
     "argmin": OpRow(NodeKind.REDUCE, 1, "free"),
-    "gather": OpRow(NodeKind.GATHER, -1, "free", cost=8),  # attribute: Affine | input number per dim
+    # attribute: Affine | input number per dim
+    "gather": OpRow(NodeKind.GATHER, -1, "free", cost=8),
     "concat": OpRow(NodeKind.ASSEMBLED, -1),  # attribute: dimension
-    "update": OpRow(NodeKind.ASSEMBLED, 2),  # attribute: where input 1 goes: Affine of its coordinates
+    # attribute: where input 1 goes: Affine of its coordinates
+    "update": OpRow(NodeKind.ASSEMBLED, 2),
     "extern": OpRow(NodeKind.EXTERN, -1, "free"),  # attribute: ExternCall
     "item": OpRow(NodeKind.EXTERN, 1, "free"),  # attribute: which output of an extern
 }
@@ -122,7 +125,8 @@ class ExternCall:
     outputs: tuple[TensorMeta | None, ...]
     single: bool  # the op returns one tensor, no tuple
     writes: bool = False  # changes an input of the graph: runs after everything else
-    raises: bool = False  # perhaps, on the values it gets: inputs of the graph stay as they are until then
+    # perhaps, on the values it gets: inputs of the graph stay as they are until then
+    raises: bool = False
     in_place: bool = False  # it writes a part of its first input, an input of the graph, which then is its result
 
 
@@ -167,7 +171,9 @@ class Lookup(int):
 
 
 GatherMap: TypeAlias = tuple[Affine | Lookup, ...]
-Attribute: TypeAlias = bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
+Attribute: TypeAlias = (
+    bool | int | float | ViewMap | GatherMap | tuple[int, ...] | ExternCall | Baked | None
+)
 
 
 @final
@@ -240,7 +246,9 @@ def roots_of(effects: Iterable[Node], results: Iterable[object]) -> list[Node]:
     return [*(n for n in ordered if not _writes(n)), *wanted, *(n for n in ordered if _writes(n))]
 
 
-def topological(roots: Iterable[Ordered], needs: Callable[[Ordered], Sequence[Ordered]]) -> tuple[Ordered, ...]:
+def topological(
+    roots: Iterable[Ordered], needs: Callable[[Ordered], Sequence[Ordered]]
+) -> tuple[Ordered, ...]:
     """All that the roots need, each after what it needs itself."""
     order: list[Ordered] = []
     seen: set[Ordered] = set()

@@ -48,14 +48,18 @@ def print_type(shape: Shape, dtype: DType | None) -> str:
 def print_graph(graph: Graph) -> str:
     """The graph as text."""
     names = {node: f"%{k}" for k, node in enumerate(graph.nodes)}
-    inputs = [print_type(s.shape, s.dtype) if isinstance(s, TensorMeta) else "none" for s in graph.inputs]
+    inputs = [
+        print_type(s.shape, s.dtype) if isinstance(s, TensorMeta) else "none" for s in graph.inputs
+    ]
     lines = [f"graph({', '.join(inputs)})"]
     for node in graph.nodes:
         attribute = print_attribute(node)
         arguments = ", ".join(names[i] for i in node.inputs)
         kind = print_type(node.shape, node.dtype)
         lines.append(f"{names[node]} = {node.op}{attribute}({arguments}) : {kind}")
-    results = [_print_output(o, names[o.node]) if isinstance(o, Output) else repr(o) for o in graph.outputs]
+    results = [
+        _print_output(o, names[o.node]) if isinstance(o, Output) else repr(o) for o in graph.outputs
+    ]
     lines.append(f"return {', '.join(results)}")
     return "\n".join(lines)
 
@@ -89,11 +93,16 @@ def parse_graph(text: str) -> Graph:
     made = _call_outputs(lines)
     for line in lines:
         if line.startswith("graph("):
-            inputs = tuple(None if found[0] == "none" else _spec_of(found) for found in _INPUT.finditer(line[6:-1]))
+            inputs = tuple(
+                None if found[0] == "none" else _spec_of(found)
+                for found in _INPUT.finditer(line[6:-1])
+            )
         elif line.startswith("return"):
             for name, into, memory, strides in _RESULT.findall(line[6:]):
                 spec = _spec(nodes[name].shape, nodes[name].dtype, strides)
-                outputs.append(Output(nodes[name], spec, memory=int(memory or 0), into=int(into or -1)))
+                outputs.append(
+                    Output(nodes[name], spec, memory=int(memory or 0), into=int(into or -1))
+                )
         else:
             name, node = _parse_line(line, nodes, made)
             nodes[name] = node
@@ -106,7 +115,9 @@ def _call_outputs(lines: Sequence[str]) -> dict[str, tuple[TensorMeta | None, ..
     for line in lines:
         if item := _ITEM.match(line):
             found.setdefault(item[2], {})[int(item[1])] = _spec(*_parse_type(item[3]))
-    return {name: tuple(specs.get(k) for k in range(1 + max(specs))) for name, specs in found.items()}
+    return {
+        name: tuple(specs.get(k) for k in range(1 + max(specs))) for name, specs in found.items()
+    }
 
 
 def _parse_line(
@@ -172,7 +183,9 @@ def _number(text: str, dtype: DType | None) -> bool | int | float:
     return float(text) if dtype is not None and dtype.is_float else int(text)
 
 
-def _extern(text: str, inputs: tuple[Node, ...], outputs: tuple[TensorMeta | None, ...]) -> ExternCall:
+def _extern(
+    text: str, inputs: tuple[Node, ...], outputs: tuple[TensorMeta | None, ...]
+) -> ExternCall:
     target: Any = torch.ops
     for part in text.split("."):
         target = getattr(target, part)

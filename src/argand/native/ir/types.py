@@ -75,7 +75,9 @@ _ROWS: Final[Mapping[DType, _Row]] = {
     DType.BOOL: _Row(torch.bool, "i8", "i1", 1),
 }
 _FLOATS: Final = frozenset({DType.F64, DType.F32, DType.F16, DType.BF16})
-FROM_TORCH: Final[Mapping[torch.dtype, DType]] = {row.torch_dtype: dtype for dtype, row in _ROWS.items()}
+FROM_TORCH: Final[Mapping[torch.dtype, DType]] = {
+    row.torch_dtype: dtype for dtype, row in _ROWS.items()
+}
 
 
 def divides(by: Size, size: Size) -> bool:

@@ -61,18 +61,37 @@ def verify_kernel(kernel: Kernel | Contraction) -> Fault | None:
 
 
 def _contraction_fault(product: Contraction) -> Fault | None:
-    operands: tuple[Factor | PerGroup, ...] = (product.left, product.right, *tables_of(product.right))
+    operands: tuple[Factor | PerGroup, ...] = (
+        product.left,
+        product.right,
+        *tables_of(product.right),
+    )
     for factor in operands:
-        if factor.buffer not in range(len(product.buffers)) or product.buffers[factor.buffer] is not factor.dtype:
+        if (
+            factor.buffer not in range(len(product.buffers))
+            or product.buffers[factor.buffer] is not factor.dtype
+        ):
             return Fault("L3", f"no buffer {factor.buffer} of {factor.dtype.value}", 1)
         if isinstance(factor, Factor) and 1 not in (factor.across, factor.inner):
-            return Fault("L10", f"buffer {factor.buffer} runs neither along its rows nor along its columns", 1)
+            return Fault(
+                "L10",
+                f"buffer {factor.buffer} runs neither along its rows nor along its columns",
+                1,
+            )
     given = product.right.quantized
-    if product.left.quantized or (given and (product.right.inner != 1 or product.inner % given.group)):
-        return Fault("L12", "groups of small integers do not fill the columns of the right operand", 1)
+    if product.left.quantized or (
+        given and (product.right.inner != 1 or product.inner % given.group)
+    ):
+        return Fault(
+            "L12", "groups of small integers do not fill the columns of the right operand", 1
+        )
     if any(isinstance(s, Loop | Accumulate) for s in product.body):
         return Fault("L11", "the statements of a contraction have loops", 1)
-    place = _Place(Kernel(product.buffers, (), product.body), {product.result: product.dtype}, frozenset(range(4)))
+    place = _Place(
+        Kernel(product.buffers, (), product.body),
+        {product.result: product.dtype},
+        frozenset(range(4)),
+    )
     place.line[0] = 1
     fault = _block_fault(product.body, place)
     if fault is None and not any(isinstance(s, Store) for s in product.body):
@@ -102,7 +121,9 @@ def _loop_fault(loop: Loop, place: _Place) -> Fault | None:
         return Fault("L7", f"the vector loop d{loop.var} has a loop inside", line)
     if loop.limit is not None and any(v not in place.variables for v in loop.limit.variables()):
         return Fault("L2", f"the limit {loop.limit} uses a loop that is not around it", line)
-    inner = _Place(place.kernel, dict(place.known), place.variables | {loop.var}, place.loops + 1, place.line)
+    inner = _Place(
+        place.kernel, dict(place.known), place.variables | {loop.var}, place.loops + 1, place.line
+    )
     fault = _block_fault(loop.body, inner)
     for statement in walk(loop.body):
         if isinstance(statement, Accumulate):
@@ -128,14 +149,20 @@ def _statement_fault(statement: Statement, place: _Place) -> Fault | None:
     if fault is None and not isinstance(statement, Store | Accumulate | Loop):
         if statement.result in place.known:
             return Fault("L5", f"v{statement.result} is defined twice")
-        place.known[statement.result] = DType.I64 if isinstance(statement, Coordinate) else statement.dtype
+        place.known[statement.result] = (
+            DType.I64 if isinstance(statement, Coordinate) else statement.dtype
+        )
     return fault
 
 
 def _memory_fault(access: Load | Store, kernel: Kernel) -> Fault | None:
     if access.buffer not in range(-len(kernel.scratch), len(kernel.buffers)):
         return Fault("L3", f"no buffer {access.buffer}")
-    found = kernel.buffers[access.buffer] if access.buffer >= 0 else kernel.scratch[-1 - access.buffer][0]
+    found = (
+        kernel.buffers[access.buffer]
+        if access.buffer >= 0
+        else kernel.scratch[-1 - access.buffer][0]
+    )
     if found is not access.dtype:
         return Fault("L3", f"buffer {access.buffer} holds {found.value}, not {access.dtype.value}")
     if isinstance(access, Load) and access.flag >= len(kernel.buffers):

@@ -23,7 +23,8 @@ def verify_graph(graph: Graph) -> Fault | None:
     for number, node in enumerate(graph.nodes):
         fault = _node_fault(graph, node, seen)
         if fault is not None:
-            return Fault(fault.rule, f"%{number} {node.op}: {fault.what}", number + 1)  # after the line of inputs
+            # after the line of inputs
+            return Fault(fault.rule, f"%{number} {node.op}: {fault.what}", number + 1)
         seen.add(node)
     return _border_fault(graph, seen)
 
@@ -36,7 +37,12 @@ def _node_fault(graph: Graph, node: Node, seen: set[Node]) -> Fault | None:
         return Fault("T2", "used before it is defined")
     if row.arity not in (-1, len(node.inputs)):
         return Fault("T3", f"takes {row.arity} inputs, has {len(node.inputs)}")
-    return _type_fault(node) or _shape_fault(node) or _attribute_fault(node) or _leaf_fault(graph, node)
+    return (
+        _type_fault(node)
+        or _shape_fault(node)
+        or _attribute_fault(node)
+        or _leaf_fault(graph, node)
+    )
 
 
 def _type_fault(node: Node) -> Fault | None:
@@ -62,10 +68,18 @@ def _shape_fault(node: Node) -> Fault | None:
             found = broadcast(shapes)
         except InternalError:
             return Fault("T5", f"inputs {shapes} do not broadcast")
-        return None if found == node.shape else Fault("T5", f"inputs {shapes} do not broadcast to {node.shape}")
+        return (
+            None
+            if found == node.shape
+            else Fault("T5", f"inputs {shapes} do not broadcast to {node.shape}")
+        )
     if node.kind is NodeKind.REDUCE:
         dims: Any = node.attribute
-        if not isinstance(dims, tuple) or len(set(dims)) != len(dims) or not _within(dims, len(shapes[0])):
+        if (
+            not isinstance(dims, tuple)
+            or len(set(dims)) != len(dims)
+            or not _within(dims, len(shapes[0]))
+        ):
             return Fault("T7", f"reduces dimensions {dims} of {shapes[0]}")
         if node.op.startswith("arg") and len(dims) != 1:
             return Fault("T7", f"an index counts along one dimension, not {dims}")
@@ -149,7 +163,13 @@ def _border_fault(graph: Graph, seen: set[Node]) -> Fault | None:
         if output.node not in seen:
             return Fault("T2", f"result {number} is no node of the graph", line)
         if output.spec.shape != output.node.shape or output.spec.dtype is not output.node.dtype:
-            return Fault("T9", f"result {number} is promised as {output.spec.shape} {output.spec.dtype}", line)
+            return Fault(
+                "T9",
+                f"result {number} is promised as {output.spec.shape} {output.spec.dtype}",
+                line,
+            )
         if output.into >= len(graph.inputs):
-            return Fault("T9", f"result {number} goes into input {output.into}, which is not there", line)
+            return Fault(
+                "T9", f"result {number} goes into input {output.into}, which is not there", line
+            )
     return None

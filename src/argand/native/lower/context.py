@@ -99,16 +99,23 @@ class LoweringContext:
         """Elementwise choice."""
         return self.op("select", condition, *self._alike(yes, no))
 
-    def gather(self, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None, forms: GatherMap) -> Node:
+    def gather(
+        self, inputs: tuple[Node, ...], shape: Shape, dtype: DType | None, forms: GatherMap
+    ) -> Node:
         """Elements looked up by index; torch's kernel says what is wrong with a lookup where nothing is."""
         sizes = inputs[0].shape
-        if any(isinstance(form, Lookup) and size == 0 for form, size in zip(forms, sizes, strict=True)):
+        if any(
+            isinstance(form, Lookup) and size == 0 for form, size in zip(forms, sizes, strict=True)
+        ):
             raise NotLowered
         return self.build.node("gather", inputs, shape, dtype, forms)
 
     def _alike(self, *values: Value) -> list[Node]:
         dtype = next((v.dtype for v in values if isinstance(v, Node)), self.dtype)
-        return [v if isinstance(v, Node) else self.build.constant(v, dtype or self.dtype) for v in values]
+        return [
+            v if isinstance(v, Node) else self.build.constant(v, dtype or self.dtype)
+            for v in values
+        ]
 
     def full(self, node: Node) -> Node:
         """The node broadcast to the shape of the result."""

@@ -23,7 +23,9 @@ def _full(c: LoweringContext, size: Sequence[int], value: Scalar, *_: Any, **__:
     return c.full(c.node(value))
 
 
-def _arange(c: LoweringContext, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any) -> Node:
+def _arange(
+    c: LoweringContext, start: Scalar, end: Scalar | None = None, step: Scalar = 1, **_: Any
+) -> Node:
     begin = 0 if end is None else start
     counter = iota(c, c.shape, 0)
     wide = DType.F64 if c.dtype.is_float else DType.I64
@@ -63,7 +65,9 @@ def _index_select(c: LoweringContext, x: Node, dim: int, index: Node) -> Node:
     forms: list[Affine | Lookup] = [Affine.of(d) for d in range(rank)]
     forms[dim % rank] = Lookup(1, OutOfRange.AXIS if dim % rank == 1 else OutOfRange.SELF)
     count = c.shape[dim % rank]
-    place = c.build.reshape(c.build.cast(index, DType.I64), (count, *(1,) * (rank - 1 - dim % rank)))
+    place = c.build.reshape(
+        c.build.cast(index, DType.I64), (count, *(1,) * (rank - 1 - dim % rank))
+    )
     return c.gather((x, place), c.shape, c.dtype, tuple(forms))
 
 
@@ -106,7 +110,9 @@ TABLE: Final[Mapping[str, Lowering]] = {
         for o in ("default", "memory_format")
     },
     "aten.full.default": _full,
-    **dict.fromkeys(("aten.arange.default", "aten.arange.start", "aten.arange.start_step"), _arange),
+    **dict.fromkeys(
+        ("aten.arange.default", "aten.arange.start", "aten.arange.start_step"), _arange
+    ),
     "aten.linspace.default": _linspace_forms,
     "aten.embedding.default": _embedding,
     "aten.index_select.default": _index_select,

@@ -16,10 +16,24 @@ import torch.fx
 from torch._ops import OpOverload
 
 from argand.native.control_flow import CompileBody, Laid, arguments_of
-from argand.native.convolution import NO_LAYOUTS, Fused, channels_last, operands_of, pack_convolutions
+from argand.native.convolution import (
+    NO_LAYOUTS,
+    Fused,
+    channels_last,
+    operands_of,
+    pack_convolutions,
+)
 from argand.native.ir.builder import Builder
 from argand.native.ir.convolve import Convolve
-from argand.native.ir.tensor import Baked, ExternCall, Graph, Node, Output, TensorArgument, TensorMeta
+from argand.native.ir.tensor import (
+    Baked,
+    ExternCall,
+    Graph,
+    Node,
+    Output,
+    TensorArgument,
+    TensorMeta,
+)
 from argand.native.ir.types import FROM_TORCH, DType, contiguous_strides
 from argand.native.lower.context import LoweringContext, NotLowered
 from argand.native.lower.slots import find_slots
@@ -32,6 +46,7 @@ from argand.runtime.convolution import PackedConvolution
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.floats import OpenFloat
 from argand.sizes.refusals import fixing
+from argand.sizes.view import GraphSizes
 from argand.support import events
 from argand.support.options import Options
 from argand.support.switches import is_off
@@ -39,7 +54,9 @@ from argand.support.switches import is_off
 _NO_SIZE: Final = -(1 << 40)
 
 
-def spec_of(value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple) -> TensorMeta | None:
+def spec_of(
+    value: Any, express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
+) -> TensorMeta | None:
     """Metadata of a fake or real tensor; None for anything else."""
     if not isinstance(value, torch.Tensor):
         return None
@@ -61,6 +78,18 @@ def import_graph(
     return _Importer(module, context, options, compile_body, packs).run(list(example_inputs))
 
 
+def _expressed_by(sizes: GraphSizes | None) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """What turns the sizes of a fake into expressions; without open sizes they stay as they are."""
+    if sizes is None:
+        return tuple
+    known = functools.cache(sizes.express)
+
+    def express(given: Sequence[int]) -> tuple[int, ...]:
+        return tuple(map(known, given))
+
+    return express
+
+
 @final
 class _Importer:
     def __init__(
@@ -73,12 +102,11 @@ class _Importer:
     ) -> None:
         self.module, self.context = module, context
         self.options, self.compile_body = options, compile_body
-        self.express: Callable[[Sequence[int]], tuple[int, ...]] = tuple
-        if context.sizes is not None:
-            known = functools.cache(context.sizes.express)
-            self.express = lambda sizes: tuple(map(known, sizes))
+        self.express = _expressed_by(context.sizes)
         packs = packs and not is_off(options, "convolutions")
-        self.packed = pack_convolutions(module, context.sizes, context.steady) if packs else NO_LAYOUTS
+        self.packed = (
+            pack_convolutions(module, context.sizes, context.steady) if packs else NO_LAYOUTS
+        )
         self.slots = find_slots(module, () if is_off(options, "writes") else context.writes)
         self.build = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
@@ -175,14 +203,22 @@ class _Importer:
             return self._extern(node, self._value(node.args[0]), self.slots[node])
         args: Any = torch.fx.node.map_arg(node.args, self.values.__getitem__)
         if node.target is operator.truediv:  # a number over a size
-            return self.build.pointwise("div", *(self.build.constant(side, DType.F64) for side in args))
+            return self.build.pointwise(
+                "div", *(self.build.constant(side, DType.F64) for side in args)
+            )
         kwargs = torch.fx.node.map_arg(node.kwargs, self.values.__getitem__)
-        row = None if _only_checks(node) or self._is_left_to_torch(node) else TABLE.get(str(node.target))
+        row = (
+            None
+            if _only_checks(node) or self._is_left_to_torch(node)
+            else TABLE.get(str(node.target))
+        )
         if row is not None and self._plain(args, kwargs, result):
             fakes = tuple(self._value(a) if isinstance(a, torch.fx.Node) else a for a in node.args)
             events.record("lowered", lambda: {"node": node.name, "op": str(node.target)})
             try:
-                context = LoweringContext(self.build, result, fakes, self.options, express=self.express)
+                context = LoweringContext(
+                    self.build, result, fakes, self.options, express=self.express
+                )
                 lowered = row(context, *args, **kwargs)
                 events.count("native.lowered")
                 return self._typed(lowered, result)
@@ -191,7 +227,9 @@ class _Importer:
         return self._extern(node, result)
 
     def _is_left_to_torch(self, node: torch.fx.Node) -> bool:
-        return is_off(self.options, "lowering", str(node.target)) or is_off(self.options, "node", node.name)
+        return is_off(self.options, "lowering", str(node.target)) or is_off(
+            self.options, "node", node.name
+        )
 
     def _why(self, node: torch.fx.Node, result: Any) -> str:
         """Why an operator is torch's: a key of the report's table of reasons."""
@@ -225,7 +263,9 @@ class _Importer:
     def _typed(self, lowered: Any, result: Any) -> Any:
         """Results in the types and shapes eager gives them."""
         if isinstance(lowered, tuple):
-            return tuple(self._typed(item, value) for item, value in zip(lowered, result, strict=True))
+            return tuple(
+                self._typed(item, value) for item, value in zip(lowered, result, strict=True)
+            )
         if not isinstance(lowered, Node):
             if isinstance(result, torch.Tensor):
                 return self.build.constant(0, FROM_TORCH[result.dtype], self.express(result.shape))
@@ -252,7 +292,8 @@ class _Importer:
             elif name != "mul":
                 shift = number if name == "add" else build.pointwise("neg", number)
         image = self._value(x)
-        if isinstance(target, Convolve):  # its operands and results are channels last whoever reads them
+        # its operands and results are channels last whoever reads them
+        if isinstance(target, Convolve):
             image, result = channels_last(image), channels_last(result)
         operands = (
             (self.values[x], image.stride()),
@@ -263,26 +304,49 @@ class _Importer:
         )
         given = [(value, self.express(strides)) for value, strides in operands if value is not None]
         slots = iter(range(len(given)))
-        args = tuple(None if value is None else TensorArgument(next(slots)) for value, _ in operands)
+        args = tuple(
+            None if value is None else TensorArgument(next(slots)) for value, _ in operands
+        )
         inputs, layouts = zip(*given, strict=True)
         spec = spec_of(result, self.express)
         assert spec is not None
-        call = ExternCall(target, args, {}, layouts, (spec,), True, False)
+        call = ExternCall(
+            target=target,
+            args=args,
+            kwargs={},
+            layouts=layouts,
+            outputs=(spec,),
+            single=True,
+            writes=False,
+        )
         events.count("native.extern", detail="convolution")
         own = isinstance(target, Convolve)
         events.record(
-            "extern", lambda: {"op": "convolution", "origin": self.build.trace, "why": "own" if own else "torch"}
+            "extern",
+            lambda: {
+                "op": "convolution",
+                "origin": self.build.trace,
+                "why": "own" if own else "torch",
+            },
         )
-        return build.node("item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0)
+        return build.node(
+            "item", (build.node("extern", inputs, (), None, call),), spec.shape, spec.dtype, 0
+        )
 
     def _flow(self, node: torch.fx.Node, result: Any) -> Any:
         """A condition or a loop: one step over compiled bodies, or torch's operator."""
-        found = None if self.compile_body is None else arguments_of(node, self.values, self.compile_body)
+        found = (
+            None
+            if self.compile_body is None
+            else arguments_of(node, self.values, self.compile_body)
+        )
         if found is None:
             return self._extern(node, result)
         return self._extern(node, result, found.flow, (found.condition, *found.operands))
 
-    def _extern(self, node: torch.fx.Node, result: Any, target: Any = None, given: Any = None) -> Any:
+    def _extern(
+        self, node: torch.fx.Node, result: Any, target: Any = None, given: Any = None
+    ) -> Any:
         """A call of torch's kernel, or of another target with other arguments."""
         inputs: list[Node] = []
         layouts: list[tuple[int, ...]] = []
@@ -311,30 +375,49 @@ class _Importer:
         single = not isinstance(result, list | tuple)
         results = (result,) if single else tuple(result)
         specs = tuple(spec_of(r, self.express) for r in results)
-        writes = _writes(node.target)
-        raises = isinstance(node.target, OpOverload) and may_raise(node.target, result)
         slot = node in self.slots
-        if slot:
-            events.count("native.slots", detail=str(target))
-        call = ExternCall(target or node.target, args, kwargs, tuple(layouts), specs, single, writes, raises, slot)
+        call = ExternCall(
+            target=target or node.target,
+            args=args,
+            kwargs=kwargs,
+            layouts=tuple(layouts),
+            outputs=specs,
+            single=single,
+            writes=_writes(node.target),
+            raises=isinstance(node.target, OpOverload) and may_raise(node.target, result),
+            in_place=slot,
+        )
         extern = self.build.node("extern", tuple(inputs), (), None, call)
         if _has_effect(node) or _only_checks(node):
             self.effects.append(extern)
-        events.count("native.extern", detail=str(node.target))
-        events.record(
-            "extern", lambda: {"op": str(node.target), "origin": self.build.trace, "why": self._why(node, result)}
-        )
+        self._tell(node, result, str(target) if slot else None)
         items = tuple(
             None if spec is None else self.build.node("item", (extern,), spec.shape, spec.dtype, k)
             for k, spec in enumerate(specs)
         )
         return items[0] if single else items
 
+    def _tell(self, node: torch.fx.Node, result: Any, slot: str | None) -> None:
+        """Events of a call of torch's kernel; ``slot``: the target that writes its result in place."""
+        if slot is not None:
+            events.count("native.slots", detail=slot)
+        events.count("native.extern", detail=str(node.target))
+        events.record(
+            "extern",
+            lambda: {
+                "op": str(node.target),
+                "origin": self.build.trace,
+                "why": self._why(node, result),
+            },
+        )
+
 
 def _is_view(node: torch.fx.Node) -> bool:
     """Whether a value lies in the memory of the one it was made of."""
     target = node.target
-    return target is operator.getitem or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+    return target is operator.getitem or (
+        isinstance(target, torch._ops.OpOverload) and target.is_view
+    )
 
 
 def _is_scalar(node: torch.fx.Node, value: torch.Tensor) -> bool:
@@ -350,12 +433,20 @@ def _has_effect(node: torch.fx.Node) -> bool:
     """Ops that draw random numbers, write to an argument or give nothing back keep their order and always run."""
     if not isinstance(node.target, OpOverload):
         return True
-    return draws(node.target, node.args, node.kwargs) or _writes(node.target) or not node.target._schema.returns
+    return (
+        draws(node.target, node.args, node.kwargs)
+        or _writes(node.target)
+        or not node.target._schema.returns
+    )
 
 
 def _only_checks(node: torch.fx.Node) -> bool:
     """Whether nobody reads a result and the op may raise: torch's kernel then looks at all of its arguments."""
-    return not node.users and isinstance(node.target, OpOverload) and may_raise(node.target, node.meta.get("val"))
+    return (
+        not node.users
+        and isinstance(node.target, OpOverload)
+        and may_raise(node.target, node.meta.get("val"))
+    )
 
 
 def _writes(target: Any) -> bool:
@@ -369,7 +460,8 @@ def is_functional(module: torch.fx.GraphModule, device: str = "cpu") -> bool:
         if node.op == "call_function" and node.users and value is None:
             return False  # nothing is known about a result somebody uses
         if isinstance(value, torch.Tensor) and (
-            value.layout is not torch.strided or not (value.device.type in (device, "meta") or _is_scalar(node, value))
+            value.layout is not torch.strided
+            or not (value.device.type in (device, "meta") or _is_scalar(node, value))
         ):
             return False
     return all(

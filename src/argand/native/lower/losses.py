@@ -25,7 +25,12 @@ def _pick(c: LoweringContext, table: Node, classes: Node, axis: int) -> Node:
 
 
 def _nll_loss(
-    c: LoweringContext, scores: Node, target: Node, weight: Node | None, reduction: int, ignore_index: int
+    c: LoweringContext,
+    scores: Node,
+    target: Node,
+    weight: Node | None,
+    reduction: int,
+    ignore_index: int,
 ) -> tuple[Node, Node]:
     if 0 in scores.shape or target.dtype is not DType.I64:
         raise NotLowered
@@ -42,7 +47,9 @@ def _nll_loss(
     if reduction == _NONE and len(scores.shape) > 1:
         return losses, c.build.constant(0.0, c.dtype)
     dims = tuple(range(len(target.shape)))
-    summed, total = (c.build.reduce("sum", part, dims) if dims else part for part in (losses, weights))
+    summed, total = (
+        c.build.reduce("sum", part, dims) if dims else part for part in (losses, weights)
+    )
     return (c.op("div", summed, total) if reduction == _MEAN else summed), total
 
 

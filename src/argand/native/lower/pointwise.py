@@ -14,7 +14,15 @@ import torch
 
 from argand.native.ir.tensor import MATHS, Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Lowering, LoweringContext, NotLowered, Scalar, Value, dtype_of, in_float
+from argand.native.lower.context import (
+    Lowering,
+    LoweringContext,
+    NotLowered,
+    Scalar,
+    Value,
+    dtype_of,
+    in_float,
+)
 
 
 def _same(template: Callable[..., Node]) -> Lowering:
@@ -35,7 +43,8 @@ def _by_one_number(row: Lowering) -> Lowering:
 
     def lower(context: LoweringContext, x: Value, y: Value, **kwargs: Any) -> Node:
         single = not isinstance(y, Node) or all(size == 1 for size in y.shape)
-        found: Node = (wide if single else row)(context, x, y, **kwargs)
+        chosen = wide if single else row
+        found: Node = chosen(context, x, y, **kwargs)
         return found
 
     return lower
@@ -46,7 +55,8 @@ def _by_wide_number(row: Lowering) -> Lowering:
     wide = in_float(row)
 
     def lower(context: LoweringContext, x: Value, y: Value) -> Node:
-        found: Node = (wide if context.dtype.is_half and _is_wide_number(y) else row)(context, x, y)
+        chosen = wide if context.dtype.is_half and _is_wide_number(y) else row
+        found: Node = chosen(context, x, y)
         return found
 
     return lower
@@ -94,7 +104,9 @@ def _scaled(template: Callable[..., Node]) -> Lowering:
     plain, wide = _same(template), in_float(_same(template))
 
     def lower(context: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
-        found: Node = plain(context, x, y) if alpha == 1 else wide(context, x, y, context.number(alpha))
+        found: Node = (
+            plain(context, x, y) if alpha == 1 else wide(context, x, y, context.number(alpha))
+        )
         return found
 
     return lower
@@ -108,7 +120,9 @@ def _add(c: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
 
 
 def _sub(c: LoweringContext, x: Value, y: Value, alpha: Scalar = 1) -> Node:
-    return c.op("sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha)))
+    return c.op(
+        "sub", c.node(x), c.node(y) if alpha == 1 else c.op("mul", c.node(y), c.node(alpha))
+    )
 
 
 def _differ_in_sign(c: LoweringContext, x: Node, y: Node) -> Node:
@@ -198,9 +212,11 @@ def _powers(row: Lowering) -> Lowering:
     wide = in_float(row)
 
     def lower(context: LoweringContext, x: Value, y: Value) -> Node:
-        stepwise = context.dtype is not DType.F16 and y in (2, 3) if not isinstance(y, Node) else False
-        if isinstance(y, Node) or stepwise:
-            found: Node = (row if stepwise else wide)(context, x, y)
+        found: Node
+        if isinstance(y, Node):
+            found = wide(context, x, y)
+        elif context.dtype is not DType.F16 and y in (2, 3):
+            found = row(context, x, y)
         else:
             found = wide(context, x, context.number(y))
         return found
@@ -340,7 +356,10 @@ _NAMED: Final[Mapping[str, Lowering]] = {
     **{f"aten.{name}.default": _rounding(name) for name in ("floor", "ceil", "trunc")},
     "aten.round.default": _rounding("rint"),
     "aten.round.decimals": _same(_round_decimals),
-    **dict.fromkeys(("aten.floor_divide.default", "aten.floor_divide.Scalar"), _by_one_number(_same(_floor_divide))),
+    **dict.fromkeys(
+        ("aten.floor_divide.default", "aten.floor_divide.Scalar"),
+        _by_one_number(_same(_floor_divide)),
+    ),
     "aten.atan2.default": _binary("atan2"),
     "aten.copysign.Tensor": _binary("copysign"),
     **{f"aten.{op}imum.default": _binary(op) for op in ("max", "min")},
@@ -352,11 +371,21 @@ _NAMED: Final[Mapping[str, Lowering]] = {
     "aten.signbit.default": _test(_sign_bit),
     **{f"aten.logical_{op}.default": _logical(op) for op in ("not", "and", "or", "xor")},
     "aten.bitwise_not.default": _unary("not"),
-    **dict.fromkeys(("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar"), _shift("shl")),
-    **dict.fromkeys(("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar"), _shift("shr")),
+    **dict.fromkeys(
+        ("aten.__lshift__.Scalar", "aten.bitwise_left_shift.Tensor_Scalar"), _shift("shl")
+    ),
+    **dict.fromkeys(
+        ("aten.__rshift__.Scalar", "aten.bitwise_right_shift.Tensor_Scalar"), _shift("shr")
+    ),
     **dict.fromkeys(("aten.clone.default", "aten._to_copy.default"), _clone),
-    **{f"aten.{name}.default": _copy_to for name in ("contiguous", "positive", "alias", "detach", "real")},
-    **{f"aten.{name}.default": _copy_to for name in ("lift_fresh", "lift_fresh_copy", "conj", "_conj", "resolve_conj")},
+    **{
+        f"aten.{name}.default": _copy_to
+        for name in ("contiguous", "positive", "alias", "detach", "real")
+    },
+    **{
+        f"aten.{name}.default": _copy_to
+        for name in ("lift_fresh", "lift_fresh_copy", "conj", "_conj", "resolve_conj")
+    },
     "aten.copy.default": _copy,
     "prims.convert_element_type.default": _convert,
 }

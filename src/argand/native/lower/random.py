@@ -16,7 +16,9 @@ from argand.native.lower.context import Lowering, LoweringContext, NotLowered
 from argand.native.lower.views import iota
 
 
-def _draw(c: LoweringContext, kind: str, shape: Shape, dtype: DType, generator: object = None) -> Node:
+def _draw(
+    c: LoweringContext, kind: str, shape: Shape, dtype: DType, generator: object = None
+) -> Node:
     """Fresh random numbers; each draw of a graph has a seed of its own."""
     size = numel(shape)
     if c.options.fallback_random or generator is not None or size == 0:
@@ -52,7 +54,12 @@ def _between(kind: str) -> Lowering:
     """uniform(x, low, high) and normal(x, mean, std): a draw, scaled and shifted."""
 
     def lower(
-        c: LoweringContext, x: Node, first: float = 0.0, second: float = 1.0, *, generator: object = None
+        c: LoweringContext,
+        x: Node,
+        first: float = 0.0,
+        second: float = 1.0,
+        *,
+        generator: object = None,
     ) -> Node:
         scale = second - first if kind == "uniform" else second
         draw = _draw(c, kind, c.shape, c.dtype, generator)

@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
-from argand.native.lower.context import Lowering, LoweringContext, NotLowered, dtype_of, in_float, wrap_dims
+from argand.native.lower.context import (
+    Lowering,
+    LoweringContext,
+    NotLowered,
+    dtype_of,
+    in_float,
+    wrap_dims,
+)
 from argand.ops.layout import Dims
 
 
@@ -31,7 +38,9 @@ def _dims_of(x: Node, dim: Dims) -> tuple[int, ...]:
 def _total(op: str) -> Lowering:
     """Sums and products: elements become the type of the result first, as in eager; half types add up in float."""
 
-    def lower(c: LoweringContext, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Node:
+    def lower(
+        c: LoweringContext, x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> Node:
         dims = wrap_dims(dim, len(x.shape))
         element = dtype_of(c.result.dtype)
         terms = c.build.cast(x, element)

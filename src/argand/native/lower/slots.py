@@ -29,7 +29,9 @@ IN_PLACE: Final[Mapping[OpOverload, OpOverload]] = {
 }
 
 
-def find_slots(module: torch.fx.GraphModule, into: Sequence[int]) -> Mapping[torch.fx.Node, OpOverload]:
+def find_slots(
+    module: torch.fx.GraphModule, into: Sequence[int]
+) -> Mapping[torch.fx.Node, OpOverload]:
     """The calls that may write into their first argument, and the operators that do. ``into``: inputs that results go to."""
     if not into:
         return {}
@@ -40,7 +42,11 @@ def find_slots(module: torch.fx.GraphModule, into: Sequence[int]) -> Mapping[tor
         if position < 0 or not isinstance(result, torch.fx.Node) or result.target not in IN_PLACE:
             continue
         target = inputs[position]
-        alone = result.args[0] is target and list(target.users) == [result] and not _reads(result, target)
+        alone = (
+            result.args[0] is target
+            and list(target.users) == [result]
+            and not _reads(result, target)
+        )
         if alone and not _sums(result) and _alike(result, target):
             found[result] = IN_PLACE[result.target]
     return found
@@ -55,7 +61,9 @@ def _reads(node: torch.fx.Node, target: torch.fx.Node) -> bool:
 
 def _sums(node: torch.fx.Node) -> bool:
     """Whether an `index_put` adds to what was there."""
-    return bool(node.kwargs.get("accumulate", False)) or (len(node.args) > 3 and node.args[3] is True)
+    return bool(node.kwargs.get("accumulate", False)) or (
+        len(node.args) > 3 and node.args[3] is True
+    )
 
 
 def _alike(node: torch.fx.Node, target: torch.fx.Node) -> bool:

@@ -49,7 +49,12 @@ def _begin(size: int, start: int | None) -> int:
 
 
 def _slice(
-    c: LoweringContext, x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    c: LoweringContext,
+    x: Node,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Node:
     dim = _dim(dim, len(x.shape))
     return c.build.slice(x, dim, _begin(x.shape[dim], start), c.shape[dim], step)

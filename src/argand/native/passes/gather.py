@@ -16,7 +16,8 @@ from argand.native.ir.tensor import GatherMap, Graph, Node, NodeKind
 from argand.native.ir.types import at_least, numel
 from argand.native.passes.rewrite import rewrite
 
-FEWER: Final = 8  # times as many elements must the source have: it may be needed for something else, too
+# times as many elements must the source have: it may be needed for something else, too
+FEWER: Final = 8
 
 
 def sink_gathers(graph: Graph) -> Graph:
@@ -28,7 +29,9 @@ def _sink(build: Builder, node: Node) -> Node | None:
     if node.op != "gather":
         return None
     source = node.inputs[0]
-    if source.kind is not NodeKind.POINTWISE or not at_least(numel(source.shape), FEWER * numel(node.shape)):
+    if source.kind is not NodeKind.POINTWISE or not at_least(
+        numel(source.shape), FEWER * numel(node.shape)
+    ):
         return None
     places = [_place(node, value) for value in source.inputs]
     looked = [any(isinstance(form, int) for form in forms) for forms in places]
@@ -51,4 +54,7 @@ def _place(node: Node, value: Node) -> GatherMap:
     every: Any = node.attribute
     offset = len(every) - len(value.shape)
     constant = value.op == "constant"
-    return tuple(Affine() if size == 1 or constant else every[d + offset] for d, size in enumerate(value.shape))
+    return tuple(
+        Affine() if size == 1 or constant else every[d + offset]
+        for d, size in enumerate(value.shape)
+    )

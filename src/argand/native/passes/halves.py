@@ -21,14 +21,59 @@ from argand.native.ir.types import DType
 from argand.native.passes.rewrite import replaced
 
 _JUMPS: Final = frozenset(
-    {"floor", "ceil", "trunc", "rint", "fmod", "eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin", "copysign"}
+    {
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "fmod",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "argmax",
+        "argmin",
+        "copysign",
+    }
 )
 _POLES: Final = frozenset(
-    {"log", "log2", "log10", "log1p", "tan", "asin", "acos", "acosh", "atanh", "erfinv", "lgamma", "digamma", "pow"}
+    {
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "tan",
+        "asin",
+        "acos",
+        "acosh",
+        "atanh",
+        "erfinv",
+        "lgamma",
+        "digamma",
+        "pow",
+    }
 ) | {"atan2"}
-_POLES_OF_HALVES: Final = frozenset({"div", "sqrt"})  # in float they are parts of larger ops, far from their poles
+# in float they are parts of larger ops, far from their poles
+_POLES_OF_HALVES: Final = frozenset({"div", "sqrt"})
 _EXACT: Final = frozenset(
-    {"neg", "abs", "max", "min", "select", "copy", "floor", "ceil", "trunc", "rint", "fmod", "amax", "amin", "round"}
+    {
+        "neg",
+        "abs",
+        "max",
+        "min",
+        "select",
+        "copy",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "fmod",
+        "amax",
+        "amin",
+        "round",
+    }
 )
 _PRODUCTS: Final = frozenset(
     {"mm", "bmm", "addmm", "baddbmm", "convolution", "scaled_dot_product_flash_attention_for_cpu"}
@@ -42,7 +87,9 @@ def round_halves(graph: Graph) -> Graph:
     seen = set(topological(_read_exactly(graph), _made_of))
     exact: dict[Node, bool] = {}
     for node in graph.nodes:
-        exact[node] = _is_exact(node, exact) or (node.op != "constant" and (node in seen or node.dtype is DType.F16))
+        exact[node] = _is_exact(node, exact) or (
+            node.op != "constant" and (node in seen or node.dtype is DType.F16)
+        )
     wanted = {node for node in graph.nodes if exact[node] and not _is_exact(node, exact)}
 
     def change(build: Builder, old: Node, new: Node) -> Node:
@@ -58,7 +105,11 @@ def _is_half(node: Node) -> bool:
 def _read_exactly(graph: Graph) -> Iterable[Node]:
     """What is read by an op whose result changes much with a last bit."""
     for node in graph.nodes:
-        steep = node.op in _JUMPS or node.op in _POLES or (node.op in _POLES_OF_HALVES and _is_half(node))
+        steep = (
+            node.op in _JUMPS
+            or node.op in _POLES
+            or (node.op in _POLES_OF_HALVES and _is_half(node))
+        )
         if steep or _loses_fractions(node) or _chooses(node):
             yield from node.inputs
 

@@ -54,5 +54,7 @@ STORAGE: Final = Level("storage", Storage, rules.verify_storage, text.print_stor
 SCHEDULE: Final = Level("schedule", Schedule, rules.verify_schedule, text.print_schedule)
 LOOPS: Final = Level("loops", LoopNests, rules.verify_nests, text.print_nests)
 MODULE: Final = Level("module", KernelModule, verify_module, lambda module: str(module.text))
-PLAN: Final = Level("plan", Launch, lambda launch: verify_plan(launch.plan), lambda launch: print_plan(launch.plan))
+PLAN: Final = Level(
+    "plan", Launch, lambda launch: verify_plan(launch.plan), lambda launch: print_plan(launch.plan)
+)
 LEVELS: Final = (TENSOR, DEMAND, FUSION, STORAGE, SCHEDULE, LOOPS, MODULE, PLAN)

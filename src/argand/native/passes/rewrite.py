@@ -27,6 +27,10 @@ def replaced(graph: Graph, change: Callable[[Builder, Node, Node], Node]) -> Gra
         build.trace = node.trace
         same = build.rebuild(node, tuple(done[i] for i in node.inputs))
         done[node] = change(build, node, same)
-    outputs = tuple(replace(o, node=done[o.node]) if isinstance(o, Output) else o for o in graph.outputs)
-    layouts = {done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done}
+    outputs = tuple(
+        replace(o, node=done[o.node]) if isinstance(o, Output) else o for o in graph.outputs
+    )
+    layouts = {
+        done[n]: strides for n, strides in reversed(list(graph.layouts.items())) if n in done
+    }
     return Graph.of(graph.inputs, outputs, tuple(done[e] for e in graph.effects), layouts)

@@ -117,9 +117,13 @@ RULES: Final = (
     Rule("add_zero", "x + 0 == x for integers", ("add",), _add_zero),
     Rule("twice", "-(-x) == x, ~~x == x", ("neg", "not"), _twice),
     Rule("once", "|(|x|)| == |x|; rounded numbers round to themselves", _IDEMPOTENT, _once),
-    Rule("same_arms", "select(c, x, x) == x; a constant condition chooses", ("select",), _same_arms),
+    Rule(
+        "same_arms", "select(c, x, x) == x; a constant condition chooses", ("select",), _same_arms
+    ),
     Rule("divide", "x / 2^k == x * 2^-k", ("div",), _divide_by_power_of_two),
-    Rule("cast_back", "a cast to a wider type and back is nothing", ("cast",), _cast_there_and_back),
+    Rule(
+        "cast_back", "a cast to a wider type and back is nothing", ("cast",), _cast_there_and_back
+    ),
 )
 _BY_OP: Final = {op: tuple(r for r in RULES if op in r.ops) for r in RULES for op in r.ops}
 

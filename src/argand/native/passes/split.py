@@ -42,7 +42,9 @@ def _split(limits: Limits, build: Builder, node: Node) -> Node | None:
 def _pieces(limits: Limits, node: Node, dims: tuple[int, ...], size: Size) -> int | None:
     """How many pieces to cut the longest reduced dimension into; None: none."""
     source, results = node.inputs[0], numel(node.shape)
-    if numel(source.shape) < limits.long_row * (max(results, 1) if results <= limits.few_results else 1):
+    if numel(source.shape) < limits.long_row * (
+        max(results, 1) if results <= limits.few_results else 1
+    ):
         return None
     if results <= limits.few_results:
         return next((p for p in PIECES if divides(p, size) and size > p), None)

@@ -79,7 +79,8 @@ def _build_nests(schedule: Schedule, setting: Setting) -> LoopNests:
 def _take_products(nests: LoopNests, setting: Setting) -> LoopNests:
     if not setting.target.limits.own_products:
         return nests
-    if setting.options.checked_kernels:  # products of BLAS check nothing, but do not leave their operands
+    # products of BLAS check nothing, but do not leave their operands
+    if setting.options.checked_kernels:
         return nests
     return take_products(nests, setting.target, setting.choices, setting.options.fusion)
 
@@ -91,15 +92,24 @@ def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
 
 
 def _plan(module: KernelModule, setting: Setting) -> Launch:
-    frozen, is_branch, reuse = setting.options.freeze, setting.is_branch, not is_off(setting.options, "reuse")
-    return Launch(module, make_plan(module.schedule, module.work, frozen=frozen, is_branch=is_branch, reuse=reuse))
+    frozen, is_branch, reuse = (
+        setting.options.freeze,
+        setting.is_branch,
+        not is_off(setting.options, "reuse"),
+    )
+    return Launch(
+        module,
+        make_plan(module.schedule, module.work, frozen=frozen, is_branch=is_branch, reuse=reuse),
+    )
 
 
 def _simplify(graph: Graph, setting: Setting) -> Graph:
     return simplify(graph, lambda rule: not is_off(setting.options, "rule", rule))
 
 
-def _rewrite(name: str, run: Callable[[Graph], Graph], after: tuple[tuple[str, str], ...] = ()) -> Pass:
+def _rewrite(
+    name: str, run: Callable[[Graph], Graph], after: tuple[tuple[str, str], ...] = ()
+) -> Pass:
     """A pass over tensor IR; each also removes common subexpressions and dead nodes, see rewrite."""
     return Pass(name, levels.TENSOR, levels.TENSOR, _plain(run), after, optional=True)
 
@@ -141,7 +151,13 @@ PASSES: Final = (
             ("sink_gathers", "the source of a lookup needs memory"),
         ),
     ),
-    Pass("fuse", levels.DEMAND, levels.FUSION, _fuse, after=(("find_demand", "copies are nodes to fuse, too"),)),
+    Pass(
+        "fuse",
+        levels.DEMAND,
+        levels.FUSION,
+        _fuse,
+        after=(("find_demand", "copies are nodes to fuse, too"),),
+    ),
     Pass(
         "choose_memory",
         levels.FUSION,
@@ -175,10 +191,21 @@ PASSES: Final = (
         levels.LOOPS,
         levels.LOOPS,
         _take_products,
-        after=(("build_nests", "what follows a product is a nest by then, and may run on its elements"),),
+        after=(
+            (
+                "build_nests",
+                "what follows a product is a nest by then, and may run on its elements",
+            ),
+        ),
         optional=True,
     ),
-    Pass("emit", levels.LOOPS, levels.MODULE, _emit, after=(("build_nests", "it writes their loops"),)),
+    Pass(
+        "emit",
+        levels.LOOPS,
+        levels.MODULE,
+        _emit,
+        after=(("build_nests", "it writes their loops"),),
+    ),
     Pass(
         "plan",
         levels.MODULE,
@@ -213,7 +240,9 @@ def run_pass(row: Pass, value: Any, setting: Setting) -> Any:
         except InternalError:
             raise
         except Exception as error:
-            raise InternalError(name, f"{type(error).__name__}: {error}", dump=row.takes.show(value)) from error
+            raise InternalError(
+                name, f"{type(error).__name__}: {error}", dump=row.takes.show(value)
+            ) from error
     if setting.options.verify == "forms":
         report(row.gives.verify(result), row.name, row.gives.show(result))
     return result

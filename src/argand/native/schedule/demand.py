@@ -53,10 +53,12 @@ class Demand:
     graph: Graph
     layouts: Mapping[Node, Shape]
     operands: Mapping[Node, tuple[Node, ...]]
-    after: Mapping[Node, Node]  # writes that must follow another write, draws and checks the one before
+    # writes that must follow another write, draws and checks the one before
+    after: Mapping[Node, Node]
     destinations: Mapping[Node, Destination]
     writes: Mapping[Node, int]  # copies into inputs, and which result each is
-    placed: Mapping[Node, Node]  # values that are inputs with a part of them written anew, in the inputs' memory
+    # values that are inputs with a part of them written anew, in the inputs' memory
+    placed: Mapping[Node, Node]
     outputs: tuple[Any, ...]
     required: frozenset[Node]  # computed nodes that need memory
     nodes: tuple[Node, ...]  # topological over ``needs``
@@ -81,7 +83,11 @@ class Demand:
             self,
             layouts={**self.layouts, copy: own},
             writes={node: k for node, k in self.writes.items() if node is not copy},
-            destinations={node: destination for node, destination in self.destinations.items() if node is not copy},
+            destinations={
+                node: destination
+                for node, destination in self.destinations.items()
+                if node is not copy
+            },
             outputs=(*self.outputs[:position], copy, *self.outputs[position + 1 :]),
         )
 
@@ -114,7 +120,15 @@ class _Draft:
         return _strides(self.layouts, node)
 
     def finish(self, outputs: tuple[Any, ...]) -> Demand:
-        fields = (self.graph, self.layouts, self.operands, self.after, self.destinations, self.writes, self.placed)
+        fields = (
+            self.graph,
+            self.layouts,
+            self.operands,
+            self.after,
+            self.destinations,
+            self.writes,
+            self.placed,
+        )
         whole = Demand(*fields, outputs, frozenset(self.required), ())
         roots = [*roots_of(self.graph.effects, outputs), *self.writes]
         return dataclasses.replace(whole, nodes=topological(roots, whole.needs))
@@ -131,9 +145,15 @@ def find_demand(graph: Graph) -> Demand:
     for node in graph.nodes:
         if node.op == "extern":
             call: Any = node.attribute
-            factors = _factors(demand, node) if blas_of(call.target) is Blas.PLAIN else (None,) * len(node.inputs)
+            factors = (
+                _factors(demand, node)
+                if blas_of(call.target) is Blas.PLAIN
+                else (None,) * len(node.inputs)
+            )
             demand.operands[node] = tuple(
-                factor or _uncopied(demand, build, value, strides) or _in_memory(demand, build, value, strides)
+                factor
+                or _uncopied(demand, build, value, strides)
+                or _in_memory(demand, build, value, strides)
                 for factor, value, strides in zip(factors, node.inputs, call.layouts, strict=True)
             )
         elif node.op == "gather":
@@ -155,8 +175,12 @@ def _factors(demand: _Draft, node: Node) -> tuple[Node | None, ...]:
     factors = tuple(_factor(demand, value) for value in node.inputs)
     (spec,) = call.outputs
     operands = []
-    for number, (value, strides, factor) in enumerate(zip(node.inputs, call.layouts, factors, strict=True)):
-        shape, steps = (value.shape, strides) if factor is None else (factor[0].shape, factor[1].strides)
+    for number, (value, strides, factor) in enumerate(
+        zip(node.inputs, call.layouts, factors, strict=True)
+    ):
+        shape, steps = (
+            (value.shape, strides) if factor is None else (factor[0].shape, factor[1].strides)
+        )
         operands.append(Operand(number, shape, steps, spec.torch_dtype))
     result = Operand(len(operands), spec.shape, spec.strides, spec.torch_dtype)
     if not preallocates(call.target, operands, call.kwargs, [result]):
@@ -232,7 +256,14 @@ def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
         place = strided(node, demand.strides)
         part = place is not None and not output.is_view and _is_part(node, place.leaf)
         if place is None or part or owners.setdefault(place.leaf, output.memory) != output.memory:
-            other = Node("copy", (output.node,), output.node.shape, output.node.dtype, None, output.node.trace)
+            other = Node(
+                "copy",
+                (output.node,),
+                output.node.shape,
+                output.node.dtype,
+                None,
+                output.node.trace,
+            )
             node = _in_memory(demand, build, other, output.spec.strides, apart)
         results.append(node)
     return tuple(results)
@@ -242,7 +273,9 @@ def _is_part(node: Node, leaf: Node) -> bool:
     """Whether a result would be less than the memory that holds it, or a view that torch's kernel made."""
     call = leaf.inputs[0].attribute if leaf.op == "item" else None
     target = call.target if isinstance(call, ExternCall) else None
-    return numel(leaf.shape) > numel(node.shape) or (isinstance(target, OpOverload) and target.is_view)
+    return numel(leaf.shape) > numel(node.shape) or (
+        isinstance(target, OpOverload) and target.is_view
+    )
 
 
 def _may_fail(node: Node) -> bool:
@@ -264,14 +297,20 @@ def _write(demand: _Draft, inputs: dict[Any, Node], output: Output, position: in
     target = inputs.setdefault(number, Node("input", (), node.shape, node.dtype, number))
     _leaf_layout(demand, target)
     copy = Node("copy", (node,), node.shape, node.dtype, None, node.trace)
-    demand.destinations[copy] = Destination(target, tuple(Affine.of(d) for d in range(len(node.shape))))
+    demand.destinations[copy] = Destination(
+        target, tuple(Affine.of(d) for d in range(len(node.shape)))
+    )
     demand.writes[copy] = position
     demand.required.add(copy)
     return target
 
 
 def _in_memory(
-    demand: _Draft, build: Builder, node: Node, strides: Shape | None, fits: Callable[[Shape, Shape], bool] = dense
+    demand: _Draft,
+    build: Builder,
+    node: Node,
+    strides: Shape | None,
+    fits: Callable[[Shape, Shape], bool] = dense,
 ) -> Node:
     """The node if its memory serves, else a copy of it, with these strides where they are fit for a copy."""
     place = strided(node, demand.strides)
@@ -290,7 +329,8 @@ def _in_memory(
             return build.expand(base, node.shape)
     copy = build.node("copy", (node,), node.shape, node.dtype)
     if copy in demand.layouts and not same_layout(node.shape, demand.layouts[copy], wanted):
-        copy = Node("copy", (node,), node.shape, node.dtype, None, node.trace)  # the value in a second layout
+        # the value in a second layout
+        copy = Node("copy", (node,), node.shape, node.dtype, None, node.trace)
     demand.layouts.setdefault(copy, wanted)
     demand.required.add(copy)
     return copy
@@ -358,7 +398,11 @@ def _place_updates(demand: _Draft) -> None:
     users = Counter(value for node in graph.nodes for value in node.inputs)
     users.update(source_of(output.node) for output in graph.outputs if isinstance(output, Output))
     for output in graph.outputs:
-        if not isinstance(output, Output) or output.node.op != "update" or not _takes(graph, output):
+        if (
+            not isinstance(output, Output)
+            or output.node.op != "update"
+            or not _takes(graph, output)
+        ):
             continue
         node = output.node
         base = node.inputs[0]

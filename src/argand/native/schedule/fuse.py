@@ -28,7 +28,8 @@ from argand.support.options import Options
 
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy
 LARGE_INNER = 32768  # elements from which a row is worth its own parallel kernel
-NEAR = 4  # groups that only one of two kernels side by side may wait for: more would keep memory alive
+# groups that only one of two kernels side by side may wait for: more would keep memory alive
+NEAR = 4
 READING = 30  # cost up to which kernels side by side gain from reading once: costlier ones are limited by their own arithmetic
 
 
@@ -93,7 +94,9 @@ class _Fuser:
     def _start(self, node: Node) -> Group:
         """The group of one node: a loop for each of its dimensions."""
         shape = node.inputs[0].shape if node.kind is NodeKind.REDUCE else node.shape
-        forms = tuple(Affine() if size == 1 else Affine.of(self.extents.fresh(size)) for size in shape)
+        forms = tuple(
+            Affine() if size == 1 else Affine.of(self.extents.fresh(size)) for size in shape
+        )
         variables, cost = variables_of(forms), OPS[node.op].cost
         if node.kind is not NodeKind.REDUCE:
             return Group({node: forms}, {}, None, variables, cost)
@@ -123,7 +126,9 @@ class _Fuser:
             if reason:
                 self.decisions.append(f"keep {source.op} apart from {node.op}: {reason}")
 
-    def _merge(self, cluster: _Cluster, node: Node, producer: _Cluster, source: Node, value: Node) -> str:
+    def _merge(
+        self, cluster: _Cluster, node: Node, producer: _Cluster, source: Node, value: Node
+    ) -> str:
         """Pull a producer's group into another; the reason when that cannot be."""
         if len(cluster.group.members) + len(producer.group.members) > self.options.max_fusion:
             return "the kernel would pass max_fusion ops"
@@ -152,7 +157,11 @@ class _Fuser:
                 for source in self.sources(node):
                     readers.setdefault(source, []).append(node)
         for source, nodes in readers.items():
-            clusters = list(dict.fromkeys(self.cluster_of[node] for node in nodes)) if len(nodes) > 1 else []
+            clusters = (
+                list(dict.fromkeys(self.cluster_of[node] for node in nodes))
+                if len(nodes) > 1
+                else []
+            )
             for position, cluster in enumerate(clusters):
                 for other in clusters[max(0, position - NEAR) : position]:
                     computed = source in cluster.group.members or source in other.group.members
@@ -164,7 +173,10 @@ class _Fuser:
         different = (cluster.before ^ other.before) & ~(cluster.bit | other.bit)
         if other.before & cluster.bit or cluster.before & other.bit or different.bit_count() > NEAR:
             return
-        if len(one.members) + len(two.members) > self.options.max_fusion or one.cost + two.cost > READING:
+        if (
+            len(one.members) + len(two.members) > self.options.max_fusion
+            or one.cost + two.cost > READING
+        ):
             return
         here, there = self._place(one, source), self._place(two, source)
         if here is None or there is None or (one.outer is None) != (two.outer is None):
@@ -179,7 +191,9 @@ class _Fuser:
         if merged is None:
             return
         ops = (next(reversed(list(group.members))).op for group in (two, one))
-        self.decisions.append(f"fuse {' beside '.join(ops)}: both read {source.op} of {source.shape}")
+        self.decisions.append(
+            f"fuse {' beside '.join(ops)}: both read {source.op} of {source.shape}"
+        )
         self._commit(cluster, other, merged)
 
     def _place(self, group: Group, source: Node) -> Coordinates | None:
@@ -203,7 +217,9 @@ class _Fuser:
                 user, _ = split(user, found.var, found.inner, self.extents)
         return user, None
 
-    def _joined(self, user: Group, other: Group, binding: dict[int, int]) -> tuple[Group | None, str]:
+    def _joined(
+        self, user: Group, other: Group, binding: dict[int, int]
+    ) -> tuple[Group | None, str]:
         """Two groups as one, or the reason why their rows do not go together."""
         outer, reason = self._rows(user, other, binding)
         if reason:
@@ -211,7 +227,9 @@ class _Fuser:
         user = dataclasses.replace(user, outer=outer)
         return user.joined(other, {**binding, **self._alike(user, other, binding)}), ""
 
-    def _rows(self, user: Group, other: Group, binding: dict[int, int]) -> tuple[frozenset[int] | None, str]:
+    def _rows(
+        self, user: Group, other: Group, binding: dict[int, int]
+    ) -> tuple[frozenset[int] | None, str]:
         """The rows of the merged group, or why there are none."""
         bound = frozenset(binding.values())
         needed = other.variables if other.outer is None else other.outer
@@ -242,13 +260,19 @@ class _Fuser:
             if not mine or found.keys() & set(mine):
                 continue
             sizes = [self.extents[v] for v in mine]
-            same = [s for s in sets if [self.extents[v] for v in s] == sizes and not set(s) & set(found.values())]
+            same = [
+                s
+                for s in sets
+                if [self.extents[v] for v in s] == sizes and not set(s) & set(found.values())
+            ]
             if same:
                 found.update(zip(mine, same[0], strict=True))
         return found
 
     def _too_few_rows(self, rows: frozenset[int], variables: frozenset[int]) -> bool:
-        outer, whole = (math.prod(self.extents[var] for var in part) for part in (variables & rows, variables))
+        outer, whole = (
+            math.prod(self.extents[var] for var in part) for part in (variables & rows, variables)
+        )
         return outer < SMALL_OUTER and whole >= LARGE_INNER
 
     def _would_loop(self, cluster: _Cluster, producer: _Cluster) -> bool:

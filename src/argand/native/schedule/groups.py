@@ -107,8 +107,13 @@ def split(group: Group, var: Var, inner: int, extents: Extents) -> tuple[Group, 
     return group.substitute(values), values
 
 
-def _substituted(table: Mapping[Node, Coordinates], values: Mapping[Var, Affine]) -> dict[Node, Coordinates]:
-    return {node: tuple(c.substitute(values) for c in coordinates) for node, coordinates in table.items()}
+def _substituted(
+    table: Mapping[Node, Coordinates], values: Mapping[Var, Affine]
+) -> dict[Node, Coordinates]:
+    return {
+        node: tuple(c.substitute(values) for c in coordinates)
+        for node, coordinates in table.items()
+    }
 
 
 def variables_of(coordinates: Coordinates) -> Variables:
@@ -131,7 +136,9 @@ class Match(NamedTuple):
     binding: dict[Var, Var]
 
 
-def unify(producer: Group, node: Node, user: Group, use: Coordinates, extents: Extents) -> Match | None:
+def unify(
+    producer: Group, node: Node, user: Group, use: Coordinates, extents: Extents
+) -> Match | None:
     """Match a member's coordinates with the place a user reads it at.
 
     Splits variables on both sides where a reshape lies between; None when they do not match one to one.

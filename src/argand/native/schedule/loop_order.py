@@ -47,7 +47,11 @@ def arrange(
     outer, dropped = coalesce(outer, blocks, sizes, keep=vector)
     rows = [(depth, _drop(block, dropped)) for depth, block in rows]
     sites = [(depth, inner, _drop(block, dropped)) for depth, inner, block in sites]
-    if vector is not None and not scratch and _sums_rows(vector, outer, sites, sizes, limits.panel_bytes):
+    if (
+        vector is not None
+        and not scratch
+        and _sums_rows(vector, outer, sites, sizes, limits.panel_bytes)
+    ):
         return _column_sums(buffers, vector, outer, rows, sites[0], sizes)
     depths = sorted({depth for depth, *_ in (*rows, *sites)})
     body: list[ir.Statement] = []
@@ -62,15 +66,23 @@ def arrange(
 
 
 def _sums_rows(
-    vector: Var, outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int], panel_bytes: int
+    vector: Var,
+    outer: Sequence[Var],
+    sites: Sequence[LoopSite],
+    sizes: Mapping[Var, int],
+    panel_bytes: int,
 ) -> bool:
-    """Whether the kernel is plain sums of many rows, in pieces that keep the threads busy."""
+    """Whether the kernel is plain sums of many rows, in pieces that keep the threads busy.
+
+    What it stores besides lies along the columns as what it reads: down a column each row would be a page of its own.
+    """
     if len(sites) != 1 or type(sizes[vector]) is not int:
         return False
     _, inner, block = sites[0]
     found = [s for s in block if isinstance(s, ir.Accumulate)]
     plain = all(s.op == "sum" and s.dtype.is_float for s in found)
-    if not found or not plain or any(isinstance(s, ir.Store) for s in block):
+    stores = [s for s in block if isinstance(s, ir.Store)]
+    if not found or not plain or any(s.index.coefficient(vector) != 1 for s in stores):
         return False
     rows, units = (math.prod(sizes[v] for v in part) for part in (inner, outer))
     fits = sizes[vector] * 8 * len(found) <= panel_bytes
@@ -87,8 +99,12 @@ def _column_sums(
 ) -> ir.Kernel:
     """Read row after row, with the sums of all columns on the stack."""
     column = Affine.of(vector)
-    before, after = (tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True))
-    fresh = 1 + max(s.result for s in (*site[2], *before, *after) if not isinstance(s, ir.Store | ir.Loop))
+    before, after = (
+        tuple(s for at, block in rows if bool(at) == late for s in block) for late in (False, True)
+    )
+    fresh = 1 + max(
+        s.result for s in (*site[2], *before, *after) if not isinstance(s, ir.Store | ir.Loop)
+    )
     start: list[ir.Statement] = []
     inside: list[ir.Statement] = list(before)
     # What a column needs before its rows and after them is computed twice, under two names.
@@ -125,7 +141,9 @@ def _renumbered(block: ir.Block, fresh: int) -> tuple[ir.Block, dict[ir.ValueId,
     return tuple(ir.renamed(s, names) for s in block), names, fresh + len(names)
 
 
-def _pointwise(buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite, strip: int) -> ir.Kernel:
+def _pointwise(
+    buffers: tuple[DType, ...], sizes: dict[Var, int], site: LoopSite, strip: int
+) -> ir.Kernel:
     """All loops are free: the contiguous one runs inside, the others are the rows."""
     _, variables, block = site
     order, dropped = coalesce(_ordered(variables, [block]), [block], sizes)
@@ -148,7 +166,11 @@ def _crosses(best: Var, order: Sequence[Var], block: ir.Block) -> bool:
 
 
 def _tiled(
-    buffers: tuple[DType, ...], order: list[Var], block: ir.Block, sizes: dict[Var, int], length: int
+    buffers: tuple[DType, ...],
+    order: list[Var],
+    block: ir.Block,
+    sizes: dict[Var, int],
+    length: int,
 ) -> ir.Kernel:
     """Run over strips of few elements, so that the cache lines of a strip serve the next rows."""
     *rest, best = order
@@ -200,7 +222,9 @@ def _most_contiguous(order: Sequence[Var], blocks: Sequence[ir.Block]) -> Var:
     return max(order, key=lambda var: (_score(var, memory), order.index(var)))
 
 
-def _outer_vector(outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int]) -> Var | None:
+def _outer_vector(
+    outer: Sequence[Var], sites: Sequence[LoopSite], sizes: Mapping[Var, int]
+) -> Var | None:
     """An outer variable to vectorize over, when memory runs along it and not along the rows."""
     if not outer or not sites:
         return None
@@ -251,13 +275,18 @@ def _loops(inner: Variables, block: ir.Block, sizes: dict[Var, int], vectorize: 
     return _nest(order, block, local, vectorize)
 
 
-def _nest(order: Sequence[Var], block: ir.Block, sizes: Mapping[Var, int], vectorize: bool) -> ir.Block:
+def _nest(
+    order: Sequence[Var], block: ir.Block, sizes: Mapping[Var, int], vectorize: bool
+) -> ir.Block:
     """Nested loops; a statement goes to the outermost loop that has all it depends on."""
     level_of: dict[int, int] = {}
     levels: list[list[ir.Statement]] = [[] for _ in range(len(order) + 1)]
     position = {var: k + 1 for k, var in enumerate(order)}
     for statement in block:
-        level = max((position.get(v, 0) for form in ir.indices_of(statement) for v, _ in form.terms), default=0)
+        level = max(
+            (position.get(v, 0) for form in ir.indices_of(statement) for v, _ in form.terms),
+            default=0,
+        )
         level = max([level, *(level_of.get(v, 0) for v in ir.uses_of(statement))])
         if isinstance(statement, ir.Store | ir.Accumulate):
             level = len(order)

@@ -33,7 +33,9 @@ def reads(
     return [(i, broadcast_coordinates(coordinates, i.shape)) for i in listed]
 
 
-def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> Coordinates:
+def view_coordinates(
+    view: Node, coordinates: Coordinates, extents: Mapping[Var, int]
+) -> Coordinates:
     """Where a view at ``coordinates`` reads its input; NotAffine when a reshape needs a split."""
     if view.op == "view":
         forms: Any = view.attribute
@@ -55,7 +57,9 @@ def view_coordinates(view: Node, coordinates: Coordinates, extents: Mapping[Var,
     return tuple(reversed(result))
 
 
-def through_views(node: Node, coordinates: Coordinates, extents: Mapping[Var, int]) -> tuple[Node, Coordinates]:
+def through_views(
+    node: Node, coordinates: Coordinates, extents: Mapping[Var, int]
+) -> tuple[Node, Coordinates]:
     """The source under all views and where it is read."""
     while node.kind is NodeKind.VIEW:
         coordinates = view_coordinates(node, coordinates, extents)

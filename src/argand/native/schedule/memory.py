@@ -35,7 +35,11 @@ def place(buffers: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     rooms: list[tuple[int, int, list[Lifetime]]] = []  # offset, bytes, who lives there
     for index in sorted(open_sizes, key=lambda k: (-buffers[k].size, k)):
         buffer = buffers[index]
-        fits = (room for room in rooms if at_least(room[1], buffer.size) and not any(_meet(buffer, g) for g in room[2]))
+        fits = (
+            room
+            for room in rooms
+            if at_least(room[1], buffer.size) and not any(_meet(buffer, g) for g in room[2])
+        )
         room = next(fits, None)
         if room is None:
             room = (total, (buffer.size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT, [])
@@ -58,7 +62,9 @@ def _place_known(buffers: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
         buffer = buffers[index]
         size = -(-max(buffer.size, 1) // ALIGNMENT) * ALIGNMENT
         busy = sorted(
-            (offsets[other], offsets[other] + buffers[other].size) for other in placed if _meet(buffer, buffers[other])
+            (offsets[other], offsets[other] + buffers[other].size)
+            for other in placed
+            if _meet(buffer, buffers[other])
         )
         offset = 0
         for start, end in busy:

@@ -125,7 +125,9 @@ class _Nest:
         self.reductions: dict[Node, ir.ValueId] = {}
         self.cached: dict[Node, int] = {}
         self.scratch: list[tuple[DType, int]] = []
-        self.hosts: dict[Node, Node] = {}  # rows of unknown length, and the result in whose memory they wait
+        self.hosts: dict[
+            Node, Node
+        ] = {}  # rows of unknown length, and the result in whose memory they wait
         self.storing: Node | None = None
         self.finished: set[Node] = set()
         self.next_value = 0
@@ -149,11 +151,11 @@ class _Nest:
         kernel = arrange(
             dtypes,
             self.group,
-            self.extents,
-            [(s.depth, tuple(s.statements)) for s in rows],
-            [(s.depth, s.inner, tuple(s.statements)) for s in loops],
-            tuple(self.scratch),
-            self.limits,
+            extents=self.extents,
+            rows=[(s.depth, tuple(s.statements)) for s in rows],
+            sites=[(s.depth, s.inner, tuple(s.statements)) for s in loops],
+            scratch=tuple(self.scratch),
+            limits=self.limits,
         )
         return LoopNest(kernel, tuple(self.buffers), self.traces)
 
@@ -260,7 +262,9 @@ class _Nest:
 
     def _strides(self, node: Node) -> tuple[int, ...] | None:
         """Strides of a node whose memory this kernel may read."""
-        if node.kind in COMPUTED and (node not in self.schedule.in_memory or node in self.group.members):
+        if node.kind in COMPUTED and (
+            node not in self.schedule.in_memory or node in self.group.members
+        ):
             return None
         if node in self.demand.destinations:
             return None
@@ -271,9 +275,13 @@ class _Nest:
         if place is None:
             return None
         index = linear(coordinates, place.strides, place.offset)
-        return self._emit(site, ir.Load(self._fresh(), _known(node), self._buffer(place.leaf), index))
+        return self._emit(
+            site, ir.Load(self._fresh(), _known(node), self._buffer(place.leaf), index)
+        )
 
-    def _from_earlier_loop(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId | None:
+    def _from_earlier_loop(
+        self, node: Node, coordinates: Coordinates, site: Site
+    ) -> ir.ValueId | None:
         """Reuse what an earlier loop over the same row computed, when that is cheaper."""
         depth = self._depth(node)
         if depth >= site.depth or not site.inner or self.group.members.get(node) != coordinates:
@@ -301,7 +309,11 @@ class _Nest:
         if host is None or not isinstance(length, SizeInt) or _weight(self.schedule, node) < 4:
             return None
         dtype = _computed_type(node)
-        if self.group.members[host] != coordinates or host in self.demand.destinations or _known(host) is not dtype:
+        if (
+            self.group.members[host] != coordinates
+            or host in self.demand.destinations
+            or _known(host) is not dtype
+        ):
             return None
         if site.depth > self._depth(host) - (host in self.finished):
             return None
@@ -311,7 +323,9 @@ class _Nest:
             self.hosts[node] = host  # before its operands ask: the memory holds one row at a time
             earlier = self._site(self._depth(node), variables_of(coordinates))
             value = self._pull(node, coordinates, earlier)
-            earlier.statements.append(ir.Store(dtype, self._buffer(host), self._linear(host, coordinates), value))
+            earlier.statements.append(
+                ir.Store(dtype, self._buffer(host), self._linear(host, coordinates), value)
+            )
         index = self._linear(host, coordinates)
         return self._emit(site, ir.Load(self._fresh(), dtype, self._buffer(host), index))
 
@@ -347,7 +361,9 @@ class _Nest:
         if node.op.startswith("arg"):
             (dim,) = node.attribute  # type: ignore[misc]
             position = operand[dim]  # type: ignore[index]
-        site.statements.append(ir.Accumulate(result, _known(node), node.op, value, _known(source), position))
+        site.statements.append(
+            ir.Accumulate(result, _known(node), node.op, value, _known(source), position)
+        )
         return result
 
     def _gather(self, node: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
@@ -355,12 +371,16 @@ class _Nest:
         place = strided(source, self._strides)
         if place is None:
             raise InternalError("native.schedule", "the source of a gather has no memory")
-        values = [self._pull(value, at, site) for value, at in reads(self.demand, node, coordinates, None)]
+        values = [
+            self._pull(value, at, site) for value, at in reads(self.demand, node, coordinates, None)
+        ]
         index = Affine(place.offset)
         indirect: list[tuple[ir.ValueId, int, int]] = []
         marks: list[int] = []
         forms: Any = node.attribute
-        for dim, (form, stride, size) in enumerate(zip(forms, place.strides, source.shape, strict=True)):
+        for dim, (form, stride, size) in enumerate(
+            zip(forms, place.strides, source.shape, strict=True)
+        ):
             if isinstance(form, Lookup):
                 indirect.append((values[form - 1], stride, size))
                 marks.append(form.mark(dim))
@@ -368,7 +388,15 @@ class _Nest:
                 index = index + form.substitute(dict(enumerate(coordinates))).scale(stride)
         buffer = self._buffer(place.leaf)
         flag = self._buffer(self.schedule.flag)
-        load = ir.Load(self._fresh(), _known(node), buffer, index, tuple(indirect), flag, tuple(marks))
+        load = ir.Load(
+            result=self._fresh(),
+            dtype=_known(node),
+            buffer=buffer,
+            index=index,
+            indirect=tuple(indirect),
+            flag=flag,
+            marks=tuple(marks),
+        )
         return self._emit(site, load)
 
     def _load_reshaped(self, view: Node, coordinates: Coordinates, site: Site) -> ir.ValueId:
@@ -384,13 +412,17 @@ class _Nest:
         for size, stride in zip(reversed(source.shape), reversed(place.strides), strict=True):
             by = self._fresh()
             opened = isinstance(size, SizeInt)
-            self._emit(site, ir.Coordinate(by, Affine(size)) if opened else ir.Literal(by, i64, size))
+            self._emit(
+                site, ir.Coordinate(by, Affine(size)) if opened else ir.Literal(by, i64, size)
+            )
             digit = self._emit(site, ir.Compute(self._fresh(), i64, "irem", (rest, by), i64))
             rest = self._emit(site, ir.Compute(self._fresh(), i64, "idiv", (rest, by), i64))
             indirect.append((digit, stride, 0))
         buffer = self._buffer(place.leaf)
         index = Affine(place.offset)
-        return self._emit(site, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect)))
+        return self._emit(
+            site, ir.Load(self._fresh(), _known(view), buffer, index, tuple(indirect))
+        )
 
 
 def _read_late(kernel: ir.Kernel | ir.Contraction, buffer: int) -> bool:
@@ -398,7 +430,9 @@ def _read_late(kernel: ir.Kernel | ir.Contraction, buffer: int) -> bool:
     written: object = None
     early: list[object] = []
     for top in kernel.body:
-        found = [s for s in ir.walk((top,)) if isinstance(s, ir.Load | ir.Store) and s.buffer == buffer]
+        found = [
+            s for s in ir.walk((top,)) if isinstance(s, ir.Load | ir.Store) and s.buffer == buffer
+        ]
         if found and isinstance(found[-1], ir.Store):
             if any(s.index != found[-1].index for s in found):
                 return True
@@ -412,7 +446,9 @@ def _read_late(kernel: ir.Kernel | ir.Contraction, buffer: int) -> bool:
 def _span(access: ir.Load | ir.Store, top: ir.Statement) -> object:
     """The elements that a statement walks over, whatever its loops are called."""
     extents = {s.var: s.extent for s in ir.walk((top,)) if isinstance(s, ir.Loop)}
-    steps = sorted((step, extents.get(var, var), var in extents) for var, step in access.index.terms)
+    steps = sorted(
+        (step, extents.get(var, var), var in extents) for var, step in access.index.terms
+    )
     return access.index.constant, steps, isinstance(access, ir.Load) and bool(access.indirect)
 
 
@@ -436,6 +472,8 @@ def _weight(schedule: Schedule, node: Node) -> int:
             continue
         seen.add(current)
         cost += OPS[current.op].cost
-        if current.kind is NodeKind.POINTWISE and (current is node or current not in schedule.in_memory):
+        if current.kind is NodeKind.POINTWISE and (
+            current is node or current not in schedule.in_memory
+        ):
             stack.extend(schedule.demand.inputs(current))
     return cost

@@ -27,4 +27,8 @@ def origins_of(schedule: Schedule, nest: LoopNest, *more: Node) -> tuple[str, ..
 
 def _products(node: Node, nest: LoopNest) -> list[Node]:
     """Calls whose results a nest has not from memory: products that it computes itself."""
-    return [each.inputs[0] for each in (node, *node.inputs) if each.op == "item" and each not in nest.owners[1:]]
+    return [
+        each.inputs[0]
+        for each in (node, *node.inputs)
+        if each.op == "item" and each not in nest.owners[1:]
+    ]

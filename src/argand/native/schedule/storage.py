@@ -29,7 +29,8 @@ class Storage:
 
     fusion: Fusion
     in_memory: frozenset[Node]
-    waits: Mapping[Group, tuple[Group, ...]] = field(default_factory=dict)  # what must run before, besides its reads
+    # what must run before, besides its reads
+    waits: Mapping[Group, tuple[Group, ...]] = field(default_factory=dict)
 
 
 def choose_memory(fusion: Fusion) -> Storage:

@@ -39,7 +39,9 @@ def _memory(demand: Demand, names: Mapping[Node, str], node: Node) -> str:
     words = ""
     if node in demand.destinations:
         destination = demand.destinations[node]
-        words += f" into {names.get(destination.owner, '?')}[{', '.join(map(str, destination.forms))}]"
+        words += (
+            f" into {names.get(destination.owner, '?')}[{', '.join(map(str, destination.forms))}]"
+        )
     elif node in demand.layouts and node.op not in ("input", "tensor"):
         words += f" strides [{','.join(map(str, demand.layouts[node]))}]"
     if node in demand.placed:
@@ -86,7 +88,9 @@ def _groups(
             place = f" at [{', '.join(map(str, group.members[node]))}]"
             if node in group.operands:
                 place += f" reads [{', '.join(map(str, group.operands[node]))}]"
-            lines.append(f"  {_node(demand, names, node)}{place}{' stored' if node in stored else ''}")
+            lines.append(
+                f"  {_node(demand, names, node)}{place}{' stored' if node in stored else ''}"
+            )
     return lines
 
 
@@ -99,7 +103,9 @@ def print_fusion(fusion: Fusion) -> str:
 def print_storage(storage: Storage) -> str:
     """The groups with what is stored, and what they wait for besides their reads."""
     fusion = storage.fusion
-    lines = _groups(fusion.demand, fusion.groups, fusion.extents, fusion.group_of, storage.in_memory)
+    lines = _groups(
+        fusion.demand, fusion.groups, fusion.extents, fusion.group_of, storage.in_memory
+    )
     for group, earlier in storage.waits.items():
         listed = ", ".join(str(fusion.groups.index(other)) for other in earlier) or "nothing"
         lines.append(f"group {fusion.groups.index(group)} waits for {listed}")
@@ -109,7 +115,9 @@ def print_storage(storage: Storage) -> str:
 
 def print_schedule(schedule: Schedule) -> str:
     """The groups in running order."""
-    lines = _groups(schedule.demand, schedule.order, schedule.extents, schedule.group_of, schedule.in_memory)
+    lines = _groups(
+        schedule.demand, schedule.order, schedule.extents, schedule.group_of, schedule.in_memory
+    )
     return "\n".join([*lines, _returned(schedule.demand, names_of(schedule.demand))])
 
 

@@ -60,10 +60,14 @@ def verify_demand(demand: Demand) -> Fault | None:
     for copy, position in demand.writes.items():
         target = demand.destinations[copy].owner if copy in demand.destinations else None
         if target is None or target.op != "input" or demand.outputs[position] is not target:
-            return Fault("D5", f"result {position} is not the input it is written into", len(demand.nodes))
+            return Fault(
+                "D5", f"result {position} is not the input it is written into", len(demand.nodes)
+            )
     for earlier, later in itertools.pairwise(in_running_order(demand.graph.effects)):
         if demand.after.get(later) is not earlier:
-            return Fault("D6", "an effect does not wait for the one before it", demand.nodes.index(later))
+            return Fault(
+                "D6", "an effect does not wait for the one before it", demand.nodes.index(later)
+            )
     return None
 
 
@@ -83,7 +87,9 @@ def _demand_fault(demand: Demand, node: Node, seen: set[Node]) -> Fault | None:
             return Fault("D3", f"reads {value.op} of {value.shape}, which is in no memory")
     if node in demand.destinations:
         destination = demand.destinations[node]
-        if what := _outside(destination.forms, destination.owner.shape, dict(enumerate(node.shape))):
+        if what := _outside(
+            destination.forms, destination.owner.shape, dict(enumerate(node.shape))
+        ):
             return Fault("D4", what)
     return None
 
@@ -104,7 +110,11 @@ def verify_fusion(fusion: Fusion) -> Fault | None:
         group = fusion.group_of.get(node)
         if node.kind in (NodeKind.LEAF, NodeKind.VIEW):
             continue
-        if group is None or group not in known or (node.kind in COMPUTED) != (node in group.members):
+        if (
+            group is None
+            or group not in known
+            or (node.kind in COMPUTED) != (node in group.members)
+        ):
             return Fault("F1", f"%{number} {node.op} is not in its group")
     for number, group in enumerate(fusion.groups):
         for node in group.members:
@@ -125,8 +135,12 @@ def _member_fault(fusion: Fusion, group: Group, node: Node) -> Fault | None:
         operand = group.operands.get(node)
         below = fusion.demand.inputs(node)[0].shape
         if operand is None or (what := _outside(operand, below, extents)):
-            return Fault("F2", "the reduction has no place it reads at" if operand is None else what)
-    if group.outer is None and (node.kind is NodeKind.REDUCE or variables_of(at) != group.variables):
+            return Fault(
+                "F2", "the reduction has no place it reads at" if operand is None else what
+            )
+    if group.outer is None and (
+        node.kind is NodeKind.REDUCE or variables_of(at) != group.variables
+    ):
         return Fault("F3", "it does not run over all loops, and there are no rows")
     if group.outer is not None:
         if not group.outer <= group.variables:
@@ -167,8 +181,15 @@ def verify_storage(storage: Storage) -> Fault | None:
         group = fusion.group_of[node]
         for source, at in _sources_at(fusion, group, node):
             own = fusion.group_of[source] is group and at == group.members[source]
-            if not own and source not in storage.in_memory and source.kind is not NodeKind.POINTWISE:
-                return Fault("M2", f"%{number} {node.op} reads a {source.op} that is neither stored nor cheap")
+            if (
+                not own
+                and source not in storage.in_memory
+                and source.kind is not NodeKind.POINTWISE
+            ):
+                return Fault(
+                    "M2",
+                    f"%{number} {node.op} reads a {source.op} that is neither stored nor cheap",
+                )
     fault = verify_fusion(fusion)
     needs: dict[Group, list[Group]] = fusion.needs()
     for group, earlier in storage.waits.items():
@@ -176,7 +197,9 @@ def verify_storage(storage: Storage) -> Fault | None:
     return fault or _cycle_fault(needs, fusion.groups)
 
 
-def _sources_at(fusion: Fusion, group: Group, node: Node) -> Iterator[tuple[Node, Coordinates | None]]:
+def _sources_at(
+    fusion: Fusion, group: Group, node: Node
+) -> Iterator[tuple[Node, Coordinates | None]]:
     """The computed values a member reads, with the place (None: no affine form)."""
     for value, at in reads(fusion.demand, node, group.members[node], group.operands.get(node)):
         source = source_of(value)
@@ -190,7 +213,9 @@ def _sources_at(fusion: Fusion, group: Group, node: Node) -> Iterator[tuple[Node
 def verify_schedule(schedule: Schedule) -> Fault | None:
     """The first broken rule of an order."""
     demand, group_of = schedule.demand, schedule.group_of
-    if len(set(schedule.order)) != len(schedule.order) or set(schedule.order) != set(group_of.values()):
+    if len(set(schedule.order)) != len(schedule.order) or set(schedule.order) != set(
+        group_of.values()
+    ):
         return Fault("S1", "a group runs twice, or never")
     position = {group: k for k, group in enumerate(schedule.order)}
     for number, node in enumerate(demand.nodes):
@@ -222,7 +247,9 @@ def verify_nests(nests: LoopNests) -> Fault | None:
         fault = verify_kernel(item.kernel) or _owners_fault(nests.schedule, item)
         if fault is not None:
             return fault._replace(line=-1 if fault.line < 0 else line + 1 + fault.line)
-        line += 2 + sum(1 for _ in ir.walk(item.kernel.body)) + isinstance(item.kernel, ir.Contraction)
+        line += (
+            2 + sum(1 for _ in ir.walk(item.kernel.body)) + isinstance(item.kernel, ir.Contraction)
+        )
     return None
 
 
@@ -243,28 +270,42 @@ def _contraction_fault(schedule: Schedule, nest: LoopNest, product: ir.Contracti
     """Its operands stay inside of their memory, and so do its statements."""
     sizes = dict(enumerate((*product.batch, product.rows, product.columns, product.inner)))
     for factor, across in ((product.left, ir.ROW), (product.right, ir.COLUMN)):
-        steps = ((0, factor.batch[0]), (1, factor.batch[1]), (across, factor.across), (4, factor.inner))
+        steps = (
+            (0, factor.batch[0]),
+            (1, factor.batch[1]),
+            (across, factor.across),
+            (4, factor.inner),
+        )
         index = Affine(factor.offset, tuple((var, step) for var, step in steps if step))
         bits = 8 if factor.quantized is None else factor.quantized.bits
         inner = sizes if bits == 8 else {**sizes, 4: product.inner * bits // 8}
         load = ir.Load(-1, factor.dtype, factor.buffer, index)
-        if 0 not in sizes.values() and (fault := _access_fault(schedule, nest, load, inner)) is not None:
+        if (
+            0 not in sizes.values()
+            and (fault := _access_fault(schedule, nest, load, inner)) is not None
+        ):
             return fault
     for table in ir.tables_of(product.right):
         groups = {ir.COLUMN: product.columns, 4: product.inner // product.right.quantized.group}  # type: ignore[union-attr]
-        terms = tuple((var, step) for var, step in ((ir.COLUMN, table.across), (4, table.along)) if step)
+        terms = tuple(
+            (var, step) for var, step in ((ir.COLUMN, table.across), (4, table.along)) if step
+        )
         load = ir.Load(-1, table.dtype, table.buffer, Affine(table.offset, terms))
         if (fault := _access_fault(schedule, nest, load, groups)) is not None:
             return fault
     return _bounds_fault(schedule, nest, product.body, sizes)
 
 
-def _bounds_fault(schedule: Schedule, nest: LoopNest, block: ir.Block, extents: dict[Var, int]) -> Fault | None:
+def _bounds_fault(
+    schedule: Schedule, nest: LoopNest, block: ir.Block, extents: dict[Var, int]
+) -> Fault | None:
     for statement in block:
         fault = None
         if isinstance(statement, ir.Loop):
             if statement.limit is None:  # a strip ends where a row does: its own limit bounds it
-                fault = _bounds_fault(schedule, nest, statement.body, {**extents, statement.var: statement.extent})
+                fault = _bounds_fault(
+                    schedule, nest, statement.body, {**extents, statement.var: statement.extent}
+                )
         elif isinstance(statement, ir.Load | ir.Store) and 0 not in extents.values():
             fault = _access_fault(schedule, nest, statement, extents)
         if fault is not None:
@@ -283,11 +324,15 @@ def _access_fault(
         if owner.op in ("flag", "seed"):
             return None
         strides = schedule.demand.strides(owner) or ()
-        length = 1 + sum((size - 1) * abs(stride) for size, stride in zip(owner.shape, strides, strict=True))
+        length = 1 + sum(
+            (size - 1) * abs(stride) for size, stride in zip(owner.shape, strides, strict=True)
+        )
     if isinstance(access, ir.Load):
         for _, stride, bound in access.indirect:
             # An index is kept inside of its dimension; without a bound it is a digit of a linear index.
             high += stride * max(bound - 1, 0)
     if low < 0 or high >= length:
-        return Fault("N2", f"b{access.buffer}[{access.index}] reaches {low}..{high} of {length} elements")
+        return Fault(
+            "N2", f"b{access.buffer}[{access.index}] reaches {low}..{high} of {length} elements"
+        )
     return None

@@ -26,7 +26,9 @@ def settle_writes(storage: Storage) -> Storage:
     before = _before(fusion)
     calls = {group for node, group in group_of.items() if node.op == "extern"}
     kept = set(demand.writes.values())
-    returned = {source_of(r) for k, r in enumerate(demand.outputs) if isinstance(r, Node) and k not in kept}
+    returned = {
+        source_of(r) for k, r in enumerate(demand.outputs) if isinstance(r, Node) and k not in kept
+    }
     waits: dict[Group, tuple[Group, ...]] = {}
     decisions = list(fusion.decisions)
     settled = demand
@@ -42,7 +44,10 @@ def settle_writes(storage: Storage) -> Storage:
             continue
         decisions.append(f"write input {target.attribute} in place")
         before = _with_edges(before, group, first)
-        waits[group] = (*waits.get(group, ()), *(other for other in fusion.groups if other in first))
+        waits[group] = (
+            *waits.get(group, ()),
+            *(other for other in fusion.groups if other in first),
+        )
     fusion = dataclasses.replace(fusion, demand=settled, decisions=tuple(decisions))
     return dataclasses.replace(storage, fusion=fusion, waits=waits)
 

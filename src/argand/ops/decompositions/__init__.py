@@ -26,7 +26,11 @@ Decomposition = Callable[..., Any]
 
 def _named(family: ModuleType) -> Mapping[str, Decomposition]:
     """A family's functions by op: the public ones have its name, TABLE names the others."""
-    own = (f for f in vars(family).values() if isinstance(f, FunctionType) and f.__module__ == family.__name__)
+    own = (
+        f
+        for f in vars(family).values()
+        if isinstance(f, FunctionType) and f.__module__ == family.__name__
+    )
     return {**{f.__name__: f for f in own if not f.__name__.startswith("_")}, **family.TABLE}
 
 

@@ -26,10 +26,16 @@ def _pair(value: Sizes, default: Sizes = ()) -> tuple[int, int]:
     return given[0], given[-1]
 
 
-def _windows(image: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> list[tuple[int, int, Tensor]]:
+def _windows(
+    image: Tensor, kernel: tuple[int, int], stride: tuple[int, int]
+) -> list[tuple[int, int, Tensor]]:
     """(row, column) of each place of the kernel with the elements it covers in all windows."""
     unfolded = image.unfold(-2, kernel[0], stride[0]).unfold(-2, kernel[1], stride[1])
-    return [(row, column, unfolded[..., row, column]) for row in range(kernel[0]) for column in range(kernel[1])]
+    return [
+        (row, column, unfolded[..., row, column])
+        for row in range(kernel[0])
+        for column in range(kernel[1])
+    ]
 
 
 def _padded(self: Tensor, padding: tuple[int, int], value: float) -> Tensor:
@@ -48,7 +54,9 @@ def max_pool2d_with_indices(
 ) -> tuple[Tensor, Tensor]:
     kernel, pad = _pair(kernel_size), _pair(padding)
     step = _pair(stride, kernel_size)
-    plain = self.is_floating_point() and not ceil_mode and _pair(dilation) == (1, 1) and self.numel()
+    plain = (
+        self.is_floating_point() and not ceil_mode and _pair(dilation) == (1, 1) and self.numel()
+    )
     # torch's kernel for images with the channels last is good; ours would have to copy the image to pad it
     plain = plain and not (any(pad) and self.dim() == 4 and not self.is_contiguous())
     if not plain or kernel[0] * kernel[1] > _LARGEST:
@@ -59,14 +67,20 @@ def max_pool2d_with_indices(
     rows = torch.arange(best.shape[-2]).unsqueeze(1) * step[0] - pad[0]
     columns = torch.arange(best.shape[-1]) * step[1] - pad[1]
 
-    def place(row: int, column: int) -> Tensor:  # inside the image, also for a window that is all -inf
+    # inside the image, also for a window that is all -inf
+    def place(row: int, column: int) -> Tensor:
         return (rows + row).clamp(0, height - 1) * width + (columns + column).clamp(0, width - 1)
 
     found = place(0, 0).expand(best.shape)
     for row, column, value in places[1:]:
         better = (value > best) | (value != value)
-        best, found = torch.where(better, value, best), torch.where(better, place(row, column), found)
-    return best.clone(memory_format=torch.contiguous_format), found.clone(memory_format=torch.contiguous_format)
+        best, found = (
+            torch.where(better, value, best),
+            torch.where(better, place(row, column), found),
+        )
+    return best.clone(memory_format=torch.contiguous_format), found.clone(
+        memory_format=torch.contiguous_format
+    )
 
 
 def avg_pool2d(
@@ -80,7 +94,12 @@ def avg_pool2d(
 ) -> Tensor:
     kernel, pad = _pair(kernel_size), _pair(padding)
     area = kernel[0] * kernel[1]
-    plain = self.is_floating_point() and not ceil_mode and self.numel() and (count_include_pad or not any(pad))
+    plain = (
+        self.is_floating_point()
+        and not ceil_mode
+        and self.numel()
+        and (count_include_pad or not any(pad))
+    )
     if not plain or area > _LARGEST:
         return NotImplemented
     places = _windows(_padded(widen(self), pad, 0.0), kernel, _pair(stride, kernel_size))
@@ -92,7 +111,12 @@ def avg_pool2d(
 
 def _adaptive_avg_pool2d(self: Tensor, output_size: Sizes) -> Tensor:
     height, width = self.shape[-2:]
-    if not self.numel() or not self.is_floating_point() or height % output_size[0] or width % output_size[1]:
+    if (
+        not self.numel()
+        or not self.is_floating_point()
+        or height % output_size[0]
+        or width % output_size[1]
+    ):
         return NotImplemented
     rows, columns = height // output_size[0], width // output_size[1]
     if rows == columns == 1:
@@ -107,14 +131,18 @@ def avg_pool2d_backward(grad_output: Tensor, self: Tensor, *options: Any) -> Ten
     apart = _times(grad_output.shape, self.shape[-2:], ()) == _pair(stride, kernel_size) == kernel
     if not apart or self.dim() != 4 or any(padding):
         return NotImplemented
-    return _tiled((widen(grad_output) / (divisor_override or kernel[0] * kernel[1])).to(self.dtype), *kernel)
+    return _tiled(
+        (widen(grad_output) / (divisor_override or kernel[0] * kernel[1])).to(self.dtype), *kernel
+    )
 
 
 def _tiled(image: Tensor, rows: int, columns: int) -> Tensor:
     """Each element ``rows`` times ``columns`` times."""
     height, width = image.shape[-2:]
     row = torch.arange(height * rows).unsqueeze(1) // rows
-    return torch.ops.aten._unsafe_index(image, [None, None, row, torch.arange(width * columns) // columns])
+    return torch.ops.aten._unsafe_index(
+        image, [None, None, row, torch.arange(width * columns) // columns]
+    )
 
 
 def _times(sizes: Sizes, output: Sizes, scales: Sequence[float | None]) -> tuple[int, int] | None:
@@ -143,7 +171,9 @@ def upsample_nearest2d_backward(
     return tiles.sum((-2, -1)).to(grad_output.dtype)
 
 
-def _between(size: int, output: int, scale: float | None, corners: bool, dtype: torch.dtype) -> list[Tensor]:
+def _between(
+    size: int, output: int, scale: float | None, corners: bool, dtype: torch.dtype
+) -> list[Tensor]:
     """For each place of a resized dimension: the two it lies between, and how near to the second."""
     place = torch.arange(output, dtype=dtype)
     if corners:
@@ -155,19 +185,27 @@ def _between(size: int, output: int, scale: float | None, corners: bool, dtype: 
 
 
 def upsample_bilinear2d(
-    self: Tensor, output_size: Sizes, align_corners: bool, scales_h: float | None = None, scales_w: float | None = None
+    self: Tensor,
+    output_size: Sizes,
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
 ) -> Tensor:
     if not self.is_floating_point() or not self.numel():
         return NotImplemented
     wide, corners = widen(self), align_corners
     top, bottom, down = (
-        part.unsqueeze(1) for part in _between(self.shape[2], output_size[0], scales_h, corners, wide.dtype)
+        part.unsqueeze(1)
+        for part in _between(self.shape[2], output_size[0], scales_h, corners, wide.dtype)
     )
     left, right, along = _between(self.shape[3], output_size[1], scales_w, corners, wide.dtype)
 
     def row(place: Tensor) -> Tensor:
         first = torch.ops.aten._unsafe_index(wide, [None, None, place, left])
-        return first * (1 - along) + torch.ops.aten._unsafe_index(wide, [None, None, place, right]) * along
+        return (
+            first * (1 - along)
+            + torch.ops.aten._unsafe_index(wide, [None, None, place, right]) * along
+        )
 
     return (row(top) * (1 - down) + row(bottom) * down).to(self.dtype)
 

@@ -37,7 +37,9 @@ def _of_one_type(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        operands = [value for value in args if isinstance(value, Tensor) and value.is_floating_point()]
+        operands = [
+            value for value in args if isinstance(value, Tensor) and value.is_floating_point()
+        ]
         if len({value.dtype for value in operands}) > 1:
             return NotImplemented
         if names(*args, **kwargs).arguments.get("reduction", _MEAN) == _NONE:
@@ -61,7 +63,9 @@ def mse_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reducti
 
 
 @one_rounding
-def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(
+    self: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0
+) -> Tensor:
     distance = (self - target).abs()
     if beta == 0:
         return _reduced(distance, reduction)
@@ -70,7 +74,9 @@ def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = _MEAN, beta: f
 
 
 @one_rounding
-def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+def smooth_l1_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
     difference = self - target
     share = _share(grad_output, self.numel(), reduction)
     if beta == 0:
@@ -89,7 +95,9 @@ def huber_loss(self: Tensor, target: Tensor, reduction: int = _MEAN, delta: floa
 
 @_of_one_type
 @one_rounding
-def huber_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+def huber_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, delta: float
+) -> Tensor:
     slope = (self - target).clamp(-delta, delta)
     return _share(grad_output, self.numel(), reduction) * slope
 
@@ -101,15 +109,22 @@ def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = _MEAN) -> Te
 
 
 @one_rounding
-def soft_margin_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int) -> Tensor:
+def soft_margin_loss_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int
+) -> Tensor:
     slope = target * (torch.sigmoid(target * self) - 1)
     return _share(grad_output, self.numel(), reduction) * slope
 
 
 @one_rounding
-def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN) -> Tensor:
+def binary_cross_entropy(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+) -> Tensor:
     for name, values in (("input", self), ("target", target)):
-        require(((values >= 0) & (values <= 1)).all(), f"all elements of {name} should be between 0 and 1")
+        require(
+            ((values >= 0) & (values <= 1)).all(),
+            f"all elements of {name} should be between 0 and 1",
+        )
     # Eager cuts the logarithms at -100 so that a confident mistake stays finite.
     hit = torch.log(self).clamp_min(-100)
     miss = torch.log1p(-self).clamp_min(-100)
@@ -119,7 +134,11 @@ def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = N
 
 @one_rounding
 def binary_cross_entropy_backward(
-    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = _MEAN
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
 ) -> Tensor:
     slope = (self - target) / ((1 - self) * self).clamp_min(1e-12)
     slope = grad_output * (slope if weight is None else slope * weight)
@@ -129,7 +148,11 @@ def binary_cross_entropy_backward(
 @_of_one_type
 @one_rounding
 def binary_cross_entropy_with_logits(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = _MEAN
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = _MEAN,
 ) -> Tensor:
     log_sigmoid = self.clamp_max(0) - torch.log1p(torch.exp(-self.abs()))
     if pos_weight is None:

@@ -37,7 +37,11 @@ def _statistics_dtype(input: Tensor, *parameters: Tensor | None) -> torch.dtype:
 
 
 def native_layer_norm(
-    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     inner = len(normalized_shape)
     dims = list(range(input.dim() - inner, input.dim()))
@@ -48,7 +52,9 @@ def native_layer_norm(
     return result.to(input.dtype), mean.to(dtype), rstd.to(dtype)
 
 
-def _input_gradient(grad: Tensor, normalized: Tensor, rstd: Tensor, dims: list[int], count: int) -> Tensor:
+def _input_gradient(
+    grad: Tensor, normalized: Tensor, rstd: Tensor, dims: list[int], count: int
+) -> Tensor:
     """What reaches the input of a normalisation over dims, of ``count`` elements, whose result was scaled already."""
     along_mean = grad.sum(dims, keepdim=True)
     along_scale = (grad * normalized).sum(dims, keepdim=True)
@@ -92,7 +98,11 @@ def native_group_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     normalized = ((wide - mean) * rstd).reshape(input.shape)
     rank, dtype = input.dim(), _statistics_dtype(input, weight, bias)
     result = _scaled(normalized, _per_channel(weight, rank), _per_channel(bias, rank))
-    return (result.to(input.dtype), mean.reshape(N, group).to(dtype), rstd.reshape(N, group).to(dtype))
+    return (
+        result.to(input.dtype),
+        mean.reshape(N, group).to(dtype),
+        rstd.reshape(N, group).to(dtype),
+    )
 
 
 def native_group_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
@@ -119,9 +129,13 @@ def _per_channel(vector: Tensor | None, rank: int) -> Any:
     return None if vector is None else widen(vector).reshape(1, -1, *[1] * (rank - 2))
 
 
-def _normalize(input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _normalize(
+    input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> Tensor:
     rank = input.dim()
-    result = _scaled((widen(input) - mean) * rstd, _per_channel(weight, rank), _per_channel(bias, rank))
+    result = _scaled(
+        (widen(input) - mean) * rstd, _per_channel(weight, rank), _per_channel(bias, rank)
+    )
     return result.to(input.dtype)
 
 
@@ -129,7 +143,9 @@ def _batch_norm_functional(*args: Any) -> tuple[Any, ...]:
     """Result, saved statistics, and the running statistics after this batch."""
     input, weight, bias, running_mean, running_var, training, momentum, eps = args
     if not training:
-        result, *saved = _batch_norm_inference(input, weight, bias, running_mean, running_var, momentum, eps)
+        result, *saved = _batch_norm_inference(
+            input, weight, bias, running_mean, running_var, momentum, eps
+        )
         return (result, *saved, running_mean, running_var)
     dims = [0, *range(2, input.dim())]
     mean, variance, rstd = _moments(widen(input), dims, eps)
@@ -141,7 +157,8 @@ def _batch_norm_functional(*args: Any) -> tuple[Any, ...]:
     if running_mean is not None:
         running_mean = (mean * momentum + running_mean * (1 - momentum)).to(running_mean.dtype)
     if running_var is not None:
-        unbiased = variance * count / max(count - 1, 1)  # integers: a quotient would hide an open size
+        # integers: a quotient would hide an open size
+        unbiased = variance * count / max(count - 1, 1)
         running_var = (unbiased * momentum + running_var * (1 - momentum)).to(running_var.dtype)
     return result, mean.to(dtype), rstd.reshape(channels).to(dtype), running_mean, running_var
 
@@ -157,7 +174,9 @@ def native_batch_norm(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     return result, mean, rstd
 
 
-def _batch_norm_no_statistics(input: Tensor, weight: Any, bias: Any, *options: Any) -> tuple[Any, ...]:
+def _batch_norm_no_statistics(
+    input: Tensor, weight: Any, bias: Any, *options: Any
+) -> tuple[Any, ...]:
     return _batch_norm_functional(input, weight, bias, None, None, *options)[:3]
 
 
@@ -172,11 +191,26 @@ def _batch_norm_inference(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def native_batch_norm_backward(*args: Any) -> tuple[Tensor | None, ...]:
-    grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask = args
+    (
+        grad_out,
+        input,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_invstd,
+        train,
+        eps,
+        output_mask,
+    ) = args
     rank, channels = input.dim(), input.shape[1]
     dims = [0, *range(2, rank)]
     mean = _per_channel(save_mean if train else running_mean, rank)
-    rstd = _per_channel(save_invstd, rank) if train else torch.rsqrt(_per_channel(running_var, rank) + eps)
+    rstd = (
+        _per_channel(save_invstd, rank)
+        if train
+        else torch.rsqrt(_per_channel(running_var, rank) + eps)
+    )
     grad = widen(grad_out)
     normalized = (widen(input) - mean) * rstd
     along_mean = grad.sum(dims, keepdim=True)

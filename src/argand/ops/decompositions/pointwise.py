@@ -141,7 +141,12 @@ def elu(self: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> T
 
 @one_rounding
 def elu_backward(
-    grad_output: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: Tensor
+    grad_output: Tensor,
+    alpha: Any,
+    scale: Any,
+    input_scale: Any,
+    is_result: bool,
+    self_or_result: Tensor,
 ) -> Tensor:
     below = (
         grad_output * input_scale * (self_or_result + alpha * scale)
@@ -157,13 +162,18 @@ def leaky_relu(self: Tensor, negative_slope: Any = 0.01) -> Tensor:
 
 
 @one_rounding
-def leaky_relu_backward(grad_output: Tensor, self: Tensor, negative_slope: Any, self_is_result: bool) -> Tensor:
+def leaky_relu_backward(
+    grad_output: Tensor, self: Tensor, negative_slope: Any, self_is_result: bool
+) -> Tensor:
     return torch.where(self > 0, grad_output, grad_output * negative_slope)
 
 
 def _prelu_backward(grad_output: Tensor, self: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     positive = self > 0
-    return (torch.where(positive, grad_output, weight * grad_output), torch.where(positive, 0.0, self * grad_output))
+    return (
+        torch.where(positive, grad_output, weight * grad_output),
+        torch.where(positive, 0.0, self * grad_output),
+    )
 
 
 @one_rounding
@@ -297,7 +307,8 @@ def frac(self: Tensor) -> Tensor:
 
 def _scaled(self: Tensor, scale: float) -> Tensor:
     result = self * scale
-    same = result.stride() == torch.empty_like(self).stride()  # the kernel keeps those of single and of no elements
+    # the kernel keeps those of single and of no elements
+    same = result.stride() == torch.empty_like(self).stride()
     return result if same else NotImplemented
 
 
@@ -328,8 +339,10 @@ def _xlogy(self: Any, other: Any) -> Tensor:
     if dtype.is_complex:
         return NotImplemented
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
-    self, other = (  # as eager: in one type from the start, and a half logarithm is rounded before the product
-        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype) for value in (self, other)
+    # as eager: in one type from the start, and a half logarithm is rounded before the product
+    self, other = (
+        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype)
+        for value in (self, other)
     )
     product = self * torch.log(other)
     return torch.where(torch.isnan(other), other, torch.where(self == 0, 0.0, product))
@@ -338,6 +351,8 @@ def _xlogy(self: Any, other: Any) -> Tensor:
 def nan_to_num(
     self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
+    if self.is_complex():
+        return torch.complex(*[nan_to_num(x, nan, posinf, neginf) for x in (self.real, self.imag)])
     if not self.is_floating_point():
         return self.clone()
     limits = torch.finfo(self.dtype)

@@ -32,7 +32,8 @@ def _stable(self: Tensor, dim: int) -> Tensor:
 
 @one_rounding
 def _softmax(self: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    if not self.is_floating_point():  # eager has none of integers, but nothing at all keeps its type
+    # eager has none of integers, but nothing at all keeps its type
+    if not self.is_floating_point():
         return NotImplemented
     powers = torch.exp(_stable(self, dim))
     return powers / powers.sum(dim, keepdim=True)
@@ -52,13 +53,17 @@ def _safe_softmax(self: Tensor, dim: int, dtype: torch.dtype | None = None) -> T
     return torch.where(masked_out, 0.0, torch.softmax(self, dim, dtype=dtype))
 
 
-def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def _softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     weighted = grad * out
     return (weighted - out * weighted.sum(dim, keepdim=True)).to(input_dtype)
 
 
-def _log_softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
+def _log_softmax_backward(
+    grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
     grad, out = widen(grad_output), widen(output)
     return (grad - torch.exp(out) * grad.sum(dim, keepdim=True)).to(input_dtype)
 
@@ -78,7 +83,9 @@ def logsumexp(self: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return result.to(self.dtype) if self.is_floating_point() else result
 
 
-def mean(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def mean(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     value = self if dtype is None else self.to(dtype)
     dims = _dims(value, dim)
     total = widen(value).sum(dims, keepdim=keepdim)
@@ -97,7 +104,9 @@ def _var_mean(
     centered = wide - center
     freedom = max(count - (1 if correction is None else correction), 0)
     total = (centered * centered).sum(dims, keepdim=keepdim)
-    variance = total / freedom if freedom else total * float("inf") * 0 if count == 1 else total / 0.0
+    variance = (
+        total / freedom if freedom else total * float("inf") * 0 if count == 1 else total / 0.0
+    )
     average = center if keepdim else center.reshape(variance.shape)
     return variance.to(self.dtype), average.to(self.dtype)
 
@@ -120,7 +129,12 @@ def _std_mean(
 
 
 def linalg_vector_norm(
-    self: Tensor, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    ord: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     result_dtype = (dtype or self.dtype).to_real()
     size = widen(self.to(dtype) if dtype else self).abs()
@@ -141,7 +155,12 @@ def linalg_vector_norm(
 
 
 def _norm(
-    self: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    self: Tensor,
+    p: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     return linalg_vector_norm(self, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
@@ -161,12 +180,16 @@ def count_nonzero(self: Tensor, dim: Dims = None) -> Tensor:
     return (self != 0).sum(_dims(self, dim))
 
 
-def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def aminmax(
+    self: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
     dims = _dims(self, dim)
     return torch.amin(self, dims, keepdim=keepdim), torch.amax(self, dims, keepdim=keepdim)
 
 
-def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def nansum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
     return torch.where(self != self, 0, self).sum(_dims(self, dim), keepdim=keepdim, dtype=dtype)
 
 
@@ -179,6 +202,9 @@ TABLE: Final[Mapping[str, Callable[..., Any]]] = {
     "var.correction": _first(_var_mean),
     "std_mean.correction": _std_mean,
     "std.correction": _first(_std_mean),
-    **{f"norm.{form}": _norm for form in ("Scalar", "ScalarOpt_dtype", "ScalarOpt_dim", "ScalarOpt_dim_dtype")},
+    **{
+        f"norm.{form}": _norm
+        for form in ("Scalar", "ScalarOpt_dtype", "ScalarOpt_dim", "ScalarOpt_dim_dtype")
+    },
     "count_nonzero.dim_IntList": count_nonzero,
 }

@@ -20,15 +20,21 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
 
 
-def slice_backward(grad_output: Tensor, input_sizes: Sizes, dim: int, start: int, end: int, step: int) -> Tensor:
-    return _aten.slice_scatter(grad_output.new_zeros(input_sizes), grad_output, dim, start, end, step)
+def slice_backward(
+    grad_output: Tensor, input_sizes: Sizes, dim: int, start: int, end: int, step: int
+) -> Tensor:
+    return _aten.slice_scatter(
+        grad_output.new_zeros(input_sizes), grad_output, dim, start, end, step
+    )
 
 
 def select_backward(grad_output: Tensor, input_sizes: Sizes, dim: int, index: int) -> Tensor:
     return _aten.select_scatter(grad_output.new_zeros(input_sizes), grad_output, dim, index)
 
 
-def diagonal_backward(grad_output: Tensor, input_sizes: Sizes, offset: int, dim1: int, dim2: int) -> Tensor:
+def diagonal_backward(
+    grad_output: Tensor, input_sizes: Sizes, offset: int, dim1: int, dim2: int
+) -> Tensor:
     blank = grad_output.new_zeros(input_sizes)
     return _aten.diagonal_scatter(blank, grad_output, offset, dim1, dim2)
 
@@ -39,7 +45,12 @@ def repeat(self: Tensor, repeats: Sizes) -> Tensor:
     interleaved = [size for pair in zip([1] * len(shape), shape, strict=True) for size in pair]
     expanded = [size for pair in zip(repeats, shape, strict=True) for size in pair]
     final = [times * size for times, size in zip(repeats, shape, strict=True)]
-    return self.reshape(interleaved).expand(expanded).clone(memory_format=torch.contiguous_format).reshape(final)
+    return (
+        self.reshape(interleaved)
+        .expand(expanded)
+        .clone(memory_format=torch.contiguous_format)
+        .reshape(final)
+    )
 
 
 def roll(self: Tensor, shifts: Sizes, dims: Sizes = ()) -> Tensor:
@@ -63,11 +74,15 @@ def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Any = 1, alpha: Any 
     return (self if beta == 1 else self * beta) + outer
 
 
-def full_like(self: Tensor, fill_value: Any, *, dtype: Any = None, memory_format: Any = None, **options: Any) -> Tensor:
+def full_like(
+    self: Tensor, fill_value: Any, *, dtype: Any = None, memory_format: Any = None, **options: Any
+) -> Tensor:
     return torch.full(self.shape, fill_value, dtype=dtype or self.dtype, **options)
 
 
-def new_full(self: Tensor, size: Sizes, fill_value: Any, *, dtype: Any = None, **options: Any) -> Tensor:
+def new_full(
+    self: Tensor, size: Sizes, fill_value: Any, *, dtype: Any = None, **options: Any
+) -> Tensor:
     return torch.full(size, fill_value, dtype=dtype or self.dtype, **options)
 
 

@@ -51,9 +51,10 @@ function search() {
 }
 byId("search").addEventListener("input", search);
 
+// A link to a text or a graph opens it.
 function follow() {
-  const box = location.hash.startsWith("#text-") && byId(location.hash.slice(1));
-  if (!box) return;
+  const box = byId(location.hash.slice(1));
+  if (!box || box.tagName !== "DETAILS") return;
   if (box.hidden) { byId("search").value = ""; search(); }
   box.open = true;
   box.scrollIntoView();
@@ -61,7 +62,7 @@ function follow() {
 addEventListener("hashchange", follow);
 
 // ---- the timeline ----
-const colours = { stage: "#7c93d8", compile: "#c98b2b", compiled: "#2f9e6b", eager: "#9a9fb0", trial: "#b07cc6" };
+const colours = { stage: "#7c93d8", compile: "#c98b2b", beside: "#e0c38c", compiled: "#2f9e6b", eager: "#9a9fb0", trial: "#b07cc6" };
 
 function lanes(spans) {
   // Spans inside of others lie below them; threads and calls are apart.

@@ -76,7 +76,10 @@ class GraphedPlan:
 
     def _record(self, seen: _Seen, inputs: list[Any]) -> Sequence[Any]:
         versions = [value._version if isinstance(value, torch.Tensor) else 0 for value in inputs]
-        fixed = frozenset(k for k, value in enumerate(inputs) if isinstance(value, torch.Tensor)) - seen.moved
+        fixed = (
+            frozenset(k for k, value in enumerate(inputs) if isinstance(value, torch.Tensor))
+            - seen.moved
+        )
         places = [_place(value) if k in seen.moved else value for k, value in enumerate(inputs)]
         with self.device.side_stream():
             self.plan(list(places))

@@ -53,7 +53,9 @@ def load_source(text: str, folder: str = "") -> ModuleType:
 class TritonLauncher:
     """One kernel; the ways to cut its grid are tried at the first call when somebody measures."""
 
-    def __init__(self, name: str, function: Any, blocks: Sequence[tuple[dict[str, int], int]]) -> None:
+    def __init__(
+        self, name: str, function: Any, blocks: Sequence[tuple[dict[str, int], int]]
+    ) -> None:
         self.name, self.function, self.blocks = name, function, list(blocks)
         self.choose: ChooseBlock | None = None
         self.block: tuple[dict[str, int], int] | None = None
@@ -64,13 +66,19 @@ class TritonLauncher:
             self.block = self._chosen(buffers, sizes, points)
         self._launch(self.block, buffers, sizes, points)
 
-    def _launch(self, block: Any, buffers: Sequence[torch.Tensor], sizes: Sequence[int], points: int) -> None:
+    def _launch(
+        self, block: Any, buffers: Sequence[torch.Tensor], sizes: Sequence[int], points: int
+    ) -> None:
         constants, warps = block
         grid = (-(-points // next(iter(constants.values()))),)
         if points:
-            self.function[grid](*buffers, *sizes, **constants, num_warps=warps, enable_fp_fusion=False)
+            self.function[grid](
+                *buffers, *sizes, **constants, num_warps=warps, enable_fp_fusion=False
+            )
 
-    def _chosen(self, buffers: Sequence[torch.Tensor], sizes: Sequence[int], points: int) -> tuple[dict[str, int], int]:
+    def _chosen(
+        self, buffers: Sequence[torch.Tensor], sizes: Sequence[int], points: int
+    ) -> tuple[dict[str, int], int]:
         """The fastest block; trials write to copies, as a kernel may read what it writes."""
         if self.choose is None or len(self.blocks) == 1:
             return self.blocks[0]
@@ -81,7 +89,11 @@ class TritonLauncher:
             return lambda: self._launch(block, copies, sizes, points)
 
         shapes = " ".join(f"{b.dtype}{tuple(b.shape)}" for b in buffers)
-        return named[self.choose(f"{self.name} {shapes} {points}", {label: way(b) for label, b in named.items()})]
+        return named[
+            self.choose(
+                f"{self.name} {shapes} {points}", {label: way(b) for label, b in named.items()}
+            )
+        ]
 
 
 def block_label(block: tuple[Mapping[str, int], int]) -> str:
@@ -90,12 +102,16 @@ def block_label(block: tuple[Mapping[str, int], int]) -> str:
     return ",".join([*(f"{name}={size}" for name, size in sizes.items()), f"warps={warps}"])
 
 
-def launchers_of(text: str, names: Sequence[str], choose: ChooseBlock | None = None) -> dict[str, TritonLauncher]:
+def launchers_of(
+    text: str, names: Sequence[str], choose: ChooseBlock | None = None
+) -> dict[str, TritonLauncher]:
     """The kernels of a module by name."""
     if not names:
         return {}
     module = load_source(text)
-    found = {name: TritonLauncher(name, getattr(module, name), module.BLOCKS[name]) for name in names}
+    found = {
+        name: TritonLauncher(name, getattr(module, name), module.BLOCKS[name]) for name in names
+    }
     for launcher in found.values():
         launcher.choose = choose
     return found

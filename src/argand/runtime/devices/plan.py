@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol, final
 import torch
 
 from argand.runtime.devices.table import DeviceRow
-from argand.runtime.launch import DTYPE_NUMBERS, ArgumentKind, BufferKind, StepKind
+from argand.runtime.launch import DTYPE_NUMBERS
+from argand.runtime.plan_rows import ArgumentKind, BufferKind, StepKind
 from argand.runtime.plans import Row, Rows
 
 _DTYPES: Final = {number: dtype for dtype, number in DTYPE_NUMBERS.items()}
@@ -65,7 +66,9 @@ class _DeviceCall:
 
     def __init__(self, plan: DevicePlan, inputs: list[Any]) -> None:
         self.plan, self.rows = plan, plan.rows
-        found = (x for x in inputs if isinstance(x, torch.Tensor) and x.device.type == plan.device.kind)
+        found = (
+            x for x in inputs if isinstance(x, torch.Tensor) and x.device.type == plan.device.kind
+        )
         first = next(found, None)
         self.device = torch.device(plan.device.kind) if first is None else first.device
         self.numbers: list[int] = []
@@ -104,7 +107,9 @@ class _DeviceCall:
     def _compute(self, row: Row, inputs: list[Any]) -> int:
         kind, left, right = row
         if kind >= _FIRST_ARITHMETIC:
-            return int(_ARITHMETIC[kind - _FIRST_ARITHMETIC](self._number(left), self._number(right)))
+            return int(
+                _ARITHMETIC[kind - _FIRST_ARITHMETIC](self._number(left), self._number(right))
+            )
         if kind == 2:
             return _bits(inputs[left])
         tensor = inputs[left]
@@ -172,7 +177,9 @@ class _DeviceCall:
         results = (result,) if isinstance(result, torch.Tensor) else result
         for number, made in zip(outputs, results or (), strict=False):
             if number >= 0:
-                self.tensors[number] = self._laid_out(self.rows.buffers[number - self.rows.inputs], made)
+                self.tensors[number] = self._laid_out(
+                    self.rows.buffers[number - self.rows.inputs], made
+                )
 
     def _laid_out(self, row: Row, made: Any) -> Any:
         """A result in the strides that were promised for it."""
@@ -180,7 +187,9 @@ class _DeviceCall:
             return made
         shape, steps = self._numbers(row[4]), self._numbers(row[5])
         if tuple(made.shape) != shape:
-            raise RuntimeError(f"a kernel of torch gave {tuple(made.shape)} where {shape} was promised")
+            raise RuntimeError(
+                f"a kernel of torch gave {tuple(made.shape)} where {shape} was promised"
+            )
         if made.stride() == steps:
             return made
         return torch.empty_strided(shape, steps, dtype=made.dtype, device=made.device).copy_(made)
@@ -204,15 +213,29 @@ class _DeviceCall:
         if 0 in (*batch, rows, columns):
             return
 
-        def view(number: int, shape: tuple[int, int], steps: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
+        def view(
+            number: int, shape: tuple[int, int], steps: Sequence[int], strides: Sequence[int]
+        ) -> torch.Tensor:
             tensor = self._buffer(number)
-            kept = [(size, step) for size, step in zip(batch, steps, strict=True) if math.prod(batch) > 1]
+            kept = [
+                (size, step)
+                for size, step in zip(batch, steps, strict=True)
+                if math.prod(batch) > 1
+            ]
             sizes, jumps = [size for size, _ in kept], [jump for _, jump in kept]
             return tensor.as_strided((*sizes, *shape), (*jumps, *strides), tensor.storage_offset())
 
-        left = view(operands[0], (rows, inner), left_steps, (1, left_stride) if turned_left else (left_stride, 1))
+        left = view(
+            operands[0],
+            (rows, inner),
+            left_steps,
+            (1, left_stride) if turned_left else (left_stride, 1),
+        )
         right = view(
-            operands[1], (inner, columns), right_steps, (1, right_stride) if turned_right else (right_stride, 1)
+            operands[1],
+            (inner, columns),
+            right_steps,
+            (1, right_stride) if turned_right else (right_stride, 1),
         )
         out = view(operands[2], (rows, columns), out_steps, (out_stride, 1))
         if len(operands) == 4:

@@ -30,8 +30,10 @@ class DeviceRow(NamedTuple):
     target: Callable[[], str]  # a row of native.target.GPUS
     stream: Callable[[], Any]  # the stream that kernels are launched on
     side_stream: Callable[[], AbstractContextManager[Any]]  # where a graph warms up
-    record: Callable[[Callable[[], Any]], tuple[Replay, Any]]  # run once while launches are recorded; what it gave
-    check: Callable[[torch.Tensor], None]  # what kernels marked; an index out of range is eager's error
+    # run once while launches are recorded; what it gave
+    record: Callable[[Callable[[], Any]], tuple[Replay, Any]]
+    # what kernels marked; an index out of range is eager's error
+    check: Callable[[torch.Tensor], None]
     synchronize: Callable[[], None]
     has_graphs: bool  # whether mode="reduce-overhead" records
 
@@ -76,7 +78,11 @@ def _raise_now(marks: torch.Tensor) -> None:
     if kind in (OutOfRange.INDEX, OutOfRange.GATHER):
         error = IndexError if kind == OutOfRange.INDEX else RuntimeError
         raise error(f"index {index} is out of bounds for dimension {dim} with size {size}")
-    raise IndexError(f"Target {index} is out of bounds." if kind == OutOfRange.TARGET else "index out of range in self")
+    raise IndexError(
+        f"Target {index} is out of bounds."
+        if kind == OutOfRange.TARGET
+        else "index out of range in self"
+    )
 
 
 def _no_graphs(run: Callable[[], Any]) -> tuple[Replay, Any]:

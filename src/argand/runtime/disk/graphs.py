@@ -43,7 +43,9 @@ def _sizes(sizes: Any, table: Any) -> list[Any]:
 def opened(value: torch.Tensor, shown: torch.Tensor, table: Any) -> list[list[int]]:
     """Sizes and strides of a real tensor; those that are open in the fake that stands for it are expressions."""
     pairs = (value.shape, shown.shape), (value.stride(), shown.stride())
-    return [[r if r == n else table.express(n) for r, n in zip(*pair, strict=True)] for pair in pairs]
+    return [
+        [r if r == n else table.express(n) for r, n in zip(*pair, strict=True)] for pair in pairs
+    ]
 
 
 def read_spec(data: Any, table: Any = None) -> Any:
@@ -78,7 +80,9 @@ class GraphWriter(Writer):
         return super().write(value)
 
 
-def write_graph(module: GraphModule, writer: GraphWriter, table: Any = None, *, values: bool) -> list[Any]:
+def write_graph(
+    module: GraphModule, writer: GraphWriter, table: Any = None, *, values: bool
+) -> list[Any]:
     """One row per node; ``values`` for aten graphs: the metadata of results belongs to them."""
     rows: list[Any] = []
     for node in module.graph.nodes:
@@ -140,7 +144,10 @@ def read_graph(rows: list[Any], tensors: bytes, table: Any = None, *, values: bo
             constants[target] = reader.read(constant)
         elif op == "call_function":
             target = reader.read(target)
-        if not all(part.isidentifier() for part in (name, *(target.split(".") if isinstance(target, str) else ()))):
+        if not all(
+            part.isidentifier()
+            for part in (name, *(target.split(".") if isinstance(target, str) else ()))
+        ):
             raise Damaged(f"the name {name!r} or {target!r}")  # torch.fx writes Python with names
         read_args, read_kwargs = reader.read(args), reader.read(kwargs)
         node = graph.create_node(op, target, read_args, read_kwargs, name)

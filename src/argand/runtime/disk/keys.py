@@ -26,7 +26,16 @@ from argand.runtime.disk.values import guarded
 from argand.support.options import Options
 
 # Options that change whether or where something is compiled, not what comes out.
-_NOT_IN_KEYS: Final = ("cache", "cache_dir", "recompile_limit", "fullgraph", "strict", "dynamic", "name", "background")
+_NOT_IN_KEYS: Final = (
+    "cache",
+    "cache_dir",
+    "recompile_limit",
+    "fullgraph",
+    "strict",
+    "dynamic",
+    "name",
+    "background",
+)
 
 
 def hexdigest(*parts: bytes) -> str:
@@ -47,7 +56,9 @@ def source_version() -> str:
     root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     walk = (os.path.join(where, name) for where, _, names in os.walk(root) for name in names)
     files = sorted(path for path in walk if path.endswith((".py", ".so")))
-    times = [(path, facts.st_size, facts.st_mtime_ns) for path in files for facts in [os.stat(path)]]
+    times = [
+        (path, facts.st_size, facts.st_mtime_ns) for path in files for facts in [os.stat(path)]
+    ]
     store = DiskStore(default_directory(), warn=False)
     key = hexdigest(b"source", repr(times).encode())
     known = store.peek(key).get("version")
@@ -71,7 +82,11 @@ def environment() -> Mapping[str, str]:
 def state_part() -> str:
     """Settings of torch that decide which kernels and types a compile chooses."""
     c = torch._C
-    attention = (c._get_flash_sdp_enabled(), c._get_mem_efficient_sdp_enabled(), c._get_math_sdp_enabled())
+    attention = (
+        c._get_flash_sdp_enabled(),
+        c._get_mem_efficient_sdp_enabled(),
+        c._get_math_sdp_enabled(),
+    )
     kernels = (*attention, c._get_mkldnn_enabled(), c._get_deterministic_algorithms())
     return f"{torch.get_default_dtype()} {torch.get_float32_matmul_precision()} {kernels}"
 

@@ -70,7 +70,9 @@ def run_stage(stage: Stage[Built], options: Options) -> Result[Built]:
     return Result(value, files if isinstance(files, Bypass) else _write(store, files))
 
 
-def look_up(store: DiskStore, kind: str, key: str, decode: Callable[[Sections], Built | None]) -> Built | None:
+def look_up(
+    store: DiskStore, kind: str, key: str, decode: Callable[[Sections], Built | None]
+) -> Built | None:
     """What a file holds; None when there is none, or none that can be used here."""
     sections = store.get(key, kind=kind)
     if sections is None:

@@ -24,6 +24,7 @@ from argand.runtime.disk.format import FORMAT, Damaged, decode, encode
 from argand.support import events
 from argand.support.locks import make_lock
 from argand.support.options import Options, read_environment
+from argand.support.platform import user_folder
 
 MAX_FILE_SIZE: Final = 1 << 30  # a larger one is not ours
 DEFAULT_LIMIT: Final = 4 << 30  # bytes kept by collect_garbage unless another limit is given
@@ -53,7 +54,7 @@ def default_directory() -> Path:
     try:
         return Path.home() / ".cache" / "argand"
     except RuntimeError:  # a container whose user has no name: no HOME, no line in /etc/passwd
-        return Path("/tmp") / f"argand-{os.getuid()}"  # Store takes it only when it is this user's alone
+        return user_folder()  # Store takes it only when it is this user's alone
 
 
 @functools.cache
@@ -80,7 +81,7 @@ class DiskStore:
     """A directory of cache entries, private to the user."""
 
     def __init__(self, directory: Path, *, warn: bool = True, blind: bool = False) -> None:
-        self._blind = blind  # what is found is told and not given
+        self._blind = blind  # what is found is counted and not given
         self.directory = directory / f"v{FORMAT}"
         self._lock = make_lock()
         self._warned: set[str] = set()
@@ -245,7 +246,9 @@ _OF_THE_FILE: Final = frozenset((errno.ELOOP, errno.EISDIR, errno.EACCES, errno.
 
 def _is_the_files_fault(error: Exception) -> bool:
     """Whether the next attempt to read would fail as this one did."""
-    return isinstance(error, Damaged) or (isinstance(error, OSError) and error.errno in _OF_THE_FILE)
+    return isinstance(error, Damaged) or (
+        isinstance(error, OSError) and error.errno in _OF_THE_FILE
+    )
 
 
 def _read_own_file(path: Path) -> bytes:

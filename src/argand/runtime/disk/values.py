@@ -35,7 +35,9 @@ MAX_CONSTANTS: Final = 256 << 20  # bytes of tensors in one entry: more belongs 
 _PLAIN: Final = frozenset((type(None), bool, int, float, str))
 _SEQUENCES: Final[Mapping[type, str]] = {tuple: "(", list: "[", immutable_list: "["}
 _NAMED: Final = (torch.dtype, torch.layout, torch.memory_format)
-_RARE: Final[Mapping[type, tuple[str, Callable[[Any], tuple[Any, ...]]]]] = {  # name, what is written of it
+_RARE: Final[
+    Mapping[type, tuple[str, Callable[[Any], tuple[Any, ...]]]]
+] = {  # name, what is written of it
     torch.device: ("device", lambda value: (str(value),)),
     torch.Size: ("size", tuple),
     type(...): ("...", lambda _: ()),
@@ -53,7 +55,15 @@ _HOMES: Final = (
 Records = tuple[Callable[..., Any], ...]  # classes and functions that data may name
 _ATOMS: Final = (Symbol, Apply)
 # What reading wrong data can raise.
-_WRONG_DATA: Final = (ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError, AssertionError)
+_WRONG_DATA: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    AssertionError,
+)
 
 
 class Unstorable(Exception):
@@ -194,7 +204,9 @@ class Reader:
             "torch": lambda item: _of_kind(getattr(torch, item[1], None), _NAMED),
             "device": lambda item: torch.device(item[1]),
             "size": lambda item: torch.Size(item[1:]),
-            "sum": lambda item: Expr({tuple(map(self.read, product)): int(times) for times, *product in item[1:]}),
+            "sum": lambda item: Expr(
+                {tuple(map(self.read, product)): int(times) for times, *product in item[1:]}
+            ),
             "open": lambda item: sizes.size(self.read(item[1])),
             "...": lambda _: ...,
             "complex": lambda item: complex(item[1], item[2]),
@@ -221,7 +233,10 @@ class Reader:
         _, place, length, kind, shape, strides, requires_grad = item
         dtype = _of_kind(getattr(torch, kind, None), torch.dtype)
         count = extent(tuple(shape), tuple(strides))
-        if min((place, length, *shape, *strides), default=0) < 0 or count * dtype.itemsize != length:
+        if (
+            min((place, length, *shape, *strides), default=0) < 0
+            or count * dtype.itemsize != length
+        ):
             raise Damaged("a tensor that does not fit its bytes")
         if place + length > len(self._tensors):
             raise Damaged("a tensor outside of the file")

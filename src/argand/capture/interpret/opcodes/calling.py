@@ -11,7 +11,7 @@ from argand.capture.markers import END, NULL
 from argand.capture.objects import attributes, operate
 from argand.capture.objects.conversions import as_dict
 from argand.capture.objects.handling import set_context
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.parts import Caller
 from argand.capture.outside import real
 from argand.support.errors import Break, CaptureBreak
 
@@ -45,7 +45,11 @@ def call_ex_operands(frame: Frame, ins: Instruction) -> tuple[Any, tuple[Any, ..
     has_keywords = (ins.arg or 0) & 1
     given = frame.stack[-2] if has_keywords else frame.stack[-1]
     keywords = as_dict(frame.tracer, frame.stack[-1]) if has_keywords else {}
-    args = tuple(given) if type(given) is tuple or type(given) is list else tuple(operate.iterate(frame.tracer, given))
+    args = (
+        tuple(given)
+        if type(given) is tuple or type(given) is list
+        else tuple(operate.iterate(frame.tracer, given))
+    )
     first, second = frame.stack[-4:-2] if has_keywords else frame.stack[-3:-1]
     return second if first is NULL else first, args, dict(keywords)
 
@@ -73,7 +77,11 @@ def make_function(frame: Frame, ins: Instruction) -> None:
     for name, cell in zip(code.co_freevars, closure or (), strict=True):
         source = frame.cell_sources.get(name)
         if source is not None:  # an outside cell shared with the new function
-            frame.tracer.outer_cells[id(cell)] = (cell, source, frame.tracer.cell_source(frame, name))
+            frame.tracer.outer_cells[id(cell)] = (
+                cell,
+                source,
+                frame.tracer.cell_source(frame, name),
+            )
     stack.append(frame.tracer.mark_made(function))
 
 
@@ -94,7 +102,9 @@ def before_with(frame: Frame, ins: Instruction) -> None:
 def with_except_start(frame: Frame, ins: Instruction) -> None:
     """An exception leaves a `with`: push what __exit__ says."""
     leave, error, tracer = frame.stack[-4], frame.stack[-1], frame.tracer
-    frame.stack.append(tracer.call(leave, (type(error), error, tracer.exceptions.traceback_of(error)), {}))
+    frame.stack.append(
+        tracer.call(leave, (type(error), error, tracer.exceptions.traceback_of(error)), {})
+    )
 
 
 def push_exc_info(frame: Frame, ins: Instruction) -> None:
@@ -142,15 +152,17 @@ def raise_varargs(frame: Frame, ins: Instruction) -> None:
         wrong = "exception causes must derive from BaseException"
         error.__cause__ = None if cause is None else _instance_of(tracer, cause, wrong)
     if error.__context__ is not tracer.exceptions.current and tracer.is_outside(error):
-        raise CaptureBreak(Break.B013, None, what="a `raise` of an exception from outside while another is handled")
+        raise CaptureBreak(
+            Break.B013, None, what="a `raise` of an exception from outside while another is handled"
+        )
     set_context(error, tracer.exceptions.current)
     real.raise_(error)
 
 
-def _instance_of(tracer: Tracer, error: Any, wrong: str) -> Any:
+def _instance_of(caller: Caller, error: Any, wrong: str) -> Any:
     """What `raise error` raises: an instance, made if a class is given."""
     if isinstance(error, type) and issubclass(error, BaseException):
-        made = tracer.sealed(error, (), {})
+        made = caller.sealed(error, (), {})
         if not isinstance(made, BaseException):
             text = f"calling {error!r} should have returned an instance of BaseException, not {type(made)!r}"
             real.raise_(TypeError(text))

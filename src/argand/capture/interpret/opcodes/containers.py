@@ -195,7 +195,11 @@ def unpack_sequence(frame: Frame, ins: Instruction) -> None:
     items = _items(frame, frame.stack[-1], count)
     if len(items) != count:
         few = f"not enough values to unpack (expected {count}, got {len(items)})"
-        real.raise_(ValueError(few if len(items) < count else f"too many values to unpack (expected {count})"))
+        real.raise_(
+            ValueError(
+                few if len(items) < count else f"too many values to unpack (expected {count})"
+            )
+        )
     items.reverse()
     frame.stack[-1:] = items
 
@@ -218,7 +222,9 @@ def format_value(frame: Frame, ins: Instruction) -> None:
     flags = ins.arg or 0
     take = 2 if flags & 4 else 1
     spec = frame.stack[-1] if flags & 4 else ""
-    value = formatted(frame.tracer, frame.stack[-take], ("", "str", "repr", "ascii")[flags & 3], spec)
+    value = formatted(
+        frame.tracer, frame.stack[-take], ("", "str", "repr", "ascii")[flags & 3], spec
+    )
     frame.stack[-take:] = (value,)
 
 

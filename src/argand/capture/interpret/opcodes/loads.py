@@ -16,7 +16,8 @@ from argand.capture.objects import attributes
 from argand.capture.objects.found import is_trusted
 from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
-from argand.runtime.guards import Builtin, Global, GuardKind, Item
+from argand.runtime.guards import GuardKind
+from argand.runtime.sources import Builtin, Global, Item
 
 _UNSET: Final = "where it is not associated with a value"
 
@@ -26,11 +27,17 @@ def load_const(frame: Frame, ins: Instruction) -> None:
     frame.stack.append(ins.argval)
 
 
+def _hides_free(frame: Frame, ins: Instruction) -> bool:
+    """Whether a comprehension has a slot of its own for a variable with the name of a free one."""
+    code = frame.code
+    return ins.argval in code.co_freevars and (ins.arg or 0) < len(code.co_varnames)
+
+
 def load_fast(frame: Frame, ins: Instruction) -> None:
     """Push a local variable; in a comprehension that made a cell of it, the cell."""
     name: Any = ins.argval
     value = frame.locals.get(name, MISSING)
-    if value is MISSING and name in frame.cells:
+    if value is MISSING and name in frame.cells and not _hides_free(frame, ins):
         value = frame.cells[name]
     if value is MISSING:
         real.raise_(UnboundLocalError(f"cannot access local variable '{ins.argval}' {_UNSET}"))
@@ -40,9 +47,7 @@ def load_fast(frame: Frame, ins: Instruction) -> None:
 def load_fast_and_clear(frame: Frame, ins: Instruction) -> None:
     """A comprehension begins: push the variable it shadows, its cell, or NULL, and unset it."""
     name: Any = ins.argval
-    code = frame.code
-    hides_free = name in code.co_freevars and (ins.arg or 0) < len(code.co_varnames)  # a slot of its own
-    if name in frame.cells and not hides_free:
+    if name in frame.cells and not _hides_free(frame, ins):
         frame.stack.append(SavedCell(frame.cells.pop(name)))
     else:
         frame.stack.append(frame.locals.pop(name, NULL))
@@ -54,12 +59,13 @@ def store_fast(frame: Frame, ins: Instruction) -> None:
     value = frame.stack.pop()
     if value is NULL or isinstance(value, SavedCell):
         frame.locals.pop(name, None)
-        frame.cells.pop(name, None)
+        if not _hides_free(frame, ins):
+            frame.cells.pop(name, None)
         if isinstance(value, SavedCell):
             frame.cells[name] = value.cell
     else:
         frame.locals[name] = value
-        if name in frame.cells and name not in frame.cell_sources:
+        if name in frame.cells and name not in frame.cell_sources and not _hides_free(frame, ins):
             del frame.cells[name]
 
 
@@ -116,7 +122,9 @@ def read_cell(frame: Frame, name: Any) -> Any:
             return value if source is None else frame.tracer.world.read(source, value)
     if name in original_code(frame.code).co_cellvars:
         real.raise_(UnboundLocalError(f"cannot access local variable '{name}' {_UNSET}"))
-    return real.raise_(NameError(f"cannot access free variable '{name}' {_UNSET} in enclosing scope"))
+    return real.raise_(
+        NameError(f"cannot access free variable '{name}' {_UNSET} in enclosing scope")
+    )
 
 
 def store_deref(frame: Frame, ins: Instruction) -> None:
@@ -152,7 +160,8 @@ def read_global(frame: Frame, name: str) -> Any:
     """A global as the trace sees it."""
     tracer, namespace = frame.tracer, frame.globals
     written = tracer.journal.globals.get(id(namespace))
-    deleted = written is not None and name in written.values  # what the module held at the start is no matter
+    # what the module held at the start is no matter
+    deleted = written is not None and name in written.values
     if written is not None and deleted:
         if written.values[name] is not DELETED:
             return written.values[name]
@@ -248,7 +257,8 @@ def load_attr(frame: Frame, ins: Instruction) -> None:
 def load_super_attr(frame: Frame, ins: Instruction) -> None:
     """`super().name`; the stack holds `super`, the class and the object."""
     kind, *args = frame.stack[-3:]
-    if kind is not super and not (ins.arg or 0) & 2:  # another function of that name, called without arguments
+    # another function of that name, called without arguments
+    if kind is not super and not (ins.arg or 0) & 2:
         args = []
     made = frame.tracer.sealed(kind, tuple(args), {})
     frame.stack[-3:] = (attributes.load(frame.tracer, made, str(ins.argval)),)

@@ -24,12 +24,18 @@ def _named(family: ModuleType) -> dict[str, FunctionType]:
 
 
 HANDLED: Final[dict[str, Any]] = {
-    **{name: handler for family in (loads, containers, control, calling) for name, handler in _named(family).items()},
+    **{
+        name: handler
+        for family in (loads, containers, control, calling)
+        for name, handler in _named(family).items()
+    },
     **loads.TABLE,
     **containers.TABLE,
     **control.TABLE,
 }
-REFUSED: Final[dict[str, Any]] = dict.fromkeys([*loads.REFUSED.split(), *calling.REFUSED.split()], refuse)
+REFUSED: Final[dict[str, Any]] = dict.fromkeys(
+    [*loads.REFUSED.split(), *calling.REFUSED.split()], refuse
+)
 HANDLERS: Final[dict[str, Handler]] = {**HANDLED, **REFUSED}
 
 

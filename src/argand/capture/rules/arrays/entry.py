@@ -17,6 +17,7 @@ import numpy
 import torch
 
 from argand.capture.markers import Args, Kwargs
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.arrays import DTYPES, KINDS, ArrayNumber
@@ -31,7 +32,10 @@ from argand.support.errors import Break, CaptureBreak
 
 DISPATCHER: Final = type(numpy.sum)  # of functions of numpy's that ask `__array_function__`
 _FUNCTIONS: Final[dict[Any, Any]] = {**REDUCTIONS, **SHAPES}
-_BY_NAME: Final[dict[str, Any]] = {**{function.__name__: rule for function, rule in REDUCTIONS.items()}, **METHODS}
+_BY_NAME: Final[dict[str, Any]] = {
+    **{function.__name__: rule for function, rule in REDUCTIONS.items()},
+    **METHODS,
+}
 # Functions of numbers, types and shapes alone, with one answer: numpy is the calculator.
 _CALCULATES: Final = frozenset(
     [
@@ -88,8 +92,17 @@ _CALCULATES: Final = frozenset(
     ]
 )
 _METADATA: Final = frozenset({"dtype", "itemsize", "ndim"})
-_ERRORS: Final = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, OverflowError)
-_NUMBER_METHODS: Final = frozenset({"item", "tolist", "astype", "copy", "sum", "mean", "max", "min", "round", "clip"})
+_ERRORS: Final = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    IndexError,
+    NotImplementedError,
+    OverflowError,
+)
+_NUMBER_METHODS: Final = frozenset(
+    {"item", "tolist", "astype", "copy", "sum", "mean", "max", "min", "round", "clip"}
+)
 
 
 @functools.cache
@@ -123,7 +136,12 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         return _calculate(tracer, function, name, args, kwargs)
     if isinstance(function, numpy.ufunc):
         return _left_if_raised(name, ufuncs.call, tracer, function, args, kwargs)
-    if name in {"shape", "ndim", "size"} and getattr(numpy, name) is function and len(args) == 1 and not kwargs:
+    if (
+        name in {"shape", "ndim", "size"}
+        and getattr(numpy, name) is function
+        and len(args) == 1
+        and not kwargs
+    ):
         return attribute(tracer, args[0], name)
     rule = _FUNCTIONS.get(function)
     if rule is None or str(function.__module__).startswith("numpy.random"):
@@ -131,14 +149,16 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     return _apply(tracer, rule, name, args, kwargs)
 
 
-def _calculate(tracer: Tracer, function: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def _calculate(state: GraphState, function: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     """numpy on constants: a constant, or an array that the graph makes."""
-    known = isinstance(function, numpy.ufunc) or (name in _CALCULATES and getattr(numpy, name, None) is function)
+    known = isinstance(function, numpy.ufunc) or (
+        name in _CALCULATES and getattr(numpy, name, None) is function
+    )
     if not known or not all(_is_plain(value) for value in (*args, *kwargs.values())):
         left(name)
     result = real.call(function, args, kwargs)
     if type(result) is numpy.ndarray:
-        return answer(tracer, operands.constant(tracer, result), False)
+        return answer(state, operands.constant(state, result), False)
     if not isinstance(result, numpy.generic | numpy.dtype) and not is_constant(result):
         left(name)
     return result
@@ -165,7 +185,9 @@ def call_method(tracer: Tracer, name: str, owner: Any, args: Args, kwargs: Kwarg
         shape = args[0] if len(args) == 1 else args
         return _apply(tracer, reshape, name, (owner, shape), kwargs)
     if name == "transpose":
-        axes = None if not args else args[0] if isinstance(args[0], tuple) or args[0] is None else args
+        axes = (
+            None if not args else args[0] if isinstance(args[0], tuple) or args[0] is None else args
+        )
         return _apply(tracer, transpose, name, (owner, axes), kwargs)
     if name == "fill" and len(args) == 1 and not kwargs:
         return store(tracer, owner, ..., args[0])
@@ -175,9 +197,9 @@ def call_method(tracer: Tracer, name: str, owner: Any, args: Args, kwargs: Kwarg
     return _apply(tracer, rule, name, (owner, *args), kwargs)
 
 
-def attribute(tracer: Tracer, owner: Any, name: str) -> Any:
+def attribute(state: GraphState, owner: Any, name: str) -> Any:
     """An attribute of an array or a number."""
-    tensor = tensor_of(tracer, owner)
+    tensor = tensor_of(state, owner)
     if name in _METADATA:
         return (
             real.attribute(owner, name)
@@ -185,17 +207,25 @@ def attribute(tracer: Tracer, owner: Any, name: str) -> Any:
             else getattr(numpy.empty((), owner.dtype), name)
         )
     if name == "shape":
-        return tuple(tracer.world.sizes.wrap(tensor.shape))
+        return tuple(state.world.sizes.wrap(tensor.shape))
     if name == "size":
-        return tracer.recorder.call_method("numel", (tensor,), {})
+        return state.recorder.call_method("numel", (tensor,), {})
     if name == "T":
-        return transpose(tracer, owner)
+        return transpose(state, owner)
     if name == "__class__":
         return numpy.ndarray if type(owner) is not ArrayNumber else owner.__class__
     if name in {"real", "imag"} and tensor.dtype.is_complex:
-        return answer(tracer, tracer.recorder.call_function(getattr, (tensor, name), {}), type(owner) is ArrayNumber)
+        return answer(
+            state,
+            state.recorder.call_function(getattr, (tensor, name), {}),
+            type(owner) is ArrayNumber,
+        )
     if type(owner) is ArrayNumber:
-        return types.MethodType(_stub(name), owner) if name in _NUMBER_METHODS else left(f"number.{name}")
+        return (
+            types.MethodType(_stub(name), owner)
+            if name in _NUMBER_METHODS
+            else left(f"number.{name}")
+        )
     found = getattr(numpy.ndarray, name, None)
     if isinstance(found, types.GetSetDescriptorType):
         left(f"ndarray.{name}")
@@ -226,7 +256,13 @@ def binary(tracer: Tracer, function: Any, a: Any, b: Any, inplace: bool) -> Any:
         keeps = {"out": a} if type(a) is numpy.ndarray else {}
         return call(tracer, ufunc, (a, b), keeps)
     ufunc = table.OPERATORS.get(name)
-    if ufunc is None or isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) or a is None or b is None:
+    if (
+        ufunc is None
+        or isinstance(a, torch.Tensor)
+        or isinstance(b, torch.Tensor)
+        or a is None
+        or b is None
+    ):
         left(name)
     return call(tracer, ufunc, (a, b), {})
 
@@ -237,34 +273,40 @@ def unary(tracer: Tracer, function: Any, value: Any) -> Any:
     return left(function.__name__) if ufunc is None else call(tracer, ufunc, (value,), {})
 
 
-def subscript(tracer: Tracer, array: Any, key: Any) -> Any:
+def subscript(state: GraphState, array: Any, key: Any) -> Any:
     """`array[key]`: a view, a copy where arrays are among the indices, or a number."""
-    tensor = tensor_of(tracer, array)
-    index = _index(tracer, key)
+    tensor = tensor_of(state, array)
+    index = _index(state, key)
     if index == ():
-        return answer(tracer, _copied(tracer, tensor), tensor.ndim == 0)
-    made = _left_if_raised("an index", tracer.recorder.call_function, operator.getitem, (tensor, index), {})
+        return answer(state, _copied(state, tensor), tensor.ndim == 0)
+    made = _left_if_raised(
+        "an index", state.recorder.call_function, operator.getitem, (tensor, index), {}
+    )
     parts = index if isinstance(index, tuple) else (index,)
     number = not any(part is ... for part in parts)
-    return answer(tracer, _copied(tracer, made) if number and not made.ndim else made, number)
+    return answer(state, _copied(state, made) if number and not made.ndim else made, number)
 
 
-def _copied(tracer: Tracer, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.ndim else tracer.recorder.call_method("clone", (tensor,), {})
+def _copied(state: GraphState, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.ndim else state.recorder.call_method("clone", (tensor,), {})
 
 
-def _index(tracer: Tracer, key: Any) -> Any:
+def _index(state: GraphState, key: Any) -> Any:
     if isinstance(key, tuple):
-        return tuple([_index(tracer, part) for part in key])
+        return tuple([_index(state, part) for part in key])
     if isinstance(key, slice):
         steps = [_whole(part) for part in (key.start, key.stop, key.step)]
         if isinstance(steps[2], int) and steps[2] < 0:
             left("a view with a negative step")
         return slice(*steps)
     if isinstance(key, list):
-        return tensor_of(tracer, key) if key else left("an empty index")
+        return tensor_of(state, key) if key else left("an empty index")
     if type(key) in KINDS:
-        return tensor_of(tracer, key) if type(key) is not ArrayNumber else left("an index that is computed")
+        return (
+            tensor_of(state, key)
+            if type(key) is not ArrayNumber
+            else left("an index that is computed")
+        )
     if key is None or key is ...:
         return key
     if isinstance(key, bool | numpy.bool_ | torch.Tensor):
@@ -275,43 +317,57 @@ def _index(tracer: Tracer, key: Any) -> Any:
 def _whole(part: Any) -> Any:
     if part is None or type(part) in (int, OpenSize):
         return part
-    return left("an index") if type(part) is ArrayNumber or not isinstance(part, numpy.integer) else int(part)
+    return (
+        left("an index")
+        if type(part) is ArrayNumber or not isinstance(part, numpy.integer)
+        else int(part)
+    )
 
 
-def store(tracer: Tracer, array: Any, key: Any, value: Any) -> None:
+def store(state: GraphState, array: Any, key: Any, value: Any) -> None:
     """`array[key] = value`."""
-    tensor, index = tensor_of(tracer, array), _index(tracer, key)
+    tensor, index = tensor_of(state, array), _index(state, key)
     if isinstance(value, torch.Tensor):
         left("a tensor written to an array")
-    if type(value) in operands.WEAK and tensor.dtype.is_floating_point and type(value) is not complex:
+    if (
+        type(value) in operands.WEAK
+        and tensor.dtype.is_floating_point
+        and type(value) is not complex
+    ):
         given: Any = value
     else:
-        given = operands.cast(tracer, _written(tracer, value, array.dtype), tensor.dtype)
+        given = operands.cast(state, _written(state, value, array.dtype), tensor.dtype)
     index = ... if index == () else index
-    _left_if_raised("an index", tracer.recorder.call_function, operator.setitem, (tensor, index, given), {})
+    _left_if_raised(
+        "an index", state.recorder.call_function, operator.setitem, (tensor, index, given), {}
+    )
 
 
-def _written(tracer: Tracer, value: Any, dtype: Any) -> torch.Tensor:
-    return operands.as_type(tracer, value, dtype) if type(value) in operands.WEAK else tensor_of(tracer, value)
+def _written(state: GraphState, value: Any, dtype: Any) -> torch.Tensor:
+    return (
+        operands.as_type(state, value, dtype)
+        if type(value) in operands.WEAK
+        else tensor_of(state, value)
+    )
 
 
-def iterate(tracer: Tracer, array: Any) -> Any:
+def iterate(state: GraphState, array: Any) -> Any:
     """`iter(array)`."""
-    tensor = tensor_of(tracer, array)
-    if not tensor.ndim or not all(type(n) is int for n in tracer.world.sizes.wrap(tensor.shape)):
+    tensor = tensor_of(state, array)
+    if not tensor.ndim or not all(type(n) is int for n in state.world.sizes.wrap(tensor.shape)):
         left("iteration")
-    return iter([subscript(tracer, array, n) for n in range(tensor.shape[0])])
+    return iter([subscript(state, array, n) for n in range(tensor.shape[0])])
 
 
-def length(tracer: Tracer, array: Any) -> Any:
+def length(state: GraphState, array: Any) -> Any:
     """`len(array)`."""
-    shape = attribute(tracer, array, "shape")
+    shape = attribute(state, array, "shape")
     return shape[0] if shape else left("len of a number")
 
 
-def convert(tracer: Tracer, kind: type, value: Any) -> Any:
+def convert(state: GraphState, kind: type, value: Any) -> Any:
     """`float(a)` or `int(a)`, if it is what the number is."""
-    pending = items.item(tracer.recorder, tensor_of(tracer, value))
+    pending = items.item(state.recorder, tensor_of(state, value))
     if pending.kind is not kind:
         raise CaptureBreak(Break.B004, None, method=kind.__name__)
     return pending
@@ -320,32 +376,35 @@ def convert(tracer: Tracer, kind: type, value: Any) -> Any:
 # -- torch -------------------------------------------------------------------------------------
 
 
-def of_tensor(tracer: Tracer, tensor: torch.Tensor, args: Args, kwargs: Kwargs) -> Any:
+def of_tensor(state: GraphState, tensor: torch.Tensor, args: Args, kwargs: Kwargs) -> Any:
     """`tensor.numpy()`: an array over its memory."""
     force = kwargs.get("force", args[0] if args else False)
     with torch._C._DisableTorchDispatch():
         real.call(torch.Tensor.numpy, (tensor,), {"force": force})  # raises where eager does
     if force or tensor.dtype not in DTYPES or type(tensor) is not torch.Tensor:
         raise CaptureBreak(Break.B004, None, method="Tensor.numpy")
-    if tensor.is_conj() or tensor.is_neg() or tensor.is_inference() or tracer.overrides.modes:
+    if tensor.is_conj() or tensor.is_neg() or tensor.is_inference() or state.overrides.modes:
         raise CaptureBreak(Break.B004, None, method="Tensor.numpy")
-    return answer(tracer, tracer.recorder.call_function(getattr, (tensor, "data"), {}), False)
+    return answer(state, state.recorder.call_function(getattr, (tensor, "data"), {}), False)
 
 
-def to_tensor(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def to_tensor(state: GraphState, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """`torch.from_numpy(a)`, `as_tensor`, `tensor`: one over the memory of the array, or a copy."""
-    value, options = args[0], {name: option for name, option in kwargs.items() if option is not None}
+    value, options = (
+        args[0],
+        {name: option for name, option in kwargs.items() if option is not None},
+    )
     if len(args) != 1 or type(value) not in KINDS or set(options) - {"dtype"}:
         left(function.__name__)
-    tensor = tensor_of(tracer, value)
+    tensor = tensor_of(state, value)
     if not tensor.numel():
         left(f"{function.__name__} of an empty array")  # whose strides are zeros
     dtype = options.get("dtype", tensor.dtype)
     if type(value) is ArrayNumber and function is not torch.from_numpy:
         raise CaptureBreak(Break.B004, None, method=function.__name__)
     if function is torch.tensor or dtype is not tensor.dtype:
-        made = tracer.recorder.call_method("to", (tensor,), {"dtype": dtype, "copy": True})
-        return tracer.recorder.call_method("contiguous", (made,), {})
+        made = state.recorder.call_method("to", (tensor,), {"dtype": dtype, "copy": True})
+        return state.recorder.call_method("contiguous", (made,), {})
     if tensor.storage_offset():
         left(f"{function.__name__} of a part of an array")  # eager's begins a storage of its own
-    return tracer.recorder.call_function(getattr, (tensor, "data"), {})
+    return state.recorder.call_function(getattr, (tensor, "data"), {})

@@ -11,9 +11,17 @@ from typing import Any
 import numpy
 import torch
 
-from argand.capture.objects.tracer import Tracer
+from argand.capture.objects.parts import GraphState
 from argand.capture.outside.arrays import DTYPES
-from argand.capture.rules.arrays.operands import ArrayRule, answer, cast, left, tensor_of, torch_dtype
+from argand.capture.outside.state import Outside
+from argand.capture.rules.arrays.operands import (
+    ArrayRule,
+    answer,
+    cast,
+    left,
+    tensor_of,
+    torch_dtype,
+)
 from argand.capture.sizes.values import OpenSize
 
 
@@ -37,44 +45,73 @@ def _is_empty(tensor: torch.Tensor) -> bool:
     return any(type(n) is not OpenSize and n == 0 for n in tensor.shape)
 
 
-def _finish(tracer: Tracer, tensor: torch.Tensor, out: Any, keepdims: Any) -> Any:
+def _finish(outside: Outside, tensor: torch.Tensor, out: Any, keepdims: Any) -> Any:
     if out is not None or type(keepdims) is not bool:
         left("reduction with out")
-    return answer(tracer, tensor, not keepdims)
+    return answer(outside, tensor, not keepdims)
 
 
 def summing(form: Any, method: str) -> ArrayRule:
     """A sum or a product: integers are int64."""
 
     def rule(
-        tracer: Tracer, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False
+        state: GraphState,
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
     ) -> Any:
-        tensor = tensor_of(tracer, a)
-        kind = getattr(numpy, method).reduce(numpy.ones(1, DTYPES[tensor.dtype])).dtype if dtype is None else dtype
-        tensor = cast(tracer, tensor, torch_dtype(kind))
-        for n in sorted(axes_of(tensor, axis), reverse=True) if form is torch.prod else (axes_of(tensor, axis),):
-            tensor = tracer.recorder.call_function(form, (tensor, n), {"keepdim": keepdims}) if n != () else tensor
-        return _finish(tracer, tensor, out, keepdims)
+        tensor = tensor_of(state, a)
+        kind = (
+            getattr(numpy, method).reduce(numpy.ones(1, DTYPES[tensor.dtype])).dtype
+            if dtype is None
+            else dtype
+        )
+        tensor = cast(state, tensor, torch_dtype(kind))
+        for n in (
+            sorted(axes_of(tensor, axis), reverse=True)
+            if form is torch.prod
+            else (axes_of(tensor, axis),)
+        ):
+            tensor = (
+                state.recorder.call_function(form, (tensor, n), {"keepdim": keepdims})
+                if n != ()
+                else tensor
+            )
+        return _finish(state, tensor, out, keepdims)
 
     return rule
 
 
-def mean(tracer: Tracer, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+def mean(
+    state: GraphState,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+) -> Any:
     """`numpy.mean`."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     inexact = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     kind = torch_dtype(dtype) if dtype is not None else tensor.dtype if inexact else torch.float64
-    tensor, axes = cast(tracer, tensor, kind), axes_of(tensor, axis)
+    tensor, axes = cast(state, tensor, kind), axes_of(tensor, axis)
     if _is_empty(tensor) or not axes:
         left("mean of nothing")
-    return _finish(tracer, tracer.recorder.call_method("mean", (tensor, axes), {"keepdim": keepdims}), out, keepdims)
+    return _finish(
+        state,
+        state.recorder.call_method("mean", (tensor, axes), {"keepdim": keepdims}),
+        out,
+        keepdims,
+    )
 
 
 def spread(method: str) -> ArrayRule:
     """`numpy.var` and `numpy.std`."""
 
     def rule(
-        tracer: Tracer,
+        state: GraphState,
         a: Any,
         axis: Any = None,
         dtype: Any = None,
@@ -82,15 +119,20 @@ def spread(method: str) -> ArrayRule:
         ddof: Any = 0,
         keepdims: Any = False,
     ) -> Any:
-        tensor = tensor_of(tracer, a)
+        tensor = tensor_of(state, a)
         axes = axes_of(tensor, axis)
         if tensor.dtype.is_complex or dtype is not None or not axes or _is_empty(tensor):
             left(method)
-        if not all(type(n) is int for n in tensor.shape) or numpy.prod([tensor.shape[n] for n in axes]) <= ddof:
+        if (
+            not all(type(n) is int for n in tensor.shape)
+            or numpy.prod([tensor.shape[n] for n in axes]) <= ddof
+        ):
             left(f"{method} of few numbers")
-        tensor = tensor if tensor.is_floating_point() else cast(tracer, tensor, torch.float64)
+        tensor = tensor if tensor.is_floating_point() else cast(state, tensor, torch.float64)
         options = {"correction": ddof, "keepdim": keepdims}
-        return _finish(tracer, tracer.recorder.call_method(method, (tensor, axes), options), out, keepdims)
+        return _finish(
+            state, state.recorder.call_method(method, (tensor, axes), options), out, keepdims
+        )
 
     return rule
 
@@ -98,12 +140,16 @@ def spread(method: str) -> ArrayRule:
 def extreme(method: str) -> ArrayRule:
     """`numpy.max` and `numpy.min`."""
 
-    def rule(tracer: Tracer, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        tensor = tensor_of(tracer, a)
+    def rule(
+        state: GraphState, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False
+    ) -> Any:
+        tensor = tensor_of(state, a)
         axes = axes_of(tensor, axis)
         if tensor.dtype.is_complex or _is_empty(tensor) or not axes:
             left(method)
-        return _finish(tracer, tracer.recorder.call_method(method, (tensor, axes, keepdims), {}), out, keepdims)
+        return _finish(
+            state, state.recorder.call_method(method, (tensor, axes, keepdims), {}), out, keepdims
+        )
 
     return rule
 
@@ -111,13 +157,17 @@ def extreme(method: str) -> ArrayRule:
 def position(method: str) -> ArrayRule:
     """`numpy.argmax` and `numpy.argmin`: the first of equal numbers, in both."""
 
-    def rule(tracer: Tracer, a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        tensor = tensor_of(tracer, a)
+    def rule(
+        state: GraphState, a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = False
+    ) -> Any:
+        tensor = tensor_of(state, a)
         if tensor.dtype.is_complex or _is_empty(tensor) or not tensor.ndim:
             left(method)
-        tensor = cast(tracer, tensor, torch.uint8) if tensor.dtype is torch.bool else tensor
+        tensor = cast(state, tensor, torch.uint8) if tensor.dtype is torch.bool else tensor
         dim = None if axis is None else one_axis(tensor, axis)
-        return _finish(tracer, tracer.recorder.call_method(method, (tensor, dim, keepdims), {}), out, keepdims)
+        return _finish(
+            state, state.recorder.call_method(method, (tensor, dim, keepdims), {}), out, keepdims
+        )
 
     return rule
 
@@ -125,12 +175,14 @@ def position(method: str) -> ArrayRule:
 def truth(method: str) -> ArrayRule:
     """`numpy.any` and `numpy.all`."""
 
-    def rule(tracer: Tracer, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-        tensor = cast(tracer, tensor_of(tracer, a), torch.bool)
+    def rule(
+        state: GraphState, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False
+    ) -> Any:
+        tensor = cast(state, tensor_of(state, a), torch.bool)
         axes = axes_of(tensor, axis)
         if axes:
-            tensor = tracer.recorder.call_method(method, (tensor, axes, keepdims), {})
-        return _finish(tracer, tensor, out, keepdims)
+            tensor = state.recorder.call_method(method, (tensor, axes, keepdims), {})
+        return _finish(state, tensor, out, keepdims)
 
     return rule
 
@@ -138,39 +190,56 @@ def truth(method: str) -> ArrayRule:
 def cumulated(method: str, ufunc: Any) -> ArrayRule:
     """`numpy.cumsum` and `numpy.cumprod`."""
 
-    def rule(tracer: Tracer, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        tensor = tensor_of(tracer, a)
-        kind = ufunc.accumulate(numpy.ones(1, DTYPES[tensor.dtype])).dtype if dtype is None else dtype
-        tensor = cast(tracer, tensor, torch_dtype(kind))
+    def rule(
+        state: GraphState, a: Any, axis: Any = None, dtype: Any = None, out: Any = None
+    ) -> Any:
+        tensor = tensor_of(state, a)
+        kind = (
+            ufunc.accumulate(numpy.ones(1, DTYPES[tensor.dtype])).dtype if dtype is None else dtype
+        )
+        tensor = cast(state, tensor, torch_dtype(kind))
         if axis is None:
-            tensor, axis = tracer.recorder.call_method("reshape", (tensor, (-1,)), {}), 0
+            tensor, axis = state.recorder.call_method("reshape", (tensor, (-1,)), {}), 0
         dim = one_axis(tensor, axis)
-        return _finish(tracer, tracer.recorder.call_method(method, (tensor, dim), {}), out, True)
+        return _finish(state, state.recorder.call_method(method, (tensor, dim), {}), out, True)
 
     return rule
 
 
-def peak_to_peak(tracer: Tracer, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
+def peak_to_peak(
+    state: GraphState, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False
+) -> Any:
     """`numpy.ptp`."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     axes = axes_of(tensor, axis)
     if tensor.dtype.is_complex or tensor.dtype is torch.bool or _is_empty(tensor) or not axes:
         left("ptp")
-    ends = [tracer.recorder.call_method(name, (tensor, axes, keepdims), {}) for name in ("amax", "amin")]
-    return _finish(tracer, tracer.recorder.call_function(torch.sub, tuple(ends), {}), out, keepdims)
+    ends = [
+        state.recorder.call_method(name, (tensor, axes, keepdims), {}) for name in ("amax", "amin")
+    ]
+    return _finish(state, state.recorder.call_function(torch.sub, tuple(ends), {}), out, keepdims)
 
 
-def norm(tracer: Tracer, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+def norm(
+    state: GraphState, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False
+) -> Any:
     """`numpy.linalg.norm` of vectors, and of all numbers of an array."""
-    tensor = tensor_of(tracer, x)
+    tensor = tensor_of(state, x)
     if tensor.dtype.is_complex or (ord is not None and (ord not in (1, 2, numpy.inf, -numpy.inf))):
         left("linalg.norm")
-    vectors = type(axis) is int or (axis is None and (tensor.ndim == 1 or (ord is None and tensor.ndim)))
+    vectors = type(axis) is int or (
+        axis is None and (tensor.ndim == 1 or (ord is None and tensor.ndim))
+    )
     if not vectors or _is_empty(tensor):
         left("linalg.norm of matrices")
-    tensor = tensor if tensor.is_floating_point() else cast(tracer, tensor, torch.float64)
+    tensor = tensor if tensor.is_floating_point() else cast(state, tensor, torch.float64)
     options = {"ord": 2 if ord is None else ord, "dim": axes_of(tensor, axis), "keepdim": keepdims}
-    return _finish(tracer, tracer.recorder.call_function(torch.linalg.vector_norm, (tensor,), options), None, keepdims)
+    return _finish(
+        state,
+        state.recorder.call_function(torch.linalg.vector_norm, (tensor,), options),
+        None,
+        keepdims,
+    )
 
 
 REDUCTIONS: dict[Any, ArrayRule] = {

@@ -11,173 +11,208 @@ from typing import Any, Final
 import numpy
 import torch
 
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside.arrays import TORCH_DTYPES, ArrayNumber
+from argand.capture.outside.state import Outside
 from argand.capture.rules.arrays import operands, table, ufuncs
-from argand.capture.rules.arrays.operands import ArrayRule, answer, cast, common, is_array, left, tensor_of, torch_dtype
+from argand.capture.rules.arrays.operands import (
+    ArrayRule,
+    answer,
+    cast,
+    common,
+    is_array,
+    left,
+    tensor_of,
+    torch_dtype,
+)
 from argand.capture.rules.arrays.reductions import axes_of, one_axis
 
 _LIKE: Final = {"zeros": 0, "ones": 1}
 
 
-def _method(tracer: Tracer, name: str, *args: Any, **kwargs: Any) -> Any:
-    return tracer.recorder.call_method(name, args, kwargs)
+def _method(state: GraphState, name: str, *args: Any, **kwargs: Any) -> Any:
+    return state.recorder.call_method(name, args, kwargs)
 
 
-def _function(tracer: Tracer, form: Any, *args: Any, **kwargs: Any) -> Any:
-    return tracer.recorder.call_function(form, args, kwargs)
+def _function(state: GraphState, form: Any, *args: Any, **kwargs: Any) -> Any:
+    return state.recorder.call_function(form, args, kwargs)
 
 
-def _array(tracer: Tracer, tensor: torch.Tensor) -> Any:
-    return answer(tracer, tensor, False)
+def _array(outside: Outside, tensor: torch.Tensor) -> Any:
+    return answer(outside, tensor, False)
 
 
 # -- shapes ------------------------------------------------------------------------------------
 
 
-def reshape(tracer: Tracer, a: Any, shape: Any, order: str = "C") -> Any:
+def reshape(state: GraphState, a: Any, shape: Any, order: str = "C") -> Any:
     """`numpy.reshape`."""
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return _array(tracer, _method(tracer, "reshape", tensor_of(tracer, a), sizes)) if order == "C" else left("reshape")
-
-
-def ravel(tracer: Tracer, a: Any, order: str = "C") -> Any:
-    """`numpy.ravel`."""
-    return reshape(tracer, a, (-1,), order)
-
-
-def flatten(tracer: Tracer, a: Any, order: str = "C") -> Any:
-    """`ndarray.flatten`: a copy."""
-    flat = _method(tracer, "reshape", tensor_of(tracer, a), (-1,)) if order == "C" else left("flatten")
-    return _array(tracer, _method(tracer, "clone", flat))
-
-
-def transpose(tracer: Tracer, a: Any, axes: Any = None) -> Any:
-    """`numpy.transpose`."""
-    tensor = tensor_of(tracer, a)
-    order = tuple(range(tensor.ndim))[::-1] if axes is None else axes_of(tensor, tuple(axes))
-    return _array(tracer, _method(tracer, "permute", tensor, order))
-
-
-def swapaxes(tracer: Tracer, a: Any, axis1: Any, axis2: Any) -> Any:
-    """`numpy.swapaxes`."""
-    tensor = tensor_of(tracer, a)
-    return _array(tracer, _method(tracer, "transpose", tensor, one_axis(tensor, axis1), one_axis(tensor, axis2)))
-
-
-def moveaxis(tracer: Tracer, a: Any, source: Any, destination: Any) -> Any:
-    """`numpy.moveaxis`."""
-    return _array(tracer, _method(tracer, "movedim", tensor_of(tracer, a), source, destination))
-
-
-def expand_dims(tracer: Tracer, a: Any, axis: Any) -> Any:
-    """`numpy.expand_dims`."""
-    return _array(
-        tracer, _method(tracer, "unsqueeze", tensor_of(tracer, a), axis if type(axis) is int else left("axis"))
+    return (
+        _array(state, _method(state, "reshape", tensor_of(state, a), sizes))
+        if order == "C"
+        else left("reshape")
     )
 
 
-def squeeze(tracer: Tracer, a: Any, axis: Any = None) -> Any:
+def ravel(state: GraphState, a: Any, order: str = "C") -> Any:
+    """`numpy.ravel`."""
+    return reshape(state, a, (-1,), order)
+
+
+def flatten(state: GraphState, a: Any, order: str = "C") -> Any:
+    """`ndarray.flatten`: a copy."""
+    flat = (
+        _method(state, "reshape", tensor_of(state, a), (-1,)) if order == "C" else left("flatten")
+    )
+    return _array(state, _method(state, "clone", flat))
+
+
+def transpose(state: GraphState, a: Any, axes: Any = None) -> Any:
+    """`numpy.transpose`."""
+    tensor = tensor_of(state, a)
+    order = tuple(range(tensor.ndim))[::-1] if axes is None else axes_of(tensor, tuple(axes))
+    return _array(state, _method(state, "permute", tensor, order))
+
+
+def swapaxes(state: GraphState, a: Any, axis1: Any, axis2: Any) -> Any:
+    """`numpy.swapaxes`."""
+    tensor = tensor_of(state, a)
+    return _array(
+        state, _method(state, "transpose", tensor, one_axis(tensor, axis1), one_axis(tensor, axis2))
+    )
+
+
+def moveaxis(state: GraphState, a: Any, source: Any, destination: Any) -> Any:
+    """`numpy.moveaxis`."""
+    return _array(state, _method(state, "movedim", tensor_of(state, a), source, destination))
+
+
+def expand_dims(state: GraphState, a: Any, axis: Any) -> Any:
+    """`numpy.expand_dims`."""
+    return _array(
+        state,
+        _method(
+            state, "unsqueeze", tensor_of(state, a), axis if type(axis) is int else left("axis")
+        ),
+    )
+
+
+def squeeze(state: GraphState, a: Any, axis: Any = None) -> Any:
     """`numpy.squeeze`."""
-    tensor = tensor_of(tracer, a)
-    axes = tuple(n for n, size in enumerate(tensor.shape) if size == 1) if axis is None else axes_of(tensor, axis)
+    tensor = tensor_of(state, a)
+    axes = (
+        tuple(n for n, size in enumerate(tensor.shape) if size == 1)
+        if axis is None
+        else axes_of(tensor, axis)
+    )
     if any(tensor.shape[n] != 1 for n in axes):
         left("squeeze")
-    return _array(tracer, _method(tracer, "squeeze", tensor, axes))
+    return _array(state, _method(state, "squeeze", tensor, axes))
 
 
 # -- joining and cutting -----------------------------------------------------------------------
 
 
-def concatenate(tracer: Tracer, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
+def concatenate(state: GraphState, arrays: Any, axis: Any = 0, out: Any = None) -> Any:
     """`numpy.concatenate`."""
-    tensors = common(tracer, list(arrays))
+    tensors = common(state, list(arrays))
     if out is not None or not all(t.ndim == tensors[0].ndim and t.ndim for t in tensors):
         left("concatenate")
     if axis is None:
-        tensors, axis = [_method(tracer, "reshape", tensor, (-1,)) for tensor in tensors], 0
-    return _array(tracer, _function(tracer, torch.cat, tensors, one_axis(tensors[0], axis)))
+        tensors, axis = [_method(state, "reshape", tensor, (-1,)) for tensor in tensors], 0
+    return _array(state, _function(state, torch.cat, tensors, one_axis(tensors[0], axis)))
 
 
 def joined(form: Any) -> ArrayRule:
     """`numpy.stack` and its kin, which torch has under other names."""
 
-    def rule(tracer: Tracer, arrays: Any, **options: Any) -> Any:
-        tensors = common(tracer, list(arrays))
-        return _array(tracer, _function(tracer, form, tensors, **options))
+    def rule(state: GraphState, arrays: Any, **options: Any) -> Any:
+        tensors = common(state, list(arrays))
+        return _array(state, _function(state, form, tensors, **options))
 
     return rule
 
 
-def stack(tracer: Tracer, arrays: Any, axis: int = 0) -> Any:
+def stack(state: GraphState, arrays: Any, axis: int = 0) -> Any:
     """`numpy.stack`."""
-    tensors = common(tracer, list(arrays))
+    tensors = common(state, list(arrays))
     if not all(t.shape == tensors[0].shape for t in tensors) or type(axis) is not int:
         left("stack")
-    return _array(tracer, _function(tracer, torch.stack, tensors, axis))
+    return _array(state, _function(state, torch.stack, tensors, axis))
 
 
-def split(tracer: Tracer, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+def split(state: GraphState, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     """`numpy.split`."""
-    tensor = tensor_of(tracer, ary)
+    tensor = tensor_of(state, ary)
     dim, parts = one_axis(tensor, axis), indices_or_sections
     if type(parts) is int and (parts <= 0 or tensor.shape[dim] % parts):
         left("split into unequal parts")
     if type(parts) is not int and not all(type(n) is int for n in parts):
         left("split at other places")
     cut = parts if type(parts) is int else tuple(parts)
-    return [_array(tracer, part) for part in _function(tracer, torch.tensor_split, tensor, cut, dim)]
+    return [_array(state, part) for part in _function(state, torch.tensor_split, tensor, cut, dim)]
 
 
-def roll(tracer: Tracer, a: Any, shift: Any, axis: Any = None) -> Any:
+def roll(state: GraphState, a: Any, shift: Any, axis: Any = None) -> Any:
     """`numpy.roll`."""
-    return _array(tracer, _function(tracer, torch.roll, tensor_of(tracer, a), shift, axis))
+    return _array(state, _function(state, torch.roll, tensor_of(state, a), shift, axis))
 
 
-def tile(tracer: Tracer, A: Any, reps: Any) -> Any:
+def tile(state: GraphState, A: Any, reps: Any) -> Any:
     """`numpy.tile`."""
     return _array(
-        tracer, _function(tracer, torch.tile, tensor_of(tracer, A), reps if isinstance(reps, tuple) else (reps,))
+        state,
+        _function(
+            state, torch.tile, tensor_of(state, A), reps if isinstance(reps, tuple) else (reps,)
+        ),
     )
 
 
-def repeat(tracer: Tracer, a: Any, repeats: Any, axis: Any = None) -> Any:
+def repeat(state: GraphState, a: Any, repeats: Any, axis: Any = None) -> Any:
     """`numpy.repeat` by a number."""
     count = repeats if type(repeats) is int else left("repeat")
-    return _array(tracer, _function(tracer, torch.repeat_interleave, tensor_of(tracer, a), count, axis))
+    return _array(
+        state, _function(state, torch.repeat_interleave, tensor_of(state, a), count, axis)
+    )
 
 
 def triangle(form: Any) -> ArrayRule:
     """`numpy.tril` and `numpy.triu`."""
 
-    def rule(tracer: Tracer, m: Any, k: int = 0) -> Any:
-        tensor = tensor_of(tracer, m)
-        return _array(tracer, _function(tracer, form, tensor, k) if tensor.ndim > 1 else left("a triangle"))
+    def rule(state: GraphState, m: Any, k: int = 0) -> Any:
+        tensor = tensor_of(state, m)
+        return _array(
+            state, _function(state, form, tensor, k) if tensor.ndim > 1 else left("a triangle")
+        )
 
     return rule
 
 
-def diff(tracer: Tracer, a: Any, n: int = 1, axis: int = -1) -> Any:
+def diff(state: GraphState, a: Any, n: int = 1, axis: int = -1) -> Any:
     """`numpy.diff`."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     if tensor.dtype is torch.bool or not tensor.ndim:
         left("diff")
-    return _array(tracer, _function(tracer, torch.diff, tensor, n, one_axis(tensor, axis)))
+    return _array(state, _function(state, torch.diff, tensor, n, one_axis(tensor, axis)))
 
 
 # -- values ------------------------------------------------------------------------------------
 
 
-def where(tracer: Tracer, condition: Any, *choices: Any) -> Any:
+def where(state: GraphState, condition: Any, *choices: Any) -> Any:
     """`numpy.where` with two choices."""
     if len(choices) != 2:
         left("where, which is nonzero")
-    chosen = common(tracer, choices)
-    asked = cast(tracer, tensor_of(tracer, condition), torch.bool)
-    return _array(tracer, _function(tracer, torch.where, asked, *chosen))
+    chosen = common(state, choices)
+    asked = cast(state, tensor_of(state, condition), torch.bool)
+    return _array(state, _function(state, torch.where, asked, *chosen))
 
 
-def clip(tracer: Tracer, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **names: Any) -> Any:
+def clip(
+    tracer: Tracer, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **names: Any
+) -> Any:
     """`numpy.clip`."""
     low, high = names.pop("min", a_min), names.pop("max", a_max)
     if names or out is not None:
@@ -187,105 +222,122 @@ def clip(tracer: Tracer, a: Any, a_min: Any = None, a_max: Any = None, out: Any 
         if tensors[0].dtype.is_complex:
             left("clip")
         return answer(
-            tracer, ufuncs.compute(tracer, table.clip, tuple(tensors)), operands.is_flat(tracer, (a, low, high))
+            tracer,
+            ufuncs.compute(tracer, table.clip, tuple(tensors)),
+            operands.is_flat(tracer, (a, low, high)),
         )
     if low is None and high is None:
         left("clip without limits")
-    return ufuncs.call(tracer, numpy.maximum if high is None else numpy.minimum, (a, low if high is None else high), {})
+    return ufuncs.call(
+        tracer,
+        numpy.maximum if high is None else numpy.minimum,
+        (a, low if high is None else high),
+        {},
+    )
 
 
-def around(tracer: Tracer, a: Any, decimals: int = 0, out: Any = None) -> Any:
+def around(state: GraphState, a: Any, decimals: int = 0, out: Any = None) -> Any:
     """`numpy.round`."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     if out is not None or not tensor.is_floating_point() or decimals:
         left("round")
-    return answer(tracer, _method(tracer, "round", tensor), operands.is_flat(tracer, (a,)))
+    return answer(state, _method(state, "round", tensor), operands.is_flat(state, (a,)))
 
 
-def sort(tracer: Tracer, a: Any, axis: int = -1, kind: Any = None) -> Any:
+def sort(state: GraphState, a: Any, axis: int = -1, kind: Any = None) -> Any:
     """`numpy.sort`, which copies."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     if tensor.dtype.is_complex:
         left("sort")
-    return _array(tracer, _method(tracer, "sort", tensor, one_axis(tensor, axis))[0])
+    return _array(state, _method(state, "sort", tensor, one_axis(tensor, axis))[0])
 
 
-def argsort(tracer: Tracer, a: Any, axis: int = -1, kind: Any = None) -> Any:
+def argsort(state: GraphState, a: Any, axis: int = -1, kind: Any = None) -> Any:
     """`numpy.argsort`, if equal numbers have an order."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     if kind not in ("stable", "mergesort") or tensor.dtype.is_complex:
         left("argsort that is not stable")
-    return _array(tracer, _method(tracer, "argsort", tensor, dim=one_axis(tensor, axis), stable=True))
+    return _array(state, _method(state, "argsort", tensor, dim=one_axis(tensor, axis), stable=True))
 
 
 def astype(
-    tracer: Tracer, a: Any, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: Any = True
+    state: GraphState,
+    a: Any,
+    dtype: Any,
+    order: str = "K",
+    casting: str = "unsafe",
+    subok: bool = True,
+    copy: Any = True,
 ) -> Any:
     """`ndarray.astype`."""
-    tensor, wanted = tensor_of(tracer, a), torch_dtype(dtype)
+    tensor, wanted = tensor_of(state, a), torch_dtype(dtype)
     if order != "K" or casting != "unsafe" or (tensor.dtype.is_complex and not wanted.is_complex):
         left("astype")
     if not copy and wanted is tensor.dtype:
         return a
-    return answer(tracer, _method(tracer, "to", tensor, wanted, copy=True), type(a) is ArrayNumber)
+    return answer(state, _method(state, "to", tensor, wanted, copy=True), type(a) is ArrayNumber)
 
 
-def copy(tracer: Tracer, a: Any, order: str = "K") -> Any:
+def copy(state: GraphState, a: Any, order: str = "K") -> Any:
     """`numpy.copy`."""
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     form = {"K": torch.preserve_format, "C": torch.contiguous_format}.get(order) or left("copy")
-    return answer(tracer, _method(tracer, "clone", tensor, memory_format=form), type(a) is ArrayNumber)
+    return answer(
+        state, _method(state, "clone", tensor, memory_format=form), type(a) is ArrayNumber
+    )
 
 
-def method_copy(tracer: Tracer, a: Any, order: str = "C") -> Any:
+def method_copy(state: GraphState, a: Any, order: str = "C") -> Any:
     """`ndarray.copy`."""
-    return copy(tracer, a, order)
+    return copy(state, a, order)
 
 
-def asarray(tracer: Tracer, a: Any, dtype: Any = None) -> Any:
+def asarray(state: GraphState, a: Any, dtype: Any = None) -> Any:
     """`numpy.asarray`: the array itself, or one of another type."""
-    if is_array(tracer, a) and type(a) is not ArrayNumber:
-        return a if dtype is None else astype(tracer, a, dtype, copy=False)
-    tensor = tensor_of(tracer, a)
-    return _array(tracer, tensor if dtype is None else cast(tracer, tensor, torch_dtype(dtype)))
+    if is_array(state, a) and type(a) is not ArrayNumber:
+        return a if dtype is None else astype(state, a, dtype, copy=False)
+    tensor = tensor_of(state, a)
+    return _array(state, tensor if dtype is None else cast(state, tensor, torch_dtype(dtype)))
 
 
-def array(tracer: Tracer, object: Any, dtype: Any = None, *, copy: Any = True) -> Any:
+def array(state: GraphState, object: Any, dtype: Any = None, *, copy: Any = True) -> Any:
     """`numpy.array`: a copy."""
-    made = asarray(tracer, object, dtype)
-    return method_copy(tracer, made, "K") if made is object and copy else made
+    made = asarray(state, object, dtype)
+    return method_copy(state, made, "K") if made is object and copy else made
 
 
 def like(value: int | None) -> ArrayRule:
     """`numpy.zeros_like` and `numpy.ones_like`."""
 
-    def rule(tracer: Tracer, a: Any, dtype: Any = None) -> Any:
-        tensor = tensor_of(tracer, a)
+    def rule(state: GraphState, a: Any, dtype: Any = None) -> Any:
+        tensor = tensor_of(state, a)
         kind = tensor.dtype if dtype is None else torch_dtype(dtype)
-        return _array(tracer, _function(tracer, torch.full_like, tensor, value, dtype=kind))
+        return _array(state, _function(state, torch.full_like, tensor, value, dtype=kind))
 
     return rule
 
 
-def full_like(tracer: Tracer, a: Any, fill_value: Any, dtype: Any = None) -> Any:
+def full_like(state: GraphState, a: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`numpy.full_like` of a number."""
     if type(fill_value) not in (bool, int, float):
         left("full_like")
-    tensor = tensor_of(tracer, a)
+    tensor = tensor_of(state, a)
     kind = numpy.dtype(dtype or a.dtype)
     number = kind.type(fill_value).item()
-    return _array(tracer, _function(tracer, torch.full_like, tensor, number, dtype=TORCH_DTYPES[kind]))
+    return _array(
+        state, _function(state, torch.full_like, tensor, number, dtype=TORCH_DTYPES[kind])
+    )
 
 
 # -- products ----------------------------------------------------------------------------------
 
 
-def dot(tracer: Tracer, a: Any, b: Any, out: Any = None) -> Any:
+def dot(state: GraphState, a: Any, b: Any, out: Any = None) -> Any:
     """`numpy.dot` of at most matrices."""
-    tensors = [tensor_of(tracer, a), tensor_of(tracer, b)]
+    tensors = [tensor_of(state, a), tensor_of(state, b)]
     if out is not None or not all(1 <= tensor.ndim <= 2 for tensor in tensors):
         left("dot")
-    return answer(tracer, *ufuncs.matmul(tracer, a, b))
+    return answer(state, *ufuncs.matmul(state, a, b))
 
 
 def outer(tracer: Tracer, a: Any, b: Any) -> Any:
@@ -295,16 +347,20 @@ def outer(tracer: Tracer, a: Any, b: Any) -> Any:
     return ufuncs.call(tracer, numpy.multiply, (expand_dims(tracer, arrays[0], 1), arrays[1]), {})
 
 
-def einsum(tracer: Tracer, subscripts: Any, *arrays: Any) -> Any:
+def einsum(state: GraphState, subscripts: Any, *arrays: Any) -> Any:
     """`numpy.einsum` with a text."""
-    tensors = common(tracer, arrays)
-    if type(subscripts) is not str or not (tensors[0].is_floating_point() or tensors[0].is_complex()):
+    tensors = common(state, arrays)
+    if type(subscripts) is not str or not (
+        tensors[0].is_floating_point() or tensors[0].is_complex()
+    ):
         left("einsum")
-    if any(len(set(part)) < len(part) for part in subscripts.replace(" ", "").split("->")[0].split(",")):
+    if any(
+        len(set(part)) < len(part) for part in subscripts.replace(" ", "").split("->")[0].split(",")
+    ):
         left("einsum of a diagonal, which is a view")
     if len(tensors) < 2:
         left("einsum of one array, which may be a view")
-    return answer(tracer, _function(tracer, torch.einsum, subscripts, *tensors), True)
+    return answer(state, _function(state, torch.einsum, subscripts, *tensors), True)
 
 
 SHAPES: Final[dict[Any, ArrayRule]] = {

@@ -47,7 +47,9 @@ def sign(x: Tensor) -> Tensor:
 def remainder(x: Tensor, y: Tensor) -> Tensor:
     """The remainder; a zero has the sign of the divisor."""
     found = torch.remainder(x, y)
-    return torch.where(found == 0, torch.copysign(found, y), found) if x.is_floating_point() else found
+    return (
+        torch.where(found == 0, torch.copysign(found, y), found) if x.is_floating_point() else found
+    )
 
 
 def clip(x: Tensor, low: Tensor, high: Tensor) -> Tensor:

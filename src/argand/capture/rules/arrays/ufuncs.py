@@ -12,9 +12,11 @@ from typing import Any, Final
 import numpy
 import torch
 
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
 from argand.capture.outside.arrays import DTYPES
+from argand.capture.outside.state import Outside
 from argand.capture.rules.arrays import operands, table
 from argand.capture.rules.arrays.operands import left
 
@@ -42,12 +44,18 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 def _out_of(function: Any, rest: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = rest[0] if rest else kwargs.get(_OUT)
     out = given[0] if isinstance(given, tuple) and len(given) == 1 else given
-    if set(kwargs) - {_OUT} or len(rest) > 1 or (out is not None and type(out) is not numpy.ndarray):
+    if (
+        set(kwargs) - {_OUT}
+        or len(rest) > 1
+        or (out is not None and type(out) is not numpy.ndarray)
+    ):
         left(f"{function.__name__} with these arguments")
     return out
 
 
-def apply(tracer: Tracer, function: Any, row: table.UfuncRow, given: tuple[Any, ...]) -> torch.Tensor:
+def apply(
+    tracer: Tracer, function: Any, row: table.UfuncRow, given: tuple[Any, ...]
+) -> torch.Tensor:
     """The function over operands, as a tensor of the type that numpy gives."""
     kinds = tuple(operands.operand_type(value) for value in given)
     try:
@@ -61,9 +69,13 @@ def apply(tracer: Tracer, function: Any, row: table.UfuncRow, given: tuple[Any, 
     if not allowed:
         left(f"{function.__name__} of {loop[0]}")
     _rely_on_errors(tracer)
-    tensors = [operands.as_type(tracer, value, dtype) for value, dtype in zip(given, loop, strict=False)]
+    tensors = [
+        operands.as_type(tracer, value, dtype) for value, dtype in zip(given, loop, strict=False)
+    ]
     tensors = tensors[: len(given)]
-    return operands.cast(tracer, compute(tracer, row.form, tuple(tensors)), operands.torch_dtype(loop[-1]))
+    return operands.cast(
+        tracer, compute(tracer, row.form, tuple(tensors)), operands.torch_dtype(loop[-1])
+    )
 
 
 def compute(tracer: Tracer, form: Any, args: tuple[Any, ...], **kwargs: Any) -> Any:
@@ -73,29 +85,33 @@ def compute(tracer: Tracer, form: Any, args: tuple[Any, ...], **kwargs: Any) -> 
     return tracer.sealed(form, args, kwargs)
 
 
-def matmul(tracer: Tracer, a: Any, b: Any) -> tuple[torch.Tensor, bool]:
+def matmul(state: GraphState, a: Any, b: Any) -> tuple[torch.Tensor, bool]:
     """`a @ b`."""
-    tensors = operands.common(tracer, (a, b))
-    if not (tensors[0].dtype.is_floating_point or tensors[0].dtype.is_complex) or not all(t.ndim for t in tensors):
+    tensors = operands.common(state, (a, b))
+    if not (tensors[0].dtype.is_floating_point or tensors[0].dtype.is_complex) or not all(
+        t.ndim for t in tensors
+    ):
         left(f"matmul of {tensors[0].dtype}")
-    _rely_on_errors(tracer)
-    return tracer.recorder.call_function(torch.matmul, tuple(tensors), {}), True
+    _rely_on_errors(state)
+    return state.recorder.call_function(torch.matmul, tuple(tensors), {}), True
 
 
-def write(tracer: Tracer, out: Any, tensor: torch.Tensor) -> None:
+def write(state: GraphState, out: Any, tensor: torch.Tensor) -> None:
     """Write a result into an array, if numpy casts to its type on its own accord."""
-    into = operands.tensor_of(tracer, out)
+    into = operands.tensor_of(state, out)
     if tensor.dtype is not into.dtype and not real.call(
         numpy.can_cast, (DTYPES[tensor.dtype], out.dtype, "same_kind"), {}
     ):
         left("out of another kind")
-    if len(tensor.shape) > into.ndim or tuple(into.shape) != tuple(torch.broadcast_shapes(into.shape, tensor.shape)):
+    if len(tensor.shape) > into.ndim or tuple(into.shape) != tuple(
+        torch.broadcast_shapes(into.shape, tensor.shape)
+    ):
         left("out of another shape")
-    tracer.recorder.call_method("copy_", (into, tensor), {})
+    state.recorder.call_method("copy_", (into, tensor), {})
 
 
-def _rely_on_errors(tracer: Tracer) -> None:
+def _rely_on_errors(outside: Outside) -> None:
     """numpy's state of errors must be one in which it does not raise."""
     if not _QUIET.issuperset(numpy.geterr().values()):
         left("errstate")
-    tracer.world.ask(numpy.geterr)
+    outside.world.ask(numpy.geterr)

@@ -24,7 +24,9 @@ class Accumulator:
     itself there is one partial result per lane and nothing to join.
     """
 
-    def __init__(self, text: Text, statement: Accumulate, lanes: tuple[int, ...], around: int) -> None:
+    def __init__(
+        self, text: Text, statement: Accumulate, lanes: tuple[int, ...], around: int
+    ) -> None:
         self.op, self.around = statement.op, around
         self.dtype = statement.operand if statement.op.startswith("arg") else statement.dtype
         if self.dtype.is_half:
@@ -68,10 +70,14 @@ class Accumulator:
 
     def _halve(self, text: Text, value: str, place: str, lanes: int) -> tuple[str, str]:
         half = lanes // 2
-        low, high = (self._part(text, self.element, value, lanes, start, half) for start in (0, half))
+        low, high = (
+            self._part(text, self.element, value, lanes, start, half) for start in (0, half)
+        )
         first = second = ""
         if self.places:
-            first, second = (self._part(text, "i64", place, lanes, start, half) for start in (0, half))
+            first, second = (
+                self._part(text, "i64", place, lanes, start, half) for start in (0, half)
+            )
         return self._join(text, (low, first), (high, second), half)
 
     @staticmethod
@@ -80,14 +86,20 @@ class Accumulator:
         if count == 1:
             return text.value(f"extractelement {kind} {value}, i64 {start}")
         chosen = ", ".join(f"i32 {start + k}" for k in range(count))
-        return text.value(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>")
+        return text.value(
+            f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{chosen}>"
+        )
 
-    def _join(self, text: Text, left: tuple[str, str], right: tuple[str, str], lanes: int) -> tuple[str, str]:
+    def _join(
+        self, text: Text, left: tuple[str, str], right: tuple[str, str], lanes: int
+    ) -> tuple[str, str]:
         if self.places:
             return self._better(text, left, right, lanes)
         return arithmetic.combine(text, self.op, left[0], right[0], self.dtype, lanes), ""
 
-    def _better(self, text: Text, old: tuple[str, str], new: tuple[str, str], lanes: int) -> tuple[str, str]:
+    def _better(
+        self, text: Text, old: tuple[str, str], new: tuple[str, str], lanes: int
+    ) -> tuple[str, str]:
         """The more extreme of two (value, index) pairs; the first index on ties; NaN wins."""
         kind, wide, mask = (vector(self.element, lanes), vector("i64", lanes), vector("i1", lanes))
         largest = self.op == "argmax"

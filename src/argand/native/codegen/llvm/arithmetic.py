@@ -20,12 +20,22 @@ _FLOAT: Final[Mapping[str, str]] = {
     "div": "fdiv",
     "fmod": "frem",
 }
-_INTEGER: Final = frozenset({"add", "sub", "mul", "and", "or", "xor", "shl"})  # LLVM has the same names
-_FLOAT_TEST: Final[Mapping[str, str]] = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+# LLVM has the same names
+_INTEGER: Final = frozenset({"add", "sub", "mul", "and", "or", "xor", "shl"})
+_FLOAT_TEST: Final[Mapping[str, str]] = {
+    "eq": "oeq",
+    "ne": "une",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+}
 _INTRINSIC: Final = frozenset({"floor", "ceil", "trunc", "rint", "sqrt", "copysign"})
 
 
-def compute(text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int) -> str:
+def compute(
+    text: Text, op: str, arguments: list[str], operand: DType, result: DType, lanes: int
+) -> str:
     """Append one op; arguments are operands of ``lanes`` lanes in the compute type of ``operand``."""
     kind = vector(operand.row.compute, lanes)
     if op in ("cast", "round"):
@@ -57,7 +67,9 @@ def _float(text: Text, op: str, arguments: list[str], operand: DType, kind: str,
     return math.emit(op, text, arguments, operand.row.compute, lanes)  # type: ignore[arg-type]
 
 
-def _integer(text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int) -> str:
+def _integer(
+    text: Text, op: str, arguments: list[str], operand: DType, kind: str, lanes: int
+) -> str:
     signed = operand.is_signed
     if op in _INTEGER:
         return text.value(f"{op} {kind} {arguments[0]}, {arguments[1]}")
@@ -133,7 +145,9 @@ def cast(text: Text, value: str, source: DType, target: DType, lanes: int) -> st
     return _integer_to_integer(text, value, source, target, old, new)
 
 
-def _integer_to_integer(text: Text, value: str, source: DType, target: DType, old: str, new: str) -> str:
+def _integer_to_integer(
+    text: Text, value: str, source: DType, target: DType, old: str, new: str
+) -> str:
     if old == new:
         return value
     if source is DType.BOOL or source.row.bytes < target.row.bytes:
@@ -210,7 +224,9 @@ def combine(text: Text, op: str, left: str, right: str, dtype: DType, lanes: int
     """One step of a reduction."""
     if op in ("sum", "prod"):
         if dtype is DType.BOOL:
-            return text.value(f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}")
+            return text.value(
+                f"{'or' if op == 'sum' else 'and'} {vector('i1', lanes)} {left}, {right}"
+            )
         name = "add" if op == "sum" else "mul"
         verb = f"f{name} contract" if dtype.is_float else name
         return text.value(f"{verb} {vector(dtype.row.compute, lanes)} {left}, {right}")

@@ -51,7 +51,14 @@ def length_of(schedule: Schedule, owner: Node) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(owner.shape, strides, strict=True))
 
 
-def guarded(text: Text, pointers: tuple[str, str], index: str, count: int, length: str, mark: tuple[int, int]) -> str:
+def guarded(
+    text: Text,
+    pointers: tuple[str, str],
+    index: str,
+    count: int,
+    length: str,
+    mark: tuple[int, int],
+) -> str:
     """An address that is inside of its buffer, or aside.
 
     ``pointers``: the address and the marks; ``count`` elements from ``index`` on are touched; ``mark``: the number of

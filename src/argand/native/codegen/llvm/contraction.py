@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from argand.native.codegen.llvm import integers, panels, small
+from argand.native.codegen.llvm import digits, groups, integers, panels, small
 from argand.native.codegen.llvm.control import counted
+from argand.native.codegen.llvm.dots import dots
 from argand.native.codegen.llvm.emit import Emitted, Emitter
 from argand.native.codegen.llvm.panels import Tile, Way
 from argand.native.codegen.llvm.scope import Scope
+from argand.native.codegen.llvm.small_dots import small_dots
 from argand.native.codegen.target import Target
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
@@ -22,9 +24,14 @@ from argand.native.ir.types import DType, divides
 from argand.sizes.expressions import SizeInt
 
 ROWS: Final = 240  # of a block: a multiple of all heights of tiles, its sums 30 KB of stack
+DIRECT: Final = 960  # the same where sums are stored as they are
 FEW: Final = 8  # rows for which columns of the right operand are read where they lie
+WIDE: Final = 256  # columns of a panel of few rows: left is copied once for them
 PACKING: Final = 6  # rows whose tiles take as long as to copy the panel
-LOCAL, START, LANE = 4, 5, 6  # variables of the text: the row of the block, the panel's first column, the place in it
+ROW_COPY: Final = 0.5  # of what a tile takes by one panel, to copy its rows
+TURNED: Final = 4  # panels from which on it pays to copy rows that lie along inner
+# variables of the text: the row of the block, the panel's first column, the place in it
+LOCAL, START, LANE = (4, 5, 6)
 
 
 def tile_of(target: Target) -> Tile | None:
@@ -53,49 +60,72 @@ def reads_integers(contraction: ir.Contraction, target: Target) -> bool:
     return tile_of(target) is not None and integers.fits(contraction, target, is_few(contraction))
 
 
-def emit_contraction(name: str, contraction: ir.Contraction, target: Target, declarations: dict[str, None]) -> Emitted:
+def emit_contraction(
+    name: str, contraction: ir.Contraction, target: Target, declarations: dict[str, None]
+) -> Emitted:
     """The function of a contraction, for a target with tiles."""
     return _Emission(name, contraction, target, declarations).run()
 
 
 class _Emission:
-    def __init__(self, name: str, given: ir.Contraction, target: Target, declarations: dict[str, None]) -> None:
+    def __init__(
+        self, name: str, given: ir.Contraction, target: Target, declarations: dict[str, None]
+    ) -> None:
         shape = tile_of(target)
         assert shape is not None
+        if is_few(given):
+            shape = shape._replace(vectors=WIDE // shape.lanes)
         self.shape, self.given = shape, given
-        self.panels = -(-given.columns // shape.width)
-        self.count = 1 if is_few(given) else row_blocks(given, self.panels, target)
+        self.width = few_columns(given, shape, target) if is_few(given) else shape.width
+        self.panels = -(-given.columns // self.width)
+        self.count, self.group = (1, 1) if is_few(given) else row_blocks(given, shape, target)
+        self.grouped = is_grouped(given, shape)
         self.height = -(-given.rows // self.count) if type(given.rows) is int else ROWS
         if not is_few(given):
-            self.height = min(-(-self.height // shape.heights[0]) * shape.heights[0], ROWS)
+            most = most_rows(given, shape)
+            self.height = min(-(-self.height // shape.heights[0]) * shape.heights[0], most)
             self.count = -(-given.rows // self.height)
+        self.groups = -(-self.panels // self.group)
+        self.direct = self.grouped and is_direct(given, shape)
         self.narrow = not is_few(given) and given.columns < shape.width
         self.emitter = Emitter(name, self._kernel(), target, declarations)
         self.text = self.emitter.text
 
     def _kernel(self) -> ir.Kernel:
         """The statements over a panel: its sums are a row on the stack, columns are counted from its start."""
-        width = self.shape.width
+        width = self.shape.width  # from row to row of the sums
         place = Affine.of(LOCAL).scale(width) + Affine.of(LANE)
         column = {ir.COLUMN: Affine.of(START) + Affine.of(LANE)}
         load = ir.Load(self.given.result, self._summed, -1, place)
-        body = (load, *ir.with_indices(self.given.body, functools.partial(Affine.substitute, values=column)))
-        return ir.Kernel(self.given.buffers, (), body, None, ((self._summed, self.height * width),))
+        body = (
+            load,
+            *ir.with_indices(self.given.body, functools.partial(Affine.substitute, values=column)),
+        )
+        sums = (self._summed, self._room)
+        return ir.Kernel(self.given.buffers, (), body, None, (sums,))
 
     @property
     def _summed(self) -> DType:
         """The type of sums."""
         return DType.I32 if self.given.dtype is DType.I32 else DType.F32
 
+    @property
+    def _room(self) -> int:
+        """How many sums wait for their statements."""
+        return self.group * self.height * self.shape.width
+
     def run(self) -> Emitted:
         given, emitter, text = self.given, self.emitter, self.text
         emitter.take_buffers()
-        emitter.pointers[-1] = text.slot(self._summed.row.memory, self.height * self.shape.width)
-        counted(text, "%begin", "%end", 1, self._unit)
-        total = given.batch[0] * given.batch[1] * self.count * self.panels
-        flops = self.height * self.shape.vectors * given.inner
-        read = self.shape.width * given.inner * given.right.dtype.row.bytes // 16
-        return Emitted(emitter.function(), total, max(int(flops), int(read), 1), tuple(emitter.sizes))
+        if not self.direct:
+            emitter.pointers[-1] = text.slot(self._summed.row.memory, self._room)
+        counted(text, "%begin", "%end", 1, self._group if self.grouped else self._unit)
+        total = given.batch[0] * given.batch[1] * self.count * self.groups
+        flops = self.height * self.width // self.shape.lanes * given.inner * self.group
+        read = self.width * given.inner * given.right.dtype.row.bytes * self.group // 16
+        return Emitted(
+            emitter.function(), total, max(int(flops), int(read), 1), tuple(emitter.sizes)
+        )
 
     # --- one panel of one block of rows ------------------------------------------------------
 
@@ -107,27 +137,107 @@ class _Emission:
         begin = text.value(f"mul nsw i64 {block}, {self.height}")
         left_over = text.value(f"sub nsw i64 {size(given.rows)}, {begin}")
         rows = text.intrinsic("smin", "i64", [left_over, str(self.height)])
-        first = text.value(f"mul nsw i64 {panel}, {self.shape.width}")
+        first = text.value(f"mul nsw i64 {panel}, {self.width}")
         # The last panel begins early enough to be whole; what the one before it stores is left alone.
         last = 0 if self.narrow or is_few(given) else given.columns - self.shape.width
-        start = first if divides(self.shape.width, given.columns) else text.intrinsic("smin", "i64", [first, str(last)])
+        start = (
+            first
+            if divides(self.width, given.columns)
+            else text.intrinsic("smin", "i64", [first, str(last)])
+        )
         if is_few(given):
             start = first
         left = self._pointer(given.left, (outer, inner, begin))
         right = self._pointer(given.right, (outer, inner, start))
         end = text.value(f"sub nsw i64 {given.columns}, {start}")
-        columns = text.intrinsic("smin", "i64", [end, str(self.shape.width)])
+        columns = text.intrinsic("smin", "i64", [end, str(self.width)])
         self._sums(left, right, rows, columns, start)
         skipped = text.value(f"sub nsw i64 {first}, {start}")
         variables = {0: outer, 1: inner, START: start}
-        counted(text, "0", rows, 1, lambda row: self._row(row, begin, variables, (skipped, columns)))
+        counted(
+            text, "0", rows, 1, lambda row: self._row(row, begin, variables, (skipped, columns))
+        )
+
+    # --- some panels of one block of rows ----------------------------------------------------
+
+    def _group(self, unit: str) -> None:
+        given, text, size = self.given, self.text, self.emitter.size
+        width = self.shape.width
+        group, rest = self._digits(unit, self.groups)
+        block, matrix = self._digits(rest, self.count)
+        inner, outer = self._digits(matrix, given.batch[1])
+        begin = text.value(f"mul nsw i64 {block}, {self.height}")
+        left_over = text.value(f"sub nsw i64 {size(given.rows)}, {begin}")
+        rows = text.intrinsic("smin", "i64", [left_over, str(self.height)])
+        passed = text.value(f"mul nsw i64 {group}, {self.group}")
+        more = text.value(f"sub nsw i64 {self.panels}, {passed}")
+        count = text.intrinsic("smin", "i64", [more, str(self.group)])
+        first = text.value(f"mul nsw i64 {passed}, {width}")
+        left = self._pointer(given.left, (outer, inner, begin))
+        right = self._pointer(given.right, (outer, inner, first))
+        steps = [size(f.across if f.inner == 1 else f.inner) for f in (given.left, given.right)]
+        if self.direct:
+            sums, step = self._result((outer, inner, begin, first))
+        else:
+            sums, step = self.emitter.pointers[-1], str(width)
+        operands = (
+            f"ptr {left}, i64 {steps[0]}, ptr {right}, i64 {steps[1]}, ptr {sums}, i64 {step}"
+        )
+        end = text.value(f"sub nsw i64 {given.columns}, {first}")
+        sizes = f"i64 {rows}, i64 {size(given.inner)}, i64 {end}, i64 {count}"
+        name = groups.product(text, self._grouping())
+        text.line(f"call void {name}({operands}, {sizes}, i64 {self.height * width})")
+        if self.direct:
+            return
+        variables = {0: outer, 1: inner}
+
+        def row(number: str) -> None:
+            def panel(p: str) -> None:
+                place = text.value(f"add nsw i64 {first}, {panels.times(text, p, width)}")
+                start = text.intrinsic("smin", "i64", [place, str(given.columns - width)])
+                skipped = text.value(f"sub nsw i64 {place}, {start}")
+                lines = panels.times(text, p, self.height)
+                local = text.value(f"add nsw i64 {lines}, {number}")
+                real = text.value(f"add nsw i64 {begin}, {number}")
+                names = {**variables, START: start, ir.ROW: real, LOCAL: local}
+                self._statements(names, (skipped, str(width)))
+
+            counted(text, "0", count, 1, panel)
+
+        counted(text, "0", rows, 1, row)
+
+    def _result(self, place: tuple[str, str, str, str]) -> tuple[str, str]:
+        """Where an element of the result lies, and how far it is from row to row."""
+        text, size = self.text, self.emitter.size
+        (store,) = self.given.body
+        assert isinstance(store, ir.Store)
+        total = size(store.index.constant)
+        for var, number in zip((0, 1, ir.ROW, ir.COLUMN), place, strict=True):
+            step = panels.times(text, number, size(store.index.coefficient(var)))
+            total = text.value(f"add nsw i64 {total}, {step}")
+        pointer = panels.element(text, self.emitter.pointers[store.buffer], total)
+        return pointer, size(store.index.coefficient(ir.ROW))
+
+    def _grouping(self) -> groups.PanelGroup:
+        """The functions of a group for these operands."""
+        given = self.given
+        return groups.PanelGroup(
+            self.shape,
+            given.left.inner == 1,
+            given.right.inner == 1,
+            given.right.dtype,
+            divides(panels.BLOCK, given.inner),
+            self.direct,
+        )
 
     def _digits(self, number: str, size: int) -> tuple[str, str]:
         """Remainder and quotient; none where there is one value only."""
         if type(size) is int and size == 1:
             return "0", number
         by = self.emitter.size(size)
-        return self.text.value(f"urem i64 {number}, {by}"), self.text.value(f"udiv i64 {number}, {by}")
+        return self.text.value(f"urem i64 {number}, {by}"), self.text.value(
+            f"udiv i64 {number}, {by}"
+        )
 
     def _pointer(self, factor: ir.Factor, place: tuple[str, str, str]) -> str:
         text, total = self.text, self.emitter.size(factor.offset)
@@ -142,27 +252,40 @@ class _Emission:
         steps = [size(f.across if f.inner == 1 else f.inner) for f in (given.left, given.right)]
         operands = f"ptr {left}, i64 {steps[0]}, ptr {right}, i64 {steps[1]}, ptr {self.emitter.pointers[-1]}"
         if given.right.quantized is not None:
-            about, tables = small.small_of(given, self.shape), self._tables(given.right.quantized, start)
+            about, tables = (
+                small.small_of(given, self.shape),
+                self._tables(given.right.quantized, start),
+            )
             if is_few(given):
-                name, sizes = small.dots(text, about, given.rows), f"i64 {size(given.inner)}, i64 {columns}"
+                if digits.fits(given, self.emitter.target):
+                    name = digits.dots(text, about, given)
+                else:
+                    name = small_dots(text, about, given.rows)
+                sizes = f"i64 {size(given.inner)}, i64 {columns}"
             else:
                 name = small.product(text, about, given.left.inner == 1, self._heights())
                 sizes = f"i64 {rows}, i64 {size(given.inner)}, i64 {columns}"
             text.line(f"call void {name}({operands}, {sizes}, {tables})")
             return
         if given.dtype is DType.I32:
-            name = integers.dots(text, self.shape, given.rows, integers.has_dots(self.emitter.target))
+            name = integers.dots(
+                text, self.shape, given.rows, integers.has_dots(self.emitter.target)
+            )
             text.line(f"call void {name}({operands}, i64 {size(given.inner)}, i64 {columns})")
             return
         if is_few(given):
             whole = divides(self.shape.lanes, given.inner)
-            name = panels.dots(text, self.shape, given.rows, (given.left.dtype, given.right.dtype), whole)
+            name = dots(text, self.shape, given.rows, (given.left.dtype, given.right.dtype), whole)
             text.line(f"call void {name}({operands}, i64 {size(given.inner)}, i64 {columns})")
             return
         whole = divides(panels.BLOCK, given.inner) and divides(panels.BLOCK, panels.INNER)
-        way = Way(given.left.inner == 1, given.right.inner == 1, given.right.dtype, whole, self._heights())
+        way = Way(
+            given.left.inner == 1, given.right.inner == 1, given.right.dtype, whole, self._heights()
+        )
         name = panels.product(text, self.shape, way, self.narrow)
-        text.line(f"call void {name}({operands}, i64 {rows}, i64 {size(given.inner)}, i64 {columns})")
+        text.line(
+            f"call void {name}({operands}, i64 {rows}, i64 {size(given.inner)}, i64 {columns})"
+        )
 
     def _tables(self, quantized: ir.Quantization, start: str) -> str:
         """Zeros and scales from the first column of a panel on, as arguments."""
@@ -190,27 +313,81 @@ class _Emission:
                 rest %= height
         return tuple(found)
 
-    def _row(self, row: str, begin: str, variables: dict[int, str], columns: tuple[str, str]) -> None:
+    def _row(
+        self, row: str, begin: str, variables: dict[int, str], columns: tuple[str, str]
+    ) -> None:
+        place = self.text.value(f"add nsw i64 {begin}, {row}")
+        self._statements({**variables, ir.ROW: place, LOCAL: row}, columns)
+
+    def _statements(self, variables: dict[int, str], columns: tuple[str, str]) -> None:
         """The statements over one row of the panel."""
-        width = self.shape.width
+        width = self.width
         whole = divides(width, self.given.columns)
         limit = None if whole else Affine(width)
         loop = ir.Loop(LANE, width, self.emitter.kernel.body, vector=True, limit=limit)
-        place = self.text.value(f"add nsw i64 {begin}, {row}")
-        scope = Scope({}, {**variables, ir.ROW: place, LOCAL: row})
+        scope = Scope({}, variables)
         low, high = ("0", str(width)) if whole else columns
         self.emitter.vector_loop(loop, scope, low, high)
 
 
-def row_blocks(given: ir.Contraction, panels_: int, target: Target) -> int:
-    """Into how many blocks the rows are cut: more of them share the work better, but each copies its panels."""
-    if type(given.rows) is not int:
-        return -(-given.rows // ROWS)
-    least = -(-given.rows // ROWS)
-    rounds = panels_ * given.batch[0] * given.batch[1]
+def few_columns(given: ir.Contraction, shape: Tile, target: Target) -> int:
+    """The columns of a panel of few rows: as many for every thread."""
+    if isinstance(given.columns, SizeInt):
+        return shape.width
+    rounds = -(-given.columns // (shape.width * target.threads))
+    each = -(-given.columns // (rounds * target.threads))
+    return min(-(-each // (2 * shape.lanes)) * 2 * shape.lanes, shape.width)
 
-    def cost(count: int) -> int:
-        units = -(-rounds * count // target.threads)
-        return int(units * (-(-given.rows // count) + PACKING))
 
-    return min(range(least, least + 4), key=cost)
+def is_grouped(given: ir.Contraction, shape: Tile) -> bool:
+    """Whether rows are copied too: panels are many enough to pay for it, or rows lie across."""
+    plain = given.right.quantized is None and given.dtype is not DType.I32
+    if is_few(given) or not plain or given.columns < shape.width:
+        return False
+    if type(given.rows) is int and given.rows < 2 * shape.heights[0]:
+        return False
+    return given.left.inner != 1 or given.columns >= TURNED * shape.width
+
+
+def is_direct(given: ir.Contraction, shape: Tile) -> bool:
+    """Whether sums grow in the result's own memory: they are stored as they are, columns side by side.
+
+    The last panel of columns that fill no panel begins early: what it shares with the one before it is the same twice,
+    unless it were added twice.
+    """
+    if len(given.body) != 1 or not isinstance(given.body[0], ir.Store):
+        return False
+    once = type(given.inner) is int and given.inner <= panels.INNER
+    store = given.body[0]
+    known = {0, 1, ir.ROW, ir.COLUMN} >= {var for var, _ in store.index.terms}
+    beside = store.index.coefficient(ir.COLUMN) == 1 and known
+    plain = store.value == given.result and store.dtype is DType.F32
+    return plain and beside and (once or divides(shape.width, given.columns))
+
+
+def most_rows(given: ir.Contraction, shape: Tile) -> int:
+    """Rows of a block at most: those whose sums wait for statements stay near."""
+    direct = is_grouped(given, shape) and is_direct(given, shape)
+    return DIRECT if direct and type(given.rows) is int else ROWS
+
+
+def row_blocks(given: ir.Contraction, shape: Tile, target: Target) -> tuple[int, int]:
+    """Into how many blocks the rows are cut, and how many panels are a group.
+
+    More of them share the work better, but each block copies its panels, and each group its rows.
+    """
+    grouped, all_panels = is_grouped(given, shape), -(-given.columns // shape.width)
+    most = min(groups.MOST, all_panels) if grouped else 1
+    if type(given.rows) is not int or type(given.batch[0] * given.batch[1]) is not int:
+        return -(-given.rows // ROWS), max(1, min(most, all_panels // target.threads))
+    least = -(-given.rows // most_rows(given, shape))
+
+    def cost(way: tuple[int, int]) -> float:
+        count, group = way
+        batch = given.batch[0] * given.batch[1]
+        units = -(-(batch * count * -(-all_panels // group)) // target.threads)
+        rows = -(-given.rows // count)
+        return units * (group * (rows + PACKING) + grouped * rows * ROW_COPY)
+
+    ways = [(count, group) for group in range(most, 0, -1) for count in range(least, least + 4)]
+    return min(ways, key=cost)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from argand.native.codegen.text import Text
 
 
-def counted(text: Text, low: str, high: str, step: int, body: Callable[[str], str | None], slot: str = "") -> str:
+def counted(
+    text: Text, low: str, high: str, step: int, body: Callable[[str], str | None], slot: str = ""
+) -> str:
     """A loop while counter + step <= high, or that far as its body says; gives the slot where the counter ended.
 
     Without ``low`` it starts where the loop before it, with the same slot, ended.
@@ -36,5 +38,14 @@ def counted(text: Text, low: str, high: str, step: int, body: Callable[[str], st
 def function(text: Text, head: str) -> str:
     """The text of a whole function without result."""
     return "\n".join(
-        [f"{head} {{", "entry:", *text.entry, "  br label %start", "start:", *text.lines, "  ret void", "}"]
+        [
+            f"{head} {{",
+            "entry:",
+            *text.entry,
+            "  br label %start",
+            "start:",
+            *text.lines,
+            "  ret void",
+            "}",
+        ]
     )

@@ -122,19 +122,35 @@ class Convolutions:
         events.count("native.convolution", detail=name)
         return ConvolutionCall(
             node,
-            UnitsCall(pack, layout.panels, max(1, _GRAIN // max(layout.panel_floats, 1)), layout.pack_sizes),
+            UnitsCall(
+                pack,
+                layout.panels,
+                max(1, _GRAIN // max(layout.panel_floats, 1)),
+                layout.pack_sizes,
+            ),
             layout.floats,
-            UnitsCall(name, layout.units, max(1, _GRAIN // max(layout.work, 1)), (*layout.sizes, *epilogue.steps)),
+            UnitsCall(
+                name,
+                layout.units,
+                max(1, _GRAIN // max(layout.work, 1)),
+                (*layout.sizes, *epilogue.steps),
+            ),
             others,
         )
 
-    def _function(self, spec: Convolve, layout: _Layout, epilogue: Epilogue, widths: tuple[int, ...]) -> str:
+    def _function(
+        self, spec: Convolve, layout: _Layout, epilogue: Epilogue, widths: tuple[int, ...]
+    ) -> str:
         numbers = tuple(repr(s.value) for s in walk(epilogue.kernel.body) if isinstance(s, Literal))
         key = (layout.shape, epilogue.kernel, epilogue.source, len(epilogue.steps), numbers, widths)
         if key not in self.functions:
-            operations = dict.fromkeys(s.op for s in epilogue.kernel.body if isinstance(s, ir.Compute))
+            operations = dict.fromkeys(
+                s.op for s in epilogue.kernel.body if isinstance(s, ir.Compute)
+            )
             kind = "depthwise" if spec.depthwise else "convolution"
-            name = "_".join((f"{kind}{len(self.functions)}", *(op for op in operations if op != "cast")))
+            name = "_".join(
+                (f"{kind}{len(self.functions)}", *(op for op in operations if op != "cast"))
+            )
             self.functions[key] = (name, self._emit(name, layout, epilogue, widths))
         return self.functions[key][0]
 
@@ -153,13 +169,18 @@ class Convolutions:
             dense.emit_dense(text, layout.shape, "%b0", "%b1", write)
         else:
             depthwise.emit_depthwise(text, layout.shape, "%b0", "%b1", write)
-        return function(text, f"define void @{name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end)")
+        return function(
+            text, f"define void @{name}(ptr %buffers, ptr %sizes, i64 %begin, i64 %end)"
+        )
 
     def _pack(self, scaled: bool, biased: bool) -> str:
         key = ("pack", scaled, biased)
         if key not in self.functions:
             name = f"pack{'_scaled' * scaled}{'_biased' * biased}"
-            self.functions[key] = (name, packing.emit_packing(name, scaled, biased, self.declarations))
+            self.functions[key] = (
+                name,
+                packing.emit_packing(name, scaled, biased, self.declarations),
+            )
         return self.functions[key][0]
 
 
@@ -199,21 +220,59 @@ def _uneven(units: int, threads: int) -> float:
 
 def _dense(spec: Convolve, target: Target) -> _Layout:
     tile = _tile(spec, target)
-    width, inner, outputs = tile.vectors * tile.lanes, spec.inputs // spec.groups, spec.outputs // spec.groups
+    width, inner, outputs = (
+        tile.vectors * tile.lanes,
+        spec.inputs // spec.groups,
+        spec.outputs // spec.groups,
+    )
     group_panels = -(-outputs // width)
     panels, taps = group_panels * spec.groups, spec.taps[0] * spec.taps[1]
-    panel_floats, first = width * (1 + taps * inner), -(-inner * spec.taps[1] // _ALIGNED) * _ALIGNED
+    panel_floats, first = (
+        width * (1 + taps * inner),
+        -(-inner * spec.taps[1] // _ALIGNED) * _ALIGNED,
+    )
     tiles = -(-spec.pixels // tile.rows)
     by_panels = _uneven(panels, target.threads) < _uneven(tiles, target.threads)
     sizes = (
-        *(spec.pixels, panels, group_panels, inner, spec.inputs, outputs, panel_floats, first, int(by_panels)),
+        *(
+            spec.pixels,
+            panels,
+            group_panels,
+            inner,
+            spec.inputs,
+            outputs,
+            panel_floats,
+            first,
+            int(by_panels),
+        ),
         *(*spec.taps, *spec.stride, *spec.padding, *spec.dilation, *spec.image, *spec.result),
     )
-    pack_sizes = (group_panels, outputs, inner, *spec.taps, panel_floats, first, width, _NO_LIMIT, *spec.weight_strides)
+    pack_sizes = (
+        group_panels,
+        outputs,
+        inner,
+        *spec.taps,
+        panel_floats,
+        first,
+        width,
+        _NO_LIMIT,
+        *spec.weight_strides,
+    )
     work = tile.rows * tile.vectors * taps * inner * (tiles if by_panels else panels)
     units = panels if by_panels else tiles
     floats = first + panels * panel_floats
-    return _Layout(tile, tile.lanes, width, panels, panel_floats, floats, pack_sizes, sizes, units, work)
+    return _Layout(
+        shape=tile,
+        lanes=tile.lanes,
+        width=width,
+        panels=panels,
+        panel_floats=panel_floats,
+        floats=floats,
+        pack_sizes=pack_sizes,
+        sizes=sizes,
+        units=units,
+        work=work,
+    )
 
 
 def _depthwise(spec: Convolve, target: Target) -> _Layout:
@@ -229,11 +288,32 @@ def _depthwise(spec: Convolve, target: Target) -> _Layout:
         *(spec.dilation[0], high, wide, *spec.result),
     )
     limit = spec.outputs - lanes
-    pack_sizes = (blocks, spec.outputs, 1, *spec.taps, panel_floats, first, lanes, limit, *spec.weight_strides)
+    pack_sizes = (
+        blocks,
+        spec.outputs,
+        1,
+        *spec.taps,
+        panel_floats,
+        first,
+        lanes,
+        limit,
+        *spec.weight_strides,
+    )
     work = spec.result[1] * spec.taps[0] * spec.taps[1]
     units = spec.batch * spec.result[0] * blocks
     floats = first + blocks * panel_floats
-    return _Layout(window, lanes, lanes, blocks, panel_floats, floats, pack_sizes, sizes, units, work)
+    return _Layout(
+        shape=window,
+        lanes=lanes,
+        width=lanes,
+        panels=blocks,
+        panel_floats=panel_floats,
+        floats=floats,
+        pack_sizes=pack_sizes,
+        sizes=sizes,
+        units=units,
+        work=work,
+    )
 
 
 def _widths(spec: Convolve, lanes: int) -> tuple[int, ...]:

@@ -20,7 +20,16 @@ from argand.native.codegen.text import Text
 
 # What the kernel finds in its sizes, in this order; the loops around tiles need the first few.
 SIZES: Final = (
-    *("pixels", "panels", "group_panels", "inner", "pixel_stride", "group_outputs", "panel_floats", "first_panel"),
+    *(
+        "pixels",
+        "panels",
+        "group_panels",
+        "inner",
+        "pixel_stride",
+        "group_outputs",
+        "panel_floats",
+        "first_panel",
+    ),
     *("by_panels", "taps_high", "taps_wide", "stride_high", "stride_wide", "pad_high", "pad_wide"),
     *("dilation_high", "dilation_wide", "high", "wide", "out_high", "out_wide"),
 )
@@ -78,8 +87,17 @@ def emit_dense(text: Text, tile: PixelTile, x: str, weights: str, write: Write) 
 class _Panels:
     """The loops around tiles."""
 
-    def __init__(self, text: Text, tile: PixelTile, name: str, x: str, weights: str, write: Write) -> None:
-        self.text, self.tile, self.name, self.x, self.weights, self.write = text, tile, name, x, weights, write
+    def __init__(
+        self, text: Text, tile: PixelTile, name: str, x: str, weights: str, write: Write
+    ) -> None:
+        self.text, self.tile, self.name, self.x, self.weights, self.write = (
+            text,
+            tile,
+            name,
+            x,
+            weights,
+            write,
+        )
         self.size = load_sizes(text, SIZES[:_OUTER_SIZES])
         self.width = tile.vectors * tile.lanes
         self.memory = text.slot("float", tile.rows * self.width)
@@ -93,7 +111,13 @@ class _Panels:
         last_panel = text.value(f"select i1 {split}, i64 %end, i64 {size['panels']}")
         first_tile = text.value(f"select i1 {split}, i64 0, i64 %begin")
         last_tile = text.value(f"select i1 {split}, i64 {tiles}, i64 %end")
-        counted(text, first_panel, last_panel, 1, lambda panel: self._panel(panel, first_tile, last_tile))
+        counted(
+            text,
+            first_panel,
+            last_panel,
+            1,
+            lambda panel: self._panel(panel, first_tile, last_tile),
+        )
 
     def _panel(self, panel: str, first: str, last: str) -> None:
         text, size = self.text, self.size
@@ -115,7 +139,9 @@ class _Panels:
             rest = text.value(f"sub i64 {size['pixels']}, {pixel}")
             pixels = text.intrinsic("smin", "i64", [rest, str(self.tile.rows)])
             sizes = f"ptr {self.memory}, ptr %sizes, i64 {pixel}"
-            text.line(f"call void @{self.name}(ptr {x}, ptr {weights}, ptr {self.weights}, {sizes})")
+            text.line(
+                f"call void @{self.name}(ptr {x}, ptr {weights}, ptr {self.weights}, {sizes})"
+            )
             self.write(Finished(self.memory, pixel, pixels, channel, channels))
 
         counted(text, first, last, 1, one)
@@ -160,7 +186,9 @@ class _Tile:
         for row in range(self.tile.rows):
             place = text.intrinsic("smin", "i64", [text.value(f"add i64 {pixel}, {row}"), last])
             rows.append(
-                text.value(f"getelementptr float, ptr {x}, i64 {self._whole('mul', place, size['pixel_stride'])}")
+                text.value(
+                    f"getelementptr float, ptr {x}, i64 {self._whole('mul', place, size['pixel_stride'])}"
+                )
             )
         return rows
 
@@ -174,7 +202,13 @@ class _Tile:
         length = text.value(f"select i1 {whole}, i64 {line}, i64 {size['inner']}")
 
         def high(tap_high: str) -> None:
-            counted(text, "0", steps, 1, lambda wide: self._tap(self._window(x, tap_high, wide), slot, length))
+            counted(
+                text,
+                "0",
+                steps,
+                1,
+                lambda wide: self._tap(self._window(x, tap_high, wide), slot, length),
+            )
 
         counted(text, "0", size["taps_high"], 1, high)
 
@@ -183,14 +217,19 @@ class _Tile:
         text, size, kind = self.text, self.size, f"<{_BATCH} x i32>"
         start = text.value(f"load {kind}, ptr {self.places['wide']}, align 64")
         room = text.value(f"sub i64 {size['wide']}, {size['taps_wide']}")
-        over = text.value(f"icmp ugt {kind} {start}, {self._spread(room)}")  # negative ones are large
+        # negative ones are large
+        over = text.value(f"icmp ugt {kind} {start}, {self._spread(room)}")
         rows = text.value(
             f"shufflevector <{_BATCH} x i1> {over}, <{_BATCH} x i1> poison, <{self.tile.rows} x i32> <"
             + ", ".join(f"i32 {row}" for row in range(self.tile.rows))
             + ">"
         )
-        any_over = text.value(f"call i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1> {rows})")
-        text.declare(f"declare i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1>)")
+        any_over = text.value(
+            f"call i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1> {rows})"
+        )
+        text.declare(
+            f"declare i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1>)"
+        )
         fits = text.value(f"icmp sge i64 {room}, 0")
         dense = text.value(f"icmp eq i64 {size['inner']}, {size['pixel_stride']}")
         near = text.value(f"icmp eq i64 {size['dilation_wide']}, 1")
@@ -206,18 +245,27 @@ class _Tile:
         text, kind = self.text, f"<{_BATCH} x i32>"
         narrow = text.value(f"trunc i64 {value} to i32")
         first = text.value(f"insertelement {kind} poison, i32 {narrow}, i64 0")
-        return text.value(f"shufflevector {kind} {first}, {kind} poison, <{_BATCH} x i32> zeroinitializer")
+        return text.value(
+            f"shufflevector {kind} {first}, {kind} poison, <{_BATCH} x i32> zeroinitializer"
+        )
 
     def _find_places(self, pixel: str) -> None:
         """Where the windows of a tile's pixels begin: the row of their image, and coordinates in it."""
         text, size = self.text, self.size
         area = text.value(f"mul i64 {size['out_high']}, {size['out_wide']}")
-        image, inside = text.value(f"udiv i64 {pixel}, {area}"), text.value(f"urem i64 {pixel}, {area}")
+        image, inside = (
+            text.value(f"udiv i64 {pixel}, {area}"),
+            text.value(f"urem i64 {pixel}, {area}"),
+        )
         y = text.value(f"udiv i64 {inside}, {size['out_wide']}")
         z = text.value(f"urem i64 {inside}, {size['out_wide']}")
         for row in range(self.tile.rows):
-            high = text.value(f"sub i64 {self._whole('mul', y, size['stride_high'])}, {size['pad_high']}")
-            wide = text.value(f"sub i64 {self._whole('mul', z, size['stride_wide'])}, {size['pad_wide']}")
+            high = text.value(
+                f"sub i64 {self._whole('mul', y, size['stride_high'])}, {size['pad_high']}"
+            )
+            wide = text.value(
+                f"sub i64 {self._whole('mul', z, size['stride_wide'])}, {size['pad_wide']}"
+            )
             base = text.value(f"mul i64 {image}, {size['high']}")
             for name, value in (("row", base), ("high", high), ("wide", wide)):
                 narrow = text.value(f"trunc i64 {value} to i32")
@@ -234,14 +282,20 @@ class _Tile:
         past = text.value(f"icmp eq i64 {y}, {size['out_high']}")
         y = text.value(f"select i1 {past}, i64 0, i64 {y}")
         image = text.value(f"add i64 {image}, {text.value(f'zext i1 {past} to i64')}")
-        more = text.value(f"mul i64 {image}, {self._whole('mul', size['out_high'], size['out_wide'])}")
-        outside = text.value(f"icmp uge i64 {more}, {size['pixels']}")  # past the last pixel: any that exists
+        more = text.value(
+            f"mul i64 {image}, {self._whole('mul', size['out_high'], size['out_wide'])}"
+        )
+        # past the last pixel: any that exists
+        outside = text.value(f"icmp uge i64 {more}, {size['pixels']}")
         return y, z, text.value(f"select i1 {outside}, i64 0, i64 {image}")
 
     def _window(self, x: str, tap_high: str, tap_wide: str) -> list[str]:
         """The input channels of each pixel under one tap; zeros outside of the image."""
         text, size, kind, spread = self.text, self.size, f"<{_BATCH} x i32>", self._spread
-        base, *starts = (text.value(f"load {kind}, ptr {self.places[n]}, align 64") for n in ("row", "high", "wide"))
+        base, *starts = (
+            text.value(f"load {kind}, ptr {self.places[n]}, align 64")
+            for n in ("row", "high", "wide")
+        )
         moved = []
         for start, tap, name in zip(starts, (tap_high, tap_wide), ("high", "wide"), strict=True):
             step = spread(text.value(f"mul i64 {tap}, {size[f'dilation_{name}']}"))
@@ -261,8 +315,13 @@ class _Tile:
         zeros = text.value(
             f"shufflevector <{_BATCH} x ptr> {zeros}, <{_BATCH} x ptr> poison, <{_BATCH} x i32> zeroinitializer"
         )
-        chosen = text.value(f"select <{_BATCH} x i1> {inside}, <{_BATCH} x ptr> {pointers}, <{_BATCH} x ptr> {zeros}")
-        return [text.value(f"extractelement <{_BATCH} x ptr> {chosen}, i64 {row}") for row in range(self.tile.rows)]
+        chosen = text.value(
+            f"select <{_BATCH} x i1> {inside}, <{_BATCH} x ptr> {pointers}, <{_BATCH} x ptr> {zeros}"
+        )
+        return [
+            text.value(f"extractelement <{_BATCH} x ptr> {chosen}, i64 {row}")
+            for row in range(self.tile.rows)
+        ]
 
     def _tap(self, rows: list[str], slot: str, length: str) -> None:
         """Add the products of a run of memory: for each input channel, a vector of weights times a number per pixel."""
@@ -278,7 +337,9 @@ class _Tile:
                 place = text.value(f"getelementptr float, ptr {pointer}, i64 {number}")
                 one = text.value(f"load float, ptr {place}, align 4")
                 first = text.value(f"insertelement {kind} poison, float {one}, i64 0")
-                value = text.value(f"shufflevector {kind} {first}, {kind} poison, <{tile.lanes} x i32> zeroinitializer")
+                value = text.value(
+                    f"shufflevector {kind} {first}, {kind} poison, <{tile.lanes} x i32> zeroinitializer"
+                )
                 for vector in range(tile.vectors):
                     total = text.value(f"load {kind}, ptr {self.sums[row][vector]}")
                     total = text.intrinsic("fma", kind, [value, weights[vector], total])

@@ -17,7 +17,16 @@ from argand.native.codegen.text import Text
 
 ROW: Final = 7  # divides the sizes of images that networks like, and leaves registers for weights
 SIZES: Final = (
-    *("blocks", "channels", "panel_floats", "first_panel", "taps_high", "stride_high", "pad_high", "pad_wide"),
+    *(
+        "blocks",
+        "channels",
+        "panel_floats",
+        "first_panel",
+        "taps_high",
+        "stride_high",
+        "pad_high",
+        "pad_wide",
+    ),
     *("dilation_high", "high", "wide", "out_high", "out_wide"),
 )
 
@@ -118,8 +127,17 @@ class _Row:
 class _Lines:
     """The loops around tiles."""
 
-    def __init__(self, text: Text, window: Window, names: tuple[str, str], x: str, weights: str, write: Write) -> None:
-        self.text, self.window, self.names, self.x, self.weights, self.write = text, window, names, x, weights, write
+    def __init__(
+        self, text: Text, window: Window, names: tuple[str, str], x: str, weights: str, write: Write
+    ) -> None:
+        self.text, self.window, self.names, self.x, self.weights, self.write = (
+            text,
+            window,
+            names,
+            x,
+            weights,
+            write,
+        )
         self.size = load_sizes(text, SIZES)
         self.memory = text.slot("float", ROW * window.lanes)
 
@@ -135,7 +153,9 @@ class _Lines:
         image, block = do("udiv", rest, size["blocks"]), do("urem", rest, size["blocks"])
         number = do("add", do("mul", image, size["out_high"]), line)
         wanted = do("mul", block, self.window.lanes)
-        channel = text.intrinsic("smin", "i64", [wanted, do("sub", size["channels"], self.window.lanes)])
+        channel = text.intrinsic(
+            "smin", "i64", [wanted, do("sub", size["channels"], self.window.lanes)]
+        )
         start = do("mul", do("mul", do("mul", image, size["high"]), size["wide"]), size["channels"])
         x = text.value(f"getelementptr float, ptr {self.x}, i64 {do('add', start, channel)}")
         offset = do("add", do("mul", block, size["panel_floats"]), size["first_panel"])
@@ -150,11 +170,11 @@ class _Lines:
             begin = text.intrinsic("smin", "i64", [do("mul", position, ROW), latest])
             column = do("sub", do("mul", begin, self.window.stride), size["pad_wide"])
             count = text.intrinsic("smin", "i64", [do("sub", size["out_wide"], begin), str(ROW)])
-            given = (
-                f"ptr {x}, ptr {weights}, ptr {self.weights}, ptr {self.memory}, ptr %sizes, i64 {top}, i64 {column}"
-            )
+            given = f"ptr {x}, ptr {weights}, ptr {self.weights}, ptr {self.memory}, ptr %sizes, i64 {top}, i64 {column}"
             self._call(f"{given}, i64 {first}, i64 {last}", column)
-            where = Finished(self.memory, do("add", pixel, begin), count, channel, str(self.window.lanes))
+            where = Finished(
+                self.memory, do("add", pixel, begin), count, channel, str(self.window.lanes)
+            )
             self.write(where)
 
         counted(text, "0", tiles, 1, tile)
@@ -162,10 +182,14 @@ class _Lines:
     def _lines_inside(self, top: str) -> tuple[str, str]:
         """The taps, from the first to behind the last, whose lines are inside of the image."""
         text, size, do = self.text, self.size, self._do
-        before = do("sdiv", do("sub", do("sub", size["dilation_high"], "1"), top), size["dilation_high"])
+        before = do(
+            "sdiv", do("sub", do("sub", size["dilation_high"], "1"), top), size["dilation_high"]
+        )
         first = text.intrinsic("smax", "i64", [before, "0"])
         below = do("sub", do("add", size["high"], size["dilation_high"]), do("add", top, "1"))
-        last = text.intrinsic("smin", "i64", [do("sdiv", below, size["dilation_high"]), size["taps_high"]])
+        last = text.intrinsic(
+            "smin", "i64", [do("sdiv", below, size["dilation_high"]), size["taps_high"]]
+        )
         return first, last
 
     def _call(self, given: str, column: str) -> None:

@@ -100,9 +100,8 @@ def compile_object(text: str, target: Target, level: int) -> bytes:
         text += _HALF_CONVERSIONS
     try:
         with events.stage("native.llvm.parse"):
-            module = llvm.parse_assembly(
-                text, llvm.create_context()
-            )  # the global one keeps types and constants for ever
+            # the global one keeps types and constants for ever
+            module = llvm.parse_assembly(text, llvm.create_context())
     except RuntimeError as error:
         raise InternalError("native.llvm", str(error), dump=text) from error
     with events.stage("native.llvm.optimise"):
@@ -110,7 +109,11 @@ def compile_object(text: str, target: Target, level: int) -> bytes:
     with events.stage("native.llvm.code"):
         code = bytes(machine.emit_object(module))
     if lacking := unresolved(code):
-        raise InternalError("native.llvm", f"kernels call {', '.join(lacking)}, which nobody here defines", dump=text)
+        raise InternalError(
+            "native.llvm",
+            f"kernels call {', '.join(lacking)}, which nobody here defines",
+            dump=text,
+        )
     return code
 
 
@@ -154,7 +157,9 @@ class Loaded:
 
     def __init__(self, code: bytes) -> None:
         if lacking := unresolved(code):
-            raise InternalError("native.llvm", f"the object calls {', '.join(lacking)}, which nobody here defines")
+            raise InternalError(
+                "native.llvm", f"the object calls {', '.join(lacking)}, which nobody here defines"
+            )
         machine = _machine(host_target(), 0)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))

@@ -34,7 +34,8 @@ class Epilogue(NamedTuple):
 
     kernel: ir.Kernel
     source: int
-    steps: tuple[int, ...]  # elements from pixel to pixel; the kernel's variables FIRST_STEP and so on
+    # elements from pixel to pixel; the kernel's variables FIRST_STEP and so on
+    steps: tuple[int, ...]
 
 
 def plain_epilogue(channels: int) -> Epilogue:
@@ -44,12 +45,20 @@ def plain_epilogue(channels: int) -> Epilogue:
     return _with_steps(ir.Kernel((DType.F32, DType.F32), (), body), 0)
 
 
-def as_epilogue(kernel: ir.Kernel | ir.Contraction, source: int, channels: int, pixels: int) -> Epilogue | None:
+def as_epilogue(
+    kernel: ir.Kernel | ir.Contraction, source: int, channels: int, pixels: int
+) -> Epilogue | None:
     """A nest that reads a convolution's result in buffer ``source`` once for each element, as an epilogue of it."""
     if isinstance(kernel, ir.Contraction):
         return None
     loops = [s for s in kernel.body if isinstance(s, ir.Loop)]
-    if len(loops) != 1 or kernel.scratch or kernel.vector is not None or not loops[0].vector or loops[0].limit:
+    if (
+        len(loops) != 1
+        or kernel.scratch
+        or kernel.vector is not None
+        or not loops[0].vector
+        or loops[0].limit
+    ):
         return None
     loop, before = loops[0], tuple(s for s in kernel.body if not isinstance(s, ir.Loop))
     if not all(isinstance(s, ir.Literal) for s in before):
@@ -67,7 +76,9 @@ def as_epilogue(kernel: ir.Kernel | ir.Contraction, source: int, channels: int, 
     if rename is None:
         return None
     try:
-        return _with_steps(ir.Kernel(kernel.buffers, (), tuple(_renamed(s, source, rename) for s in body)), source)
+        return _with_steps(
+            ir.Kernel(kernel.buffers, (), tuple(_renamed(s, source, rename) for s in body)), source
+        )
     except _NoForm:
         return None
 
@@ -85,7 +96,8 @@ def _with_steps(kernel: ir.Kernel, source: int) -> Epilogue:
         return Affine(index.constant, (*rest, (var, 1)))
 
     body = tuple(
-        dataclasses.replace(s, index=step(s.index)) if isinstance(s, ir.Load | ir.Store) else s for s in kernel.body
+        dataclasses.replace(s, index=step(s.index)) if isinstance(s, ir.Load | ir.Store) else s
+        for s in kernel.body
     )
     return Epilogue(dataclasses.replace(kernel, body=body), source, tuple(steps))
 
@@ -142,7 +154,9 @@ def _terms(pixel: int, channel: int) -> tuple[tuple[Var, int], ...]:
     return tuple((v, c) for v, c in ((PIXEL, pixel), (CHANNEL, channel)) if c)
 
 
-def _renamed(statement: ir.Statement, source: int, rename: Callable[[Affine], Affine]) -> ir.Statement:
+def _renamed(
+    statement: ir.Statement, source: int, rename: Callable[[Affine], Affine]
+) -> ir.Statement:
     if isinstance(statement, ir.Load) and statement.buffer == source:
         return dataclasses.replace(statement, index=_place())
     if isinstance(statement, ir.Load | ir.Store):
@@ -151,7 +165,12 @@ def _renamed(statement: ir.Statement, source: int, rename: Callable[[Affine], Af
 
 
 def writer(
-    text: Text, epilogue: Epilogue, target: Target, pointers: Mapping[int, str], width: int, lanes: tuple[int, ...]
+    text: Text,
+    epilogue: Epilogue,
+    target: Target,
+    pointers: Mapping[int, str],
+    width: int,
+    lanes: tuple[int, ...],
 ) -> Write:
     """What computes the epilogue of a finished tile, ``lanes`` channels at a time, and what is left by fewer.
 
@@ -167,7 +186,8 @@ def writer(
             start = text.value(f"mul i64 {number}, {width}")
             place = text.value(f"sub i64 {start}, {tile.channel}")
             steps = {
-                FIRST_STEP + k: text.value(f"mul i64 {pixel}, %size.step{k}") for k, _ in enumerate(epilogue.steps)
+                FIRST_STEP + k: text.value(f"mul i64 {pixel}, %size.step{k}")
+                for k, _ in enumerate(epilogue.steps)
             }
             outside = Scope({}, {PLACE: place, **steps})
             slot = ""

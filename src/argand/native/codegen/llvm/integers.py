@@ -22,7 +22,10 @@ from argand.native.ir.types import DType
 from argand.sizes.expressions import SizeInt
 
 _LEFT: Final = 1 << 14  # bytes of left rows that stay near while columns of right pass by
-_PAIRS: Final[Mapping[int, tuple[str, str]]] = {16: ("avx512bw", "avx512.pmaddw.d.512"), 8: ("avx2", "avx2.pmadd.wd")}
+_PAIRS: Final[Mapping[int, tuple[str, str]]] = {
+    16: ("avx512bw", "avx512.pmaddw.d.512"),
+    8: ("avx2", "avx2.pmadd.wd"),
+}
 
 
 def has_dots(target: Target) -> bool:
@@ -33,7 +36,9 @@ def has_dots(target: Target) -> bool:
 
 def fits(given: ir.Contraction, target: Target, few: bool) -> bool:
     """Whether there is a function for a contraction of 8-bit integers."""
-    fixed = not any(isinstance(n, SizeInt) for n in (*given.batch, given.rows, given.columns, given.inner))
+    fixed = not any(
+        isinstance(n, SizeInt) for n in (*given.batch, given.rows, given.columns, given.inner)
+    )
     feature = _PAIRS.get(target.vector_bytes // 4, ("none", ""))[0]
     able = has_dots(target) or f"+{feature}" in target.features.split(",")
     types = (given.left.dtype, given.right.dtype, given.dtype)
@@ -47,7 +52,9 @@ def dots(text: Text, shape: Tile, rows: int, vnni: bool) -> str:
         _ByteDots(own, shape, rows, vnni).run()
 
     operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep, ptr noalias %sums"
-    return panels.declared(text, f"argand.bytes{rows}", f"{operands}, i64 %inner, i64 %columns", write)
+    return panels.declared(
+        text, f"argand.bytes{rows}", f"{operands}, i64 %inner, i64 %columns", write
+    )
 
 
 class _ByteDots:
@@ -57,7 +64,8 @@ class _ByteDots:
         self.text, self.shape, self.rows, self.vnni = text, shape, rows, vnni
         self.unit, self.kind = 4 * shape.lanes, vector("i32", shape.lanes)
         self.length = _LEFT // rows // self.unit * self.unit
-        self.offsets = [text.slot("i32") for _ in range(rows)]  # what is to be taken off the sums of a block
+        # what is to be taken off the sums of a block
+        self.offsets = [text.slot("i32") for _ in range(rows)]
 
     def run(self) -> None:
         counted(self.text, "0", "%inner", 1, self._block)
@@ -68,10 +76,21 @@ class _ByteDots:
         count = text.intrinsic("smin", "i64", [rest, str(self.length)])
         lefts = []
         for row in range(self.rows):
-            lefts.append(element(text, "%left", text.value(f"add nsw i64 {times(text, row, '%lstep')}, {k}"), "i8"))
+            lefts.append(
+                element(
+                    text,
+                    "%left",
+                    text.value(f"add nsw i64 {times(text, row, '%lstep')}, {k}"),
+                    "i8",
+                )
+            )
             if self.vnni:
                 self._sum_row(row, lefts[row], count)
-        together = max(n for n in (1, 2, 4, 8) if n == 1 or n * self.rows <= (24 if self.shape.lanes >= 16 else 8))
+        together = max(
+            n
+            for n in (1, 2, 4, 8)
+            if n == 1 or n * self.rows <= (24 if self.shape.lanes >= 16 else 8)
+        )
         slot, low = "", "0"
         for columns in dict.fromkeys((together, 1)):
 
@@ -99,7 +118,10 @@ class _ByteDots:
         text, (k, length) = self.text, block
         numbers = [text.value(f"add nsw i64 {column}, {n}") for n in range(count)]
         rights = [
-            element(text, "%right", text.value(f"add nsw i64 {times(text, c, '%rstep')}, {k}"), "i8") for c in numbers
+            element(
+                text, "%right", text.value(f"add nsw i64 {times(text, c, '%rstep')}, {k}"), "i8"
+            )
+            for c in numbers
         ]
         places = [(r, c) for r in range(self.rows) for c in range(count)]
         sums, singles = ({p: text.slot(kind) for p in places} for kind in (self.kind, "i32"))
@@ -107,13 +129,16 @@ class _ByteDots:
             text.line(f"store {self.kind} zeroinitializer, ptr {sums[place]}")
             text.line(f"store i32 0, ptr {singles[place]}")
         text.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        jump = times(text, "%rstep", count)  # to the columns after these, in the next level of cache
+        # to the columns after these, in the next level of cache
+        jump = times(text, "%rstep", count)
 
         def unit(i: str) -> None:
             rows = [self._load(element(text, left, i, "i8")) for left in lefts]
             for c, right in enumerate(rights):
                 at = element(text, right, i, "i8")
-                text.line(f"call void @llvm.prefetch.p0(ptr {element(text, at, jump, 'i8')}, i32 0, i32 2, i32 1)")
+                text.line(
+                    f"call void @llvm.prefetch.p0(ptr {element(text, at, jump, 'i8')}, i32 0, i32 2, i32 1)"
+                )
                 weight = self._turned(self._load(at)) if self.vnni else self._load(at)
                 for r, row in enumerate(rows):
                     self._add(sums[r, c], weight, row)
@@ -122,7 +147,9 @@ class _ByteDots:
         counted(text, "", length, 1, lambda i: self._one(i, lefts, rights, singles), slot)
         self._finish(column, k, sums, singles)
 
-    def _one(self, i: str, lefts: list[str], rights: list[str], sums: dict[tuple[int, int], str]) -> None:
+    def _one(
+        self, i: str, lefts: list[str], rights: list[str], sums: dict[tuple[int, int], str]
+    ) -> None:
         """One element of each, at the end of a row."""
         text = self.text
 
@@ -140,7 +167,9 @@ class _ByteDots:
         return self.text.value(f"load {vector('i8', self.unit)}, ptr {pointer}, align 1")
 
     def _turned(self, value: str) -> str:
-        return self.text.value(f"xor {vector('i8', self.unit)} {value}, {splat('i8', self.unit, -128)}")
+        return self.text.value(
+            f"xor {vector('i8', self.unit)} {value}, {splat('i8', self.unit, -128)}"
+        )
 
     def _add(self, slot: str, right: str, left: str) -> None:
         """Add the products of a unit; with VNNI right has no sign."""
@@ -152,7 +181,9 @@ class _ByteDots:
     def _four(self, old: str, right: str, left: str) -> str:
         name, wide = "@llvm.x86.avx512.vpdpbusd.512", vector("i8", self.unit)
         self.text.declare(f"declare {self.kind} {name}({self.kind}, {wide}, {wide})")
-        return self.text.value(f"call {self.kind} {name}({self.kind} {old}, {wide} {right}, {wide} {left})")
+        return self.text.value(
+            f"call {self.kind} {name}({self.kind} {old}, {wide} {right}, {wide} {left})"
+        )
 
     def _two(self, old: str, right: str, left: str) -> str:
         text, lanes = self.text, self.shape.lanes
@@ -164,7 +195,9 @@ class _ByteDots:
             given = []
             for value in (right, left):
                 wide = vector("i8", self.unit)
-                part = text.value(f"shufflevector {wide} {value}, {wide} poison, <{2 * lanes} x i32> <{mask}>")
+                part = text.value(
+                    f"shufflevector {wide} {value}, {wide} poison, <{2 * lanes} x i32> <{mask}>"
+                )
                 given.append(f"{words} {text.value(f'sext {bytes_} {part} to {words}')}")
             product = text.value(f"call {self.kind} {name}({', '.join(given)})")
             old = text.value(f"add {self.kind} {old}, {product}")
@@ -176,16 +209,29 @@ class _ByteDots:
         return self.text.value(f"call i32 {name}({self.kind} {value})")
 
     def _finish(
-        self, column: str, k: str, sums: dict[tuple[int, int], str], singles: dict[tuple[int, int], str]
+        self,
+        column: str,
+        k: str,
+        sums: dict[tuple[int, int], str],
+        singles: dict[tuple[int, int], str],
     ) -> None:
         """Lanes are added, to what blocks before gave."""
         text = self.text
         first = text.value(f"icmp eq i64 {k}, 0")
         for (r, c), slot in sums.items():
-            to = element(text, "%sums", text.value(f"add nsw i64 {column}, {r * self.shape.width + c}"), "i32")
-            before = text.value(f"select i1 {first}, i32 0, i32 {text.value(f'load i32, ptr {to}')}")
+            to = element(
+                text,
+                "%sums",
+                text.value(f"add nsw i64 {column}, {r * self.shape.width + c}"),
+                "i32",
+            )
+            before = text.value(
+                f"select i1 {first}, i32 0, i32 {text.value(f'load i32, ptr {to}')}"
+            )
             total = self._reduced(text.value(f"load {self.kind}, ptr {slot}"))
             total = text.value(f"add i32 {total}, {text.value(f'load i32, ptr {singles[r, c]}')}")
             if self.vnni:
-                total = text.value(f"sub i32 {total}, {text.value(f'load i32, ptr {self.offsets[r]}')}")
+                total = text.value(
+                    f"sub i32 {total}, {text.value(f'load i32, ptr {self.offsets[r]}')}"
+                )
             text.line(f"store i32 {text.value(f'add i32 {before}, {total}')}, ptr {to}")

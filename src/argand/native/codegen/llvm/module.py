@@ -12,7 +12,12 @@ from typing import Final, TypeAlias, final
 
 from argand.native.codegen.llvm.checks import checked
 from argand.native.codegen.llvm.contraction import emit_contraction
-from argand.native.codegen.llvm.convolutions import ConvolutionCall, Convolutions, find_epilogues, is_convolution
+from argand.native.codegen.llvm.convolutions import (
+    ConvolutionCall,
+    Convolutions,
+    find_epilogues,
+    is_convolution,
+)
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
 from argand.native.ir.loops import Accumulate, Compute, Contraction, Kernel, Literal, walk
@@ -41,7 +46,8 @@ class KernelCall:
     origins: tuple[str, ...] = ()  # the user's lines it computes
 
 
-Work: TypeAlias = KernelCall | ConvolutionCall | Node  # a kernel, a convolution of ours, or an extern node
+# a kernel, a convolution of ours, or an extern node
+Work: TypeAlias = KernelCall | ConvolutionCall | Node
 
 
 @final
@@ -74,7 +80,9 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
             continue
         if item in epilogues:
             call = convolutions.call(epilogues[item], items[epilogues[item]], item)
-            work.append(dataclasses.replace(call, origins=origins_of(nests.schedule, item, epilogues[item])))
+            work.append(
+                dataclasses.replace(call, origins=origins_of(nests.schedule, item, epilogues[item]))
+            )
             continue
         checks = None
         if check:
@@ -87,20 +95,27 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
             if isinstance(item.kernel, Contraction):
                 functions[key] = (name, emit_contraction(name, item.kernel, target, declarations))
             else:
-                functions[key] = (name, emit_kernel(name, item.kernel, target, declarations, checks, number))
+                functions[key] = (
+                    name,
+                    emit_kernel(name, item.kernel, target, declarations, checks, number),
+                )
         name, emitted = functions[key]
         grain = max(1, GRAIN // emitted.work)
         origins = origins_of(nests.schedule, item)
         work.append(KernelCall(name, item.owners, emitted.total, grain, emitted.sizes, origins))
     own = tuple(convolutions.functions.values())
-    text = "\n".join([*declarations, *(e.text for _, e in functions.values()), *(body for _, body in own)])
+    text = "\n".join(
+        [*declarations, *(e.text for _, e in functions.values()), *(body for _, body in own)]
+    )
     names = (*(name for name, _ in functions.values()), *(name for name, _ in own))
     return KernelModule(nests.schedule, text, names, tuple(work))
 
 
 def kernel_name(number: int, kernel: Kernel | Contraction) -> str:
     """What a profile shows of a kernel: the first of its operations, in order."""
-    ops = dict.fromkeys(s.op for s in walk(kernel.body) if isinstance(s, Compute | Accumulate) and s.op != "cast")
+    ops = dict.fromkeys(
+        s.op for s in walk(kernel.body) if isinstance(s, Compute | Accumulate) and s.op != "cast"
+    )
     shown = [op for op in ops if op.isidentifier()][:SHOWN]
     return "_".join((f"kernel{number}", *(("product",) * isinstance(kernel, Contraction)), *shown))
 

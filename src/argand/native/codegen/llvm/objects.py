@@ -39,7 +39,8 @@ class ObjectStage(Stage[bytes]):
     def __init__(self, text: str, target: Target, level: int) -> None:
         self.text, self.target, self.level = text, target, level
         self.parts = {"llvm": _versions(), "level": str(level), "text": hexdigest(text.encode())}
-        self.base = make_key(self.kind, self.parts)  # without the machine, but the text was made for one
+        # without the machine, but the text was made for one
+        self.base = make_key(self.kind, self.parts)
 
     @override
     def key(self) -> str:

@@ -45,7 +45,13 @@ def emit_packing(name: str, scaled: bool, biased: bool, declarations: dict[str, 
 
 class _Packing:
     def __init__(self, text: Text, weight: str, packed: str, scale: str, bias: str) -> None:
-        self.text, self.weight, self.packed, self.scale, self.bias = text, weight, packed, scale, bias
+        self.text, self.weight, self.packed, self.scale, self.bias = (
+            text,
+            weight,
+            packed,
+            scale,
+            bias,
+        )
         self.size = load_sizes(text, SIZES)
 
     def run(self) -> None:
@@ -68,7 +74,9 @@ class _Packing:
         within = text.value(f"urem i64 {panel}, {size['group_panels']}")
         start = text.value(f"mul i64 {panel}, {size['panel_floats']}")
         start = text.value(f"add i64 {start}, {size['first_panel']}")
-        inside = text.intrinsic("smin", "i64", [self._whole("mul", within, size["width"]), size["limit"]])
+        inside = text.intrinsic(
+            "smin", "i64", [self._whole("mul", within, size["width"]), size["limit"]]
+        )
         base = text.value(f"add i64 {self._whole('mul', group, size['group_outputs'])}, {inside}")
         left = text.value(f"sub i64 {size['group_outputs']}, {inside}")
 
@@ -106,7 +114,9 @@ class _Packing:
             line = text.value(f"add i64 {start}, {self._whole('mul', tap, size['stride_high'])}")
 
             def wide(other: str) -> None:
-                offset = text.value(f"add i64 {line}, {self._whole('mul', other, size['stride_wide'])}")
+                offset = text.value(
+                    f"add i64 {line}, {self._whole('mul', other, size['stride_wide'])}"
+                )
                 counted(text, "0", size["inner"], 1, lambda number: one(offset, number))
 
             counted(text, "0", size["taps_wide"], 1, wide)

@@ -16,18 +16,18 @@ bits however a product is split, with rounding errors as small as a BLAS has.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.control import counted, function
 from argand.native.codegen.text import Text, vector
 from argand.native.ir.types import DType
 
-INNER: Final = 256  # rows of a panel that are copied at a time: 32 KB, so that the tiles find them near
-LEFT: Final = 4096  # elements of the left operand that stay near while columns of the right one pass by
-BLOCK: Final = 8  # columns turned to rows at a time: blocks of 16 are slower, and LLVM takes twice as long
+# rows of a panel that are copied at a time: 32 KB, so that the tiles find them near
+INNER: Final = 256
+# columns turned to rows at a time: blocks of 16 are slower, and LLVM takes twice as long
+BLOCK: Final = 8
 
 
 class Tile(NamedTuple):
@@ -41,6 +41,9 @@ class Tile(NamedTuple):
     def width(self) -> int:
         """Columns."""
         return self.lanes * self.vectors
+
+
+Sums: TypeAlias = dict[tuple[int, int], str]  # by row and vector
 
 
 class Way(NamedTuple):
@@ -60,7 +63,9 @@ def element(text: Text, pointer: str, index: str | int, kind: str = "float") -> 
 
 def load(text: Text, pointer: str, dtype: DType, lanes: int) -> str:
     """Elements behind each other, as floats."""
-    name = text.value(f"load {vector(dtype.row.memory, lanes)}, ptr {pointer}, align {dtype.row.bytes}")
+    name = text.value(
+        f"load {vector(dtype.row.memory, lanes)}, ptr {pointer}, align {dtype.row.bytes}"
+    )
     if dtype.is_half:
         return arithmetic.load_half(text, name, dtype, lanes)
     return name if dtype is DType.F32 else arithmetic.cast(text, name, dtype, DType.F32, lanes)
@@ -75,7 +80,9 @@ def broadcast(text: Text, value: str, lanes: int) -> str:
     """A float in all lanes."""
     kind = vector("float", lanes)
     first = text.value(f"insertelement {kind} poison, float {value}, i64 0")
-    return text.value(f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer")
+    return text.value(
+        f"shufflevector {kind} {first}, {kind} poison, <{lanes} x i32> zeroinitializer"
+    )
 
 
 def declared(text: Text, name: str, arguments: str, write: Callable[[Text], None]) -> str:
@@ -94,7 +101,9 @@ def declared(text: Text, name: str, arguments: str, write: Callable[[Text], None
 def tile(text: Text, shape: Tile, height: int, along_inner: bool) -> str:
     """``void f(left, step, panel, count, sums, first)``: count products for height rows, added to sums, or set."""
     kind = "inner" if along_inner else "rows"
-    arguments = "ptr noalias %left, i64 %step, ptr noalias %panel, i64 %count, ptr noalias %sums, i1 %first"
+    arguments = (
+        "ptr noalias %left, i64 %step, ptr noalias %panel, i64 %count, ptr noalias %sums, i1 %first"
+    )
 
     def write(own: Text) -> None:
         _write_tile(own, shape, height, along_inner)
@@ -104,31 +113,50 @@ def tile(text: Text, shape: Tile, height: int, along_inner: bool) -> str:
 
 def _write_tile(text: Text, shape: Tile, height: int, along_inner: bool) -> None:
     lanes, kind = shape.lanes, vector("float", shape.lanes)
-    rows = [element(text, "%left", times(text, r, "%step") if along_inner else r) for r in range(height)]
-    places = [(r, v) for r in range(height) for v in range(shape.vectors)]
-    sums = {place: text.slot(kind) for place in places}
-    for slot in sums.values():
-        text.line(f"store {kind} zeroinitializer, ptr {slot}")
+    rows = [
+        element(text, "%left", times(text, r, "%step") if along_inner else r) for r in range(height)
+    ]
+    sums = cleared(text, shape, height)
 
     def add(k: str) -> None:
         at = k if along_inner else times(text, k, "%step")
         base = element(text, "%panel", times(text, k, shape.width))
-        right = [load(text, element(text, base, v * lanes), DType.F32, lanes) for v in range(shape.vectors)]
+        right = [
+            load(text, element(text, base, v * lanes), DType.F32, lanes)
+            for v in range(shape.vectors)
+        ]
         for r, row in enumerate(rows):
             left = broadcast(text, load(text, element(text, row, at), DType.F32, 1), lanes)
             for v in range(shape.vectors):
                 slot = sums[r, v]
                 old = text.value(f"load {kind}, ptr {slot}")
-                text.line(f"store {kind} {text.intrinsic('fma', kind, [left, right[v], old])}, ptr {slot}")
+                text.line(
+                    f"store {kind} {text.intrinsic('fma', kind, [left, right[v], old])}, ptr {slot}"
+                )
 
     counted(text, "0", "%count", 1, add)
+    store_sums(text, shape, sums, shape.width)
+
+
+def cleared(text: Text, shape: Tile, height: int) -> Sums:
+    """Registers for the sums of a tile, zero."""
+    kind = vector("float", shape.lanes)
+    sums = {(r, v): text.slot(kind) for r in range(height) for v in range(shape.vectors)}
+    for slot in sums.values():
+        text.line(f"store {kind} zeroinitializer, ptr {slot}")
+    return sums
+
+
+def store_sums(text: Text, shape: Tile, sums: Sums, step: str | int) -> None:
+    """Set the sums in memory (``%first``), or add to them; ``step`` from row to row."""
+    lanes, kind = shape.lanes, vector("float", shape.lanes)
     new, more, done = text.label("new"), text.label("more"), text.label("end")
     text.line(f"br i1 %first, label %{new}, label %{more}")
     for label, adds in ((new, False), (more, True)):
         text.begin_block(label)
         for (r, v), slot in sums.items():
             value = text.value(f"load {kind}, ptr {slot}")
-            to = element(text, "%sums", r * shape.width + v * lanes)
+            to = element(text, element(text, "%sums", times(text, r, step)), v * lanes)
             if adds:
                 value = text.value(f"fadd {kind} {load(text, to, DType.F32, lanes)}, {value}")
             text.line(f"store {kind} {value}, ptr {to}, align 4")
@@ -149,14 +177,18 @@ def pack(text: Text, shape: Tile, dtype: DType, along_inner: bool, whole: bool) 
         else:
             counted(own, "0", "%count", 1, lambda k: _copy_row(own, shape, dtype, k))
 
-    return declared(text, name, "ptr noalias %right, i64 %step, ptr noalias %panel, i64 %count", write)
+    return declared(
+        text, name, "ptr noalias %right, i64 %step, ptr noalias %panel, i64 %count", write
+    )
 
 
 def _copy_row(text: Text, shape: Tile, dtype: DType, k: str) -> None:
     source = element(text, "%right", times(text, k, "%step"), dtype.row.memory)
     target = element(text, "%panel", times(text, k, shape.width))
     for v in range(shape.vectors):
-        value = load(text, element(text, source, v * shape.lanes, dtype.row.memory), dtype, shape.lanes)
+        value = load(
+            text, element(text, source, v * shape.lanes, dtype.row.memory), dtype, shape.lanes
+        )
         text.line(
             f"store {vector('float', shape.lanes)} {value}, ptr {element(text, target, v * shape.lanes)}, align 4"
         )
@@ -164,7 +196,11 @@ def _copy_row(text: Text, shape: Tile, dtype: DType, k: str) -> None:
 
 def _write_turned(text: Text, shape: Tile, dtype: DType, whole: bool) -> None:
     """Blocks of columns that lie along ``inner`` are turned in registers."""
-    size, memory, kind = min(BLOCK, shape.lanes), dtype.row.memory, vector("float", min(BLOCK, shape.lanes))
+    size, memory, kind = (
+        min(BLOCK, shape.lanes),
+        dtype.row.memory,
+        vector("float", min(BLOCK, shape.lanes)),
+    )
 
     def columns(first: str) -> None:
         base = element(text, "%right", times(text, first, "%step"), memory)
@@ -172,10 +208,14 @@ def _write_turned(text: Text, shape: Tile, dtype: DType, whole: bool) -> None:
         panel = element(text, "%panel", first)
 
         def block(k: str) -> None:
-            lines = [load(text, element(text, source, k, memory), dtype, size) for source in sources]
+            lines = [
+                load(text, element(text, source, k, memory), dtype, size) for source in sources
+            ]
             target = element(text, panel, times(text, k, shape.width))
             for row, value in enumerate(turned(text, lines, kind)):
-                text.line(f"store {kind} {value}, ptr {element(text, target, row * shape.width)}, align 4")
+                text.line(
+                    f"store {kind} {value}, ptr {element(text, target, row * shape.width)}, align 4"
+                )
 
         def single(k: str) -> None:
             target = element(text, panel, times(text, k, shape.width))
@@ -203,9 +243,13 @@ def turned(text: Text, lines: list[str], kind: str) -> list[str]:
                 continue
             upper, lower = lines[i], lines[i | distance]
             kept = [lane if not lane & distance else size + lane - distance for lane in range(size)]
-            moved = [lane + distance if not lane & distance else size + lane for lane in range(size)]
+            moved = [
+                lane + distance if not lane & distance else size + lane for lane in range(size)
+            ]
             lines[i], lines[i | distance] = (
-                text.value(f"shufflevector {kind} {upper}, {kind} {lower}, <{size} x i32> <{_numbers(mask)}>")
+                text.value(
+                    f"shufflevector {kind} {upper}, {kind} {lower}, <{size} x i32> <{_numbers(mask)}>"
+                )
                 for mask in (kept, moved)
             )
         distance *= 2
@@ -218,7 +262,9 @@ def _numbers(mask: list[int]) -> str:
 
 def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
     """``void f(right, column_step, row_step, panel, count, columns)``: a panel with fewer columns, the others 0."""
-    arguments = "ptr noalias %right, i64 %across, i64 %down, ptr noalias %panel, i64 %count, i64 %columns"
+    arguments = (
+        "ptr noalias %right, i64 %across, i64 %down, ptr noalias %panel, i64 %count, i64 %columns"
+    )
 
     def write(own: Text) -> None:
         def row(k: str) -> None:
@@ -226,7 +272,9 @@ def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
             source = element(own, "%right", times(own, k, "%down"), dtype.row.memory)
 
             def copied(c: str) -> None:
-                value = load(own, element(own, source, times(own, c, "%across"), dtype.row.memory), dtype, 1)
+                value = load(
+                    own, element(own, source, times(own, c, "%across"), dtype.row.memory), dtype, 1
+                )
                 own.line(f"store float {value}, ptr {element(own, target, c)}, align 4")
 
             def nothing(c: str) -> None:
@@ -246,7 +294,15 @@ def pack_narrow(text: Text, shape: Tile, dtype: DType) -> str:
 def product(text: Text, shape: Tile, way: Way, narrow: bool) -> str:
     """``void f(left, left_step, right, right_step, sums, rows, inner, columns)``: rows of sums, a panel wide."""
     names = ("inner" if along else "across" for along in way[:2])
-    name = ".".join(("argand.product", *names, way.right.value, *map(str, way.heights), *(("whole",) * way.whole)))
+    name = ".".join(
+        (
+            "argand.product",
+            *names,
+            way.right.value,
+            *map(str, way.heights),
+            *(("whole",) * way.whole),
+        )
+    )
     if narrow:
         name += ".narrow"
     operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep"
@@ -264,7 +320,9 @@ def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: 
     left_along, right_along = way.left_along_inner, way.right_along_inner
     rest = text.value(f"sub nsw i64 %inner, {k}")
     count = text.intrinsic("smin", "i64", [rest, str(INNER)])
-    right = element(text, "%right", k if right_along else times(text, k, "%rstep"), way.right.row.memory)
+    right = element(
+        text, "%right", k if right_along else times(text, k, "%rstep"), way.right.row.memory
+    )
     if narrow:
         steps = "i64 %rstep, i64 1" if right_along else "i64 1, i64 %rstep"
         copy = pack_narrow(text, shape, way.right)
@@ -275,7 +333,9 @@ def _inner_block(text: Text, shape: Tile, way: Way, panel: str, k: str, narrow: 
     return tiles(text, shape, way.heights, (left_along, panel, k, count))
 
 
-def tiles(text: Text, shape: Tile, heights: tuple[int, ...], block: tuple[bool, str, str, str]) -> str:
+def tiles(
+    text: Text, shape: Tile, heights: tuple[int, ...], block: tuple[bool, str, str, str]
+) -> str:
     """Add the products of a copied block to the sums of all rows; gives where the next block begins.
 
     ``block``: whether left lies along inner, the copy, where it begins along inner, and how long it is.
@@ -299,132 +359,3 @@ def tiles(text: Text, shape: Tile, heights: tuple[int, ...], block: tuple[bool, 
 
 
 # --- few rows --------------------------------------------------------------------------------
-
-
-class _Dots(NamedTuple):
-    """What the text of one such function depends on."""
-
-    shape: Tile
-    rows: int
-    left: DType
-    right: DType
-    whole: bool  # the inner size is a multiple of the lanes
-
-    @property
-    def length(self) -> int:
-        """Elements of a row that are summed at a time: all rows of left stay in the nearest cache."""
-        return int(LEFT // self.rows // self.shape.lanes * self.shape.lanes)
-
-    @property
-    def step(self) -> int:
-        """From row to row of the copy of left; rows a power of two apart would share one set of a cache."""
-        return self.length + self.shape.lanes
-
-    @property
-    def together(self) -> int:
-        """Columns at a time: enough sums to hide the latency of one, and no more than there are registers."""
-        most = 24 if self.shape.lanes >= 16 else 12
-        return max(count for count in (1, 2, 4, 8) if count == 1 or count * self.rows <= most)
-
-    @property
-    def unroll(self) -> int:
-        """Vectors of a column at a time, where few columns alone would wait for their sums."""
-        return max(1, 8 // (self.together * self.rows))
-
-
-def dots(text: Text, shape: Tile, rows: int, dtypes: tuple[DType, DType], whole: bool) -> str:
-    """``void f(left, left_step, right, right_step, sums, inner, columns)``: columns of right read where they lie.
-
-    All rows of left meet some columns of right at a time; the sums of a column are lanes that are added at the end.
-    """
-    about = _Dots(shape, rows, *dtypes, whole)
-    name = f"argand.dots{rows}.{dtypes[0].value}.{dtypes[1].value}{'.whole' * whole}"
-    operands = "ptr noalias %left, i64 %lstep, ptr noalias %right, i64 %rstep"
-
-    def write(own: Text) -> None:
-        copy = own.slot("float", about.rows * about.step)
-        counted(own, "0", "%inner", 1, lambda k: _dots_block(own, about, copy, k))
-
-    return declared(text, name, f"{operands}, ptr noalias %sums, i64 %inner, i64 %columns", write)
-
-
-def _dots_block(text: Text, about: _Dots, copy: str, k: str) -> str:
-    """Part of all sums; gives where the next part begins."""
-    rest = text.value(f"sub nsw i64 %inner, {k}")
-    count = text.intrinsic("smin", "i64", [rest, str(about.length)])
-    for row in range(about.rows):
-        at = text.value(f"add nsw i64 {times(text, row, '%lstep')}, {k}")
-        source = element(text, "%left", at, about.left.row.memory)
-        target = element(text, copy, row * about.step)
-        slot, low = "", "0"
-        for lanes in (about.shape.lanes, *((1,) * (not about.whole))):
-
-            def move(i: str, lanes: int = lanes, source: str = source, target: str = target) -> None:
-                value = load(text, element(text, source, i, about.left.row.memory), about.left, lanes)
-                text.line(f"store {vector('float', lanes)} {value}, ptr {element(text, target, i)}, align 4")
-
-            slot = counted(text, low, count, lanes, move, slot)
-            low = ""
-    first = text.value(f"icmp eq i64 {k}, 0")
-    slot, low = "", "0"
-    for together in dict.fromkeys((about.together, 1)):
-
-        def columns(c: str, together: int = together) -> None:
-            base = text.value(f"add nsw i64 {times(text, c, '%rstep')}, {k}")
-            right = element(text, "%right", base, about.right.row.memory)
-            rights = [element(text, right, times(text, n, "%rstep"), about.right.row.memory) for n in range(together)]
-            _dot(text, about, copy, rights, count, (c, first))
-
-        slot = counted(text, low, "%columns", together, columns, slot)
-        low = ""
-    return text.value(f"add nsw i64 {k}, {count}")
-
-
-def _dot(text: Text, about: _Dots, copy: str, rights: list[str], count: str, place: tuple[str, str]) -> None:
-    """The sums of some columns over count elements, added to those before them, or set."""
-    lanes, kind = about.shape.lanes, vector("float", about.shape.lanes)
-    places = [(r, c) for r in range(about.rows) for c in range(len(rights))]
-    sums = {(*p, u): text.slot(kind) for p in places for u in range(about.unroll)}
-    singles = {} if about.whole else {(*p, 0): text.slot("float") for p in places}
-    text.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    jump = times(text, "%rstep", len(rights))  # to the columns after these, in the next level of cache
-    for slot in sums.values():
-        text.line(f"store {kind} zeroinitializer, ptr {slot}")
-    for slot in singles.values():
-        text.line(f"store float 0.0, ptr {slot}")
-
-    def add(k: str, width: int, slots: dict[tuple[int, int, int], str], repeats: int = 1) -> None:
-        of = vector("float", width)
-        for u in range(repeats):
-            left = element(text, element(text, copy, k), u * width)
-            values = [load(text, element(text, left, r * about.step), DType.F32, width) for r in range(about.rows)]
-            for c, source in enumerate(rights):
-                at = element(text, element(text, source, k, about.right.row.memory), u * width, about.right.row.memory)
-                if width > 1:  # the processor's own prefetch ends with a row, which may be half a page
-                    ahead = element(text, at, jump, about.right.row.memory)
-                    text.line(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 2, i32 1)")
-                weight = load(text, at, about.right, width)
-                for r, value in enumerate(values):
-                    slot = slots[r, c, u]
-                    old = text.value(f"load {of}, ptr {slot}")
-                    text.line(f"store {of} {text.intrinsic('fma', of, [value, weight, old])}, ptr {slot}")
-
-    slot, low = "", "0"
-    for repeats in dict.fromkeys((about.unroll, 1)):
-        body = functools.partial(add, width=lanes, slots=sums, repeats=repeats)
-        slot = counted(text, low, count, lanes * repeats, body, slot)
-        low = ""
-    if not about.whole:
-        counted(text, "", count, 1, lambda k: add(k, 1, singles), slot)
-    text.declare(f"declare float @llvm.vector.reduce.fadd.v{lanes}f32(float, {kind})")
-    column, first = place
-    for r, c in places:
-        to = element(text, "%sums", text.value(f"add nsw i64 {column}, {r * about.shape.width + c}"))
-        before = text.value(f"select i1 {first}, float 0.0, float {load(text, to, DType.F32, 1)}")
-        if not about.whole:
-            before = text.value(f"fadd float {before}, {load(text, singles[r, c, 0], DType.F32, 1)}")
-        parts = [text.value(f"load {kind}, ptr {sums[r, c, u]}") for u in range(about.unroll)]
-        value = functools.reduce(lambda a, b: text.value(f"fadd {kind} {a}, {b}"), parts)
-        call = f"call reassoc float @llvm.vector.reduce.fadd.v{lanes}f32(float 0.0, {kind} {value})"
-        total = text.value(f"fadd float {before}, {text.value(call)}")
-        text.line(f"store float {total}, ptr {to}, align 4")

@@ -27,9 +27,13 @@ _FAMILIES: Final = {
     error: "erf erfc gelu",
 }
 # What is only called for arguments that hardly occur: not inlined, and not for others to call.
-_RARE: Final[dict[str, MathWriter]] = {f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")}
+_RARE: Final[dict[str, MathWriter]] = {
+    f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")
+}
 WRITERS: Final[dict[str, MathWriter]] = {
-    **{name: getattr(family, name) for family, names in _FAMILIES.items() for name in names.split()},
+    **{
+        name: getattr(family, name) for family, names in _FAMILIES.items() for name in names.split()
+    },
     **_RARE,
 }
 BINARY: Final = frozenset({"atan2", "pow"})

@@ -138,7 +138,8 @@ class FunctionBody:
         first, second = self._operand(yes, element), self._operand(no, element)
         vector = self.vector(element)
         return self.line(
-            f"select {self.vector('i1')} {mask.text}, {vector} {first.text}, {vector} {second.text}", element
+            f"select {self.vector('i1')} {mask.text}, {vector} {first.text}, {vector} {second.text}",
+            element,
         )
 
     def convert(self, instruction: str, value: Lanes, element: str) -> Lanes:
@@ -167,7 +168,9 @@ class FunctionBody:
 
     def fma(self, a: Lanes, b: Lanes | PlainNumber, c: Lanes | PlainNumber) -> Lanes:
         """a * b + c with one rounding."""
-        return self.intrinsic("llvm.fma", a, self._operand(b, a.element), self._operand(c, a.element))
+        return self.intrinsic(
+            "llvm.fma", a, self._operand(b, a.element), self._operand(c, a.element)
+        )
 
     def absolute(self, value: Lanes) -> Lanes:
         """|x|, sign bit cleared."""
@@ -212,7 +215,9 @@ class FunctionBody:
         self.needed[name] = None
         vector = self.vector(self.element)
         operands = ", ".join(f"{vector} {arg.text}" for arg in args)
-        return self.line(f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element)
+        return self.line(
+            f"call {vector} {symbol_of(name, self.element, self.lanes)}({operands})", self.element
+        )
 
     def unless_any(self, rare: Lanes, usual: Lanes, name: str, *args: Lanes) -> Lanes:
         """`usual`, or the library function `name` in the lanes where `rare` holds.
@@ -233,23 +238,30 @@ class FunctionBody:
         self.lines += [f"  br label %{end}", f"{end}:"]
         self.block = end
         return self.line(
-            f"phi {self.vector(usual.element)} [{usual.text}, %{before}], [{result.text}, %{slow}]", usual.element
+            f"phi {self.vector(usual.element)} [{usual.text}, %{before}], [{result.text}, %{slow}]",
+            usual.element,
         )
 
     def each_lane(self, symbol: str, *args: Lanes) -> Lanes:
         """A C function called lane by lane, for what is too rare to vectorise."""
-        self.declared[f"declare {self.element} @{symbol}({', '.join([self.element] * len(args))})"] = None
+        self.declared[
+            f"declare {self.element} @{symbol}({', '.join([self.element] * len(args))})"
+        ] = None
         if self.lanes == 1:
             operands = ", ".join(f"{self.element} {arg.text}" for arg in args)
             return self.line(f"call {self.element} @{symbol}({operands})", self.element)
         vector = self.vector(self.element)
         result = Lanes(self, "poison", self.element)
         for lane in range(self.lanes):
-            scalars = [self.line(f"extractelement {vector} {arg.text}, i32 {lane}", self.element) for arg in args]
+            scalars = [
+                self.line(f"extractelement {vector} {arg.text}, i32 {lane}", self.element)
+                for arg in args
+            ]
             operands = ", ".join(f"{self.element} {scalar.text}" for scalar in scalars)
             value = self.line(f"call {self.element} @{symbol}({operands})", self.element)
             result = self.line(
-                f"insertelement {vector} {result.text}, {self.element} {value.text}, i32 {lane}", self.element
+                f"insertelement {vector} {result.text}, {self.element} {value.text}, i32 {lane}",
+                self.element,
             )
         return result
 

@@ -27,9 +27,27 @@ class Format(NamedTuple):
     tail: tuple[float, ...]  # (e^r - 1 - r) / r^2
 
 
-F32: Final = Format(23, 127, 1.5 * 2.0**23, 0.693359375, -2.12194440e-4, 89.0, -105.0, -86.0, table.EXP_F32)
+F32: Final = Format(
+    mantissa=23,
+    bias=127,
+    magic=1.5 * 2.0**23,
+    ln2_high=0.693359375,
+    ln2_low=-2.12194440e-4,
+    largest=89.0,
+    smallest=-105.0,
+    normal=-86.0,
+    tail=table.EXP_F32,
+)
 F64: Final = Format(
-    *(52, 1023, 1.5 * 2.0**52, 0.6931471803691238, 1.9082149292705877e-10), *(710.0, -746.0, -707.0, table.EXP_F64)
+    mantissa=52,
+    bias=1023,
+    magic=1.5 * 2.0**52,
+    ln2_high=0.6931471803691238,
+    ln2_low=1.9082149292705877e-10,
+    largest=710.0,
+    smallest=-746.0,
+    normal=-707.0,
+    tail=table.EXP_F64,
 )
 
 

@@ -25,10 +25,22 @@ def _keys(body: FunctionBody) -> tuple[Lanes, Lanes]:
     steps = (
         "%k0 = mul i64 %stream, -7046029254386353131",
         "%k1 = add i64 %k0, %seed",
-        *("%k2 = lshr i64 %k1, 30", "%k3 = xor i64 %k1, %k2", "%k4 = mul i64 %k3, -4658895280553007687"),
-        *("%k5 = lshr i64 %k4, 27", "%k6 = xor i64 %k4, %k5", "%k7 = mul i64 %k6, -7723592293110705685"),
+        *(
+            "%k2 = lshr i64 %k1, 30",
+            "%k3 = xor i64 %k1, %k2",
+            "%k4 = mul i64 %k3, -4658895280553007687",
+        ),
+        *(
+            "%k5 = lshr i64 %k4, 27",
+            "%k6 = xor i64 %k4, %k5",
+            "%k7 = mul i64 %k6, -7723592293110705685",
+        ),
         *("%k8 = lshr i64 %k7, 31", "%k9 = xor i64 %k7, %k8"),
-        *("%low = trunc i64 %k9 to i32", "%shifted = lshr i64 %k9, 32", "%high = trunc i64 %shifted to i32"),
+        *(
+            "%low = trunc i64 %k9 to i32",
+            "%shifted = lshr i64 %k9, 32",
+            "%high = trunc i64 %shifted to i32",
+        ),
     )
     body.lines += [f"  {step}" for step in steps]
     return _in_all_lanes(body, "%low"), _in_all_lanes(body, "%high")
@@ -54,7 +66,9 @@ def word(body: FunctionBody, index: Lanes, keys: tuple[Lanes, Lanes], number: in
     low = body.convert("trunc", index, "i32")
     high = body.convert("trunc", index.integer("lshr", 32), "i32")
     first = keys[0].integer("add", number * 0x6A09E667)
-    x = _permute(low.integer("xor", first), ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB)), 14)
+    x = _permute(
+        low.integer("xor", first), ((17, 0xED5AD4BB), (11, 0xAC4C1B51), (15, 0x31848BAB)), 14
+    )
     x = x.integer("xor", keys[1]).integer("add", high.integer("mul", 0x9E3779B9))
     return _permute(x, ((16, 0x7FEB352D), (15, 0x846CA68B)), 16)
 
@@ -84,14 +98,18 @@ def _definition(kind: str, element: Element, lanes: int) -> tuple[str, tuple[str
     if kind == "normal":
         result = normal(body, keys, index)
     else:
-        words = [word(body, index, keys, number) for number in range(2 if element == "double" else 1)]
+        words = [
+            word(body, index, keys, number) for number in range(2 if element == "double" else 1)
+        ]
         result = words[0] if kind == "bits" else uniform(body, words)
     symbol = f"@argand.{kind}.{body.suffix(element)}"
     parameters = f"i64 %seed, i64 %stream, {body.vector('i64')} %index"
     return f"{body.vector(result.element)} {symbol}", define(body, symbol, parameters, result)
 
 
-def emit_random(kind: str, text: Text, seed: str, stream: int, index: str, element: Element, lanes: int) -> str:
+def emit_random(
+    kind: str, text: Text, seed: str, stream: int, index: str, element: Element, lanes: int
+) -> str:
     """Append a draw: `seed` an i64, `index` `lanes` i64 (the element's number in its tensor).
 
     "uniform" is in [0, 1), "normal" has variance 1, both of type `element`; "bits" are i32.

@@ -16,7 +16,9 @@ from argand.native.codegen.math.builder import FunctionBody, Lanes
 from argand.native.codegen.math.exponential import format_of
 from argand.native.codegen.text import rounded
 
-_PI: Final = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
+_PI: Final = Fraction(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899"
+)
 
 
 def parts(body: FunctionBody, value: Fraction, count: int) -> list[float]:
@@ -97,7 +99,9 @@ def by_libm(name: str) -> Callable[[FunctionBody, Lanes], Lanes]:
 def _arc_tail(body: FunctionBody, z: Lanes) -> Lanes:
     """(atan(z) - z) / z for 0 <= z <= 1."""
     square = z * z
-    return body.polynomial(square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64) * (square)
+    return body.polynomial(
+        square, table.ATAN_F32 if body.element == "float" else table.ATAN_F64
+    ) * (square)
 
 
 def atan(body: FunctionBody, x: Lanes) -> Lanes:
@@ -115,7 +119,9 @@ def atan2(body: FunctionBody, y: Lanes, x: Lanes) -> Lanes:
     ax, ay = body.absolute(x), body.absolute(y)
     steep = ay > ax
     small, great = body.select(steep, ax, ay), body.select(steep, ay, ax)
-    ratio = body.select(small.equals(great), body.select(great.equals(0.0), 0.0, 1.0), small / great)
+    ratio = body.select(
+        small.equals(great), body.select(great.equals(0.0), 0.0, 1.0), small / great
+    )
     arc = body.fma(_arc_tail(body, ratio), ratio, ratio)
     high, low = parts(body, _PI / 2, 2)
     arc = body.select(steep, high - (arc - low), arc)

@@ -14,7 +14,16 @@ from argand.native.codegen.triton.source import MEMORY, Refused, computed
 from argand.native.ir.types import DType
 
 _INFIX: Final[Mapping[str, str]] = {
-    **{"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"},
+    **{
+        "add": "+",
+        "sub": "-",
+        "mul": "*",
+        "and": "&",
+        "or": "|",
+        "xor": "^",
+        "shl": "<<",
+        "shr": ">>",
+    },
     **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
     **{"idiv": "//", "irem": "%", "fmod": "%"},
 }
@@ -33,7 +42,9 @@ def takes_numbers(op: str, numbers: Sequence[bool]) -> bool:
     return (op in _INFIX or op in ("max", "min")) and not all(numbers)
 
 
-def compute(op: str, arguments: Sequence[str], operand: DType, result: DType, needed: dict[str, None]) -> str:
+def compute(
+    op: str, arguments: Sequence[str], operand: DType, result: DType, needed: dict[str, None]
+) -> str:
     """The expression of one op; functions it calls are added to ``needed``."""
     first = arguments[0]
     if op in ("cast", "round"):
@@ -54,7 +65,9 @@ def compute(op: str, arguments: Sequence[str], operand: DType, result: DType, ne
     if op == "not":
         return f"{first} == 0" if operand is DType.BOOL else f"~{first}"
     if op == "abs":
-        return f"tl.abs({first})" if operand is not DType.U8 and operand is not DType.BOOL else first
+        return (
+            f"tl.abs({first})" if operand is not DType.U8 and operand is not DType.BOOL else first
+        )
     if operand.is_float:
         return _float(op, arguments, operand, needed)
     raise Refused(f"{op} of {operand.value}")

@@ -28,30 +28,49 @@ class BlockShape(NamedTuple):
     @property
     def label(self) -> str:
         """As caches and logs name it."""
-        return ",".join([*(f"{name}={size}" for name, size in self.sizes.items()), f"warps={self.warps}"])
+        return ",".join(
+            [*(f"{name}={size}" for name, size in self.sizes.items()), f"warps={self.warps}"]
+        )
 
 
 def blocks_for(kernel: ir.Kernel, layout: KernelLayout, gpu: Gpu) -> tuple[BlockShape, ...]:
     """The ways, best first."""
     live = _live(kernel)
     if isinstance(layout, FlatLayout):
-        found = [BlockShape({"BLOCK": size}, warps) for size, warps in ((128, 4), (256, 4), (512, 4), (1024, 8))]
+        found = [
+            BlockShape({"BLOCK": size}, warps)
+            for size, warps in ((128, 4), (256, 4), (512, 4), (1024, 8))
+        ]
         return _ranked(found, "BLOCK", _points(layout.axis.extent), 1, live, gpu)
     rows = _points(layout.axis.extent)
     if layout.whole:
-        length = max(_power(part.axis.extent) for part in layout.parts if isinstance(part, LoopChain))
-        found = [BlockShape({"XBLOCK": size}, _warps(size * length, live, gpu)) for size in (1, 4, 16, 64)]
+        length = max(
+            _power(part.axis.extent) for part in layout.parts if isinstance(part, LoopChain)
+        )
+        found = [
+            BlockShape({"XBLOCK": size}, _warps(size * length, live, gpu))
+            for size in (1, 4, 16, 64)
+        ]
         found = [block for block in found if block.sizes["XBLOCK"] * length <= max(4096, length)]
         return _ranked(found, "XBLOCK", rows, length, live, gpu)
-    shapes = ((32, 32), (64, 16), (16, 64)) if kernel.vector is not None else ((1, 1024), (1, 2048), (4, 256))
-    found = [BlockShape({"XBLOCK": size, "RBLOCK": piece}, _warps(size * piece, live, gpu)) for size, piece in shapes]
+    shapes = (
+        ((32, 32), (64, 16), (16, 64))
+        if kernel.vector is not None
+        else ((1, 1024), (1, 2048), (4, 256))
+    )
+    found = [
+        BlockShape({"XBLOCK": size, "RBLOCK": piece}, _warps(size * piece, live, gpu))
+        for size, piece in shapes
+    ]
     return tuple(found)
 
 
 def _ranked(
     found: list[BlockShape], name: str, points: int, length: int, live: int, gpu: Gpu
 ) -> tuple[BlockShape, ...]:
-    costs = {block.label: _cost(block, block.sizes[name], points, length, live, gpu) for block in found}
+    costs = {
+        block.label: _cost(block, block.sizes[name], points, length, live, gpu) for block in found
+    }
     return tuple(sorted(found, key=lambda block: costs[block.label])[:3])
 
 

@@ -67,7 +67,9 @@ class TritonBody(FunctionBody):
         other = self._operand(right, left.element)
         if operation == "fdiv":
             exact = left.element == "float"
-            text = f"tl.div_rn({left.text}, {other.text})" if exact else f"{left.text} / {other.text}"
+            text = (
+                f"tl.div_rn({left.text}, {other.text})" if exact else f"{left.text} / {other.text}"
+            )
             return self.line(text, left.element)
         if operation == "lshr":
             bits = left.element[1:]

@@ -51,14 +51,18 @@ class _Value(NamedTuple):
     rounded: bool = False  # of a half type: memory has the same number
 
 
-def emit_kernel(name: str, kernel: ir.Kernel, gpu: Gpu, traces: Mapping[ir.ValueId, str]) -> KernelSource:
+def emit_kernel(
+    name: str, kernel: ir.Kernel, gpu: Gpu, traces: Mapping[ir.ValueId, str]
+) -> KernelSource:
     """The source of a kernel; Refused says why there is none."""
     return _Emitter(name, kernel, gpu, traces).run()
 
 
 @final
 class _Emitter:
-    def __init__(self, name: str, kernel: ir.Kernel, gpu: Gpu, traces: Mapping[ir.ValueId, str]) -> None:
+    def __init__(
+        self, name: str, kernel: ir.Kernel, gpu: Gpu, traces: Mapping[ir.ValueId, str]
+    ) -> None:
         self.name, self.kernel, self.gpu, self.traces = name, kernel, gpu, traces
         self.layout: KernelLayout = lay_out(kernel, gpu)
         self.lines = SourceLines()
@@ -79,7 +83,9 @@ class _Emitter:
         """The function of the kernel."""
         layout = self.layout
         chains = (
-            [part.axis for part in layout.parts if isinstance(part, LoopChain)] if isinstance(layout, RowLayout) else []
+            [part.axis for part in layout.parts if isinstance(part, LoopChain)]
+            if isinstance(layout, RowLayout)
+            else []
         )
         self.wide = is_wide(self.kernel, [layout.axis, *chains])
         blocks = blocks_for(self.kernel, layout, self.gpu)
@@ -92,7 +98,15 @@ class _Emitter:
         head = f"@triton.jit\ndef {self.name}({', '.join([*names, *constants])}):"
         text = "\n".join([head, *self.lines.lines, ""])
         points = layout.axis.extent
-        return KernelSource(self.name, text, tuple(self.needed), self.kernel.buffers, tuple(self.sizes), points, blocks)
+        return KernelSource(
+            name=self.name,
+            text=text,
+            needed=tuple(self.needed),
+            buffers=self.kernel.buffers,
+            sizes=tuple(self.sizes),
+            points=points,
+            blocks=blocks,
+        )
 
     # --- blocks ------------------------------------------------------------------------------
 
@@ -122,7 +136,9 @@ class _Emitter:
         outer_digits, self.axes = self.digits, [layout.axis, chain.axis]
         self.digits = dict(outer_digits)
         extent = chain.axis.extent
-        reductions = {s.result: Reduction(s) for s in chain.statements if isinstance(s, ir.Accumulate)}
+        reductions = {
+            s.result: Reduction(s) for s in chain.statements if isinstance(s, ir.Accumulate)
+        }
         if layout.whole:
             self._whole_row(extent)
             self._block(chain.statements)
@@ -139,7 +155,9 @@ class _Emitter:
             self.lines.depth -= 1
             for reduction in reductions.values():
                 self._reduced(reduction, reduction.finish(self.lines, self.needed))
-        self.written |= {s.buffer for s in chain.statements if isinstance(s, ir.Store) and s.buffer >= 0}
+        self.written |= {
+            s.buffer for s in chain.statements if isinstance(s, ir.Store) and s.buffer >= 0
+        }
         self.axes, self.digits = [layout.axis], outer_digits
         self.mask.pop("r", None)
 
@@ -156,7 +174,11 @@ class _Emitter:
 
     def _wait(self, chain: LoopChain) -> None:
         """What other threads of the block wrote must be there before it is read."""
-        read = {s.buffer for s in chain.statements if isinstance(s, ir.Load) and not self._forwarded(s, chain.axis)}
+        read = {
+            s.buffer
+            for s in chain.statements
+            if isinstance(s, ir.Load) and not self._forwarded(s, chain.axis)
+        }
         if read & self.written:
             self.lines.add("tl.debug_barrier()")
             self.written.clear()
@@ -164,7 +186,9 @@ class _Emitter:
     def _forwarded(self, load: ir.Load, axis: GridAxis) -> bool:
         return not load.indirect and (load.buffer, load.index, axis) in self.known
 
-    def _block(self, block: ir.Block, running: Mapping[ir.ValueId, Reduction] | None = None) -> None:
+    def _block(
+        self, block: ir.Block, running: Mapping[ir.ValueId, Reduction] | None = None
+    ) -> None:
         for statement in block:
             if isinstance(statement, ir.Accumulate):
                 self._accumulate(statement, running)
@@ -191,7 +215,11 @@ class _Emitter:
         inside = 1
         for position in range(len(axis.loops) - 1, -1, -1):
             var, extent = axis.loops[position]
-            text = axis.name if inside == 1 and type(inside) is int else f"{axis.name} // {self.size(inside)}"
+            text = (
+                axis.name
+                if inside == 1 and type(inside) is int
+                else f"{axis.name} // {self.size(inside)}"
+            )
             if position:
                 text = f"{text} % {self.size(extent)}"
             if var in needed and var not in self.digits:
@@ -224,14 +252,18 @@ class _Emitter:
         return name if type(factor) is int and factor == 1 else f"{self.size(factor)} * {name}"
 
     def _masked(self, axes: frozenset[str]) -> str:
-        return " & ".join(self.mask[axis] for axis in sorted(axes, reverse=True) if axis in self.mask)
+        return " & ".join(
+            self.mask[axis] for axis in sorted(axes, reverse=True) if axis in self.mask
+        )
 
     # --- statements --------------------------------------------------------------------------
 
     def _statement(self, statement: ir.Statement) -> None:
         match statement:
             case ir.Literal(result, dtype, value):
-                self.values[result] = _Value(literal(float(value) if dtype.is_float else value), dtype, frozenset())
+                self.values[result] = _Value(
+                    literal(float(value) if dtype.is_float else value), dtype, frozenset()
+                )
             case ir.Coordinate(result, index):
                 text, axes = self._index(index)
                 whole = f"({text}).to(tl.int64)" if axes else f"tl.full([], {text}, tl.int64)"
@@ -262,7 +294,9 @@ class _Emitter:
         numbers = [arithmetic.is_number(value.text) for value in given]
         plain = arithmetic.takes_numbers(statement.op, numbers)
         texts = [value.text if plain else self._tensor(value) for value in given]
-        text = arithmetic.compute(statement.op, texts, statement.operand, statement.dtype, self.needed)
+        text = arithmetic.compute(
+            statement.op, texts, statement.operand, statement.dtype, self.needed
+        )
         if statement.op == "select" and all(numbers[1:]):
             text = f"{text}.to({computed(statement.dtype)})"
         axes = frozenset[str]().union(*(value.axes for value in given))
@@ -275,7 +309,12 @@ class _Emitter:
         axis = self.axes[-1] if len(self.axes) > 1 else None
         if load.buffer < 0:
             value, length = self.rows.get(load.buffer, (None, 0))
-            if value is None or axis is None or length != axis.extent or axis.factor(load.index) != 1:
+            if (
+                value is None
+                or axis is None
+                or length != axis.extent
+                or axis.factor(load.index) != 1
+            ):
                 raise Refused("a kept row is read in another order than it was written")
             self.values[load.result] = value
             return
@@ -336,19 +375,24 @@ class _Emitter:
         text, present = self._index(store.index)
         whole = frozenset(a.name for a in self.axes)
         for missing in sorted(whole - present, reverse=True):
-            text = (
-                f"0 * {missing}" if text == "0" else f"{text} + 0 * {missing}"
-            )  # the whole block, also where memory is the same along an axis
+            # the whole block, also where memory is the same along an axis
+            text = f"0 * {missing}" if text == "0" else f"{text} + 0 * {missing}"
         mask = self._masked(whole)
         place = f"b{store.buffer} + {text}"
-        self.lines.add(f"tl.store({place}, {value.text}, {mask})" if mask else f"tl.store({place}, {value.text})")
+        self.lines.add(
+            f"tl.store({place}, {value.text}, {mask})"
+            if mask
+            else f"tl.store({place}, {value.text})"
+        )
         self.known = {key: kept for key, kept in self.known.items() if key[0] != store.buffer}
         if self._keeps() and not (store.dtype.is_half and not value.rounded):
             self.known[store.buffer, store.index, axis] = value
 
     # --- reductions --------------------------------------------------------------------------
 
-    def _accumulate(self, statement: ir.Accumulate, running: Mapping[ir.ValueId, Reduction] | None) -> None:
+    def _accumulate(
+        self, statement: ir.Accumulate, running: Mapping[ir.ValueId, Reduction] | None
+    ) -> None:
         value = self.values[statement.value]
         position = ""
         if statement.op.startswith("arg"):
@@ -356,7 +400,9 @@ class _Emitter:
             position = f"({text}).to(tl.int64)" if axes else f"tl.full([], {text}, tl.int64)"
         mask = self.mask.get("r", "")
         if running is not None:
-            running[statement.result].add(self.lines, self._tensor(value), position, mask, self.needed)
+            running[statement.result].add(
+                self.lines, self._tensor(value), position, mask, self.needed
+            )
             return
         reduction = Reduction(statement)
         self.lines.comment(shown_line(self.traces.get(statement.result, "")))
@@ -364,7 +410,9 @@ class _Emitter:
         known = self._tensor(value)
         if "r" not in value.axes and not mask:
             known = f"tl.broadcast_to({known}, [XBLOCK, {length}])"
-        self._reduced(reduction, reduction.whole(self.lines, known, position, mask, length, self.needed))
+        self._reduced(
+            reduction, reduction.whole(self.lines, known, position, mask, length, self.needed)
+        )
 
     def _reduced(self, reduction: Reduction, text: str) -> None:
         result, dtype = reduction.statement.result, reduction.statement.dtype

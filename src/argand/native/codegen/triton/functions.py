@@ -19,7 +19,10 @@ from argand.native.ir.types import DType
 
 # Expressions of a float argument, in whatever type it has.
 NATIVE: Final[Mapping[str, str]] = {
-    **{name: f"tl.{name}({{0}})" for name in ("exp", "exp2", "log", "log2", "sin", "cos", "erf", "rsqrt", "sigmoid")},
+    **{
+        name: f"tl.{name}({{0}})"
+        for name in ("exp", "exp2", "log", "log2", "sin", "cos", "erf", "rsqrt", "sigmoid")
+    },
     "silu": "{0} / (1.0 + tl.exp(-{0}))",
     "gelu": "0.5 * {0} * (1.0 + tl.erf(0.7071067811865476 * {0}))",
 }
@@ -103,7 +106,9 @@ def _definition(name: str) -> tuple[str, tuple[str, ...]]:
         if stem in NATIVE:
             result = body.line(NATIVE[stem].format("x"), element)
         elif stem in WRITERS:
-            result = WRITERS[stem](body, *(Lanes(body, argument, element) for argument in parameters))
+            result = WRITERS[stem](
+                body, *(Lanes(body, argument, element) for argument in parameters)
+            )
         else:
             raise Refused(f"{stem} has no Triton function")
     head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
@@ -117,7 +122,10 @@ def _draw(kind: str, body: TritonBody) -> Lanes:
     index = Lanes(body, "index", "i64")
     if kind == "normal":
         return draws.normal(body, keys, index)
-    return draws.uniform(body, [draws.word(body, index, keys, k) for k in range(2 if body.element == "double" else 1)])
+    return draws.uniform(
+        body,
+        [draws.word(body, index, keys, k) for k in range(2 if body.element == "double" else 1)],
+    )
 
 
 def definitions(names: Iterable[str]) -> list[str]:

@@ -10,7 +10,13 @@ import functools
 from collections.abc import Iterable
 from typing import Final
 
-from argand.native.codegen.llvm.module import KernelCall, KernelModule, Work, kernel_key, kernel_name
+from argand.native.codegen.llvm.module import (
+    KernelCall,
+    KernelModule,
+    Work,
+    kernel_key,
+    kernel_name,
+)
 from argand.native.codegen.triton.emit import KernelSource, emit_kernel
 from argand.native.codegen.triton.functions import definitions
 from argand.native.codegen.triton.source import Refused
@@ -59,7 +65,10 @@ def module_text(sources: Iterable[KernelSource]) -> str:
         return ""
     needed = dict.fromkeys(name for source in listed for name in source.needed)
     blocks = [
-        f'    "{source.name}": {[(dict(block.sizes), block.warps) for block in source.blocks]},' for source in listed
+        f'    "{source.name}": {[(dict(block.sizes), block.warps) for block in source.blocks]},'
+        for source in listed
     ]
     table = "\n".join(["BLOCKS = {", *blocks, "}", ""])
-    return "\n\n".join([_HEAD.rstrip() + "\n", *definitions(needed), *(source.text for source in listed), table])
+    return "\n\n".join(
+        [_HEAD.rstrip() + "\n", *definitions(needed), *(source.text for source in listed), table]
+    )

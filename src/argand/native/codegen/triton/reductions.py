@@ -29,7 +29,13 @@ class Reduction:
     # --- a whole row -------------------------------------------------------------------------
 
     def whole(
-        self, lines: SourceLines, value: str, position: str, mask: str, length: int, needed: dict[str, None]
+        self,
+        lines: SourceLines,
+        value: str,
+        position: str,
+        mask: str,
+        length: int,
+        needed: dict[str, None],
     ) -> str:
         """The result, of all places of a row."""
         row = f"[XBLOCK, {length}]"
@@ -50,7 +56,9 @@ class Reduction:
         if self.places:
             lines.add(f"{self.place} = tl.full({_WHOLE}, {_LAST}, tl.int64)")
 
-    def add(self, lines: SourceLines, value: str, position: str, mask: str, needed: dict[str, None]) -> None:
+    def add(
+        self, lines: SourceLines, value: str, position: str, mask: str, needed: dict[str, None]
+    ) -> None:
         """Take in one piece."""
         old = self.so_far
         if self.places:
