@@ -235,6 +235,46 @@ def test_threads_use_what_they_began_with():
         torch.testing.assert_close(run(x), expected[1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("period", [2, 3])
+def test_weights_that_take_turns(period):
+    """After some changes nobody looks for a while; who looks again meets contents that were known."""
+    model, x = network(), torch.randn(1, 16, 12, 12)
+    run = argand.compile(model, options=OPTIONS)
+    weights = [torch.randn(64, 64, 3, 3) for _ in range(period)]
+    with torch.no_grad():
+        for k in range(40):
+            model[3].weight.copy_(weights[k % period])
+            close(run(x), model(x))
+
+
+def test_weights_that_another_thread_swaps_while_they_are_packed():
+    """Hashed as ours, packed as theirs, ours again when it is looked at next."""
+    torch.manual_seed(0)
+    model, x = nn.Conv2d(128, 128, 3).eval(), torch.randn(1, 128, 6, 6)
+    ours, theirs = model.weight.detach().clone(), torch.randn(128, 128, 3, 3)
+    with torch.no_grad():
+        expected = model(x)
+    for _ in range(15):
+        argand.reset()
+        run = argand.compile(model, options=OPTIONS)
+        stop = threading.Event()
+
+        def swap(stop=stop):
+            while not stop.is_set():
+                model.weight.data.copy_(theirs)
+                model.weight.data.copy_(ours)
+
+        thread = threading.Thread(target=swap)
+        with torch.no_grad():
+            run(x)
+            thread.start()
+            for _ in range(4):
+                run(x)
+            stop.set()
+            thread.join()
+            close(run(x), expected)
+
+
 def test_frozen_weights_are_compared_by_place_alone():
     model, x = network(), torch.randn(1, 16, 12, 12)
     run = argand.compile(model, options={**OPTIONS, "freeze": True})

@@ -50,17 +50,20 @@ class PackedConvolution:
                 x, _scaled(weight, scale), bias, *self._plain
             )
             return plain if residual is None else plain.add_(residual)
-        mark: Any = _native.fingerprint(weight, weight.nbytes)
-        if scale is not None:
-            mark = mark, _native.fingerprint(scale, scale.nbytes)
+        mark = _mark(weight, scale)
         # oneDNN chooses the format by the sizes: for others it may be slow
         if known != mark or sizes != packed_for:
             self._changes += known != mark
             packed = self._pack(_scaled(weight.detach(), scale), *self._packed, list(sizes))
-            self._state = (sizes, mark, packed)
+            if _mark(weight, scale) == mark:  # or another thread wrote while it was packed
+                self._state = (sizes, mark, packed)
         if residual is None:
             return self._run(x, packed, bias, *self._packed, "none", [], "")
         return self._add(x, residual, packed, bias, *self._packed, "add", 1.0, None, [], None)
+
+
+def _mark(weight: Any, scale: Any) -> tuple[int, ...]:
+    return tuple(_native.fingerprint(t, t.nbytes) for t in (weight, scale) if t is not None)
 
 
 def _scaled(weight: Any, scale: Any) -> Any:

@@ -21,6 +21,7 @@ struct Kept {
     PyThread_type_lock lock;
     Generation *now;
     int forks, frozen;
+    int known; /* what is kept was made of the contents that the watch saw last */
     int64_t calls, changes;
 };
 
@@ -74,13 +75,17 @@ static Generation *new_generation(int64_t bytes) {
 
 // Whether what is kept must be made again. Weights that change at every other call are not looked at any more.
 static int is_stale(Run *run, const Step *step, Kept *kept) {
-    if (kept->changes > PATIENCE && kept->changes * 2 > kept->calls && !kept->frozen)
+    if (kept->changes > PATIENCE && kept->changes * 2 > kept->calls && !kept->frozen) {
+        kept->known = 0;
         return 1;
+    }
     for (Py_ssize_t i = 0; i < step->n_ids; i++)
         run->table[i] = run->pointers[step->ids[i]];
     int changed = argand_watch_changed(kept->watch, run->torch, run->table, step->sizes, kept->frozen);
-    kept->changes += changed && kept->now;
-    return changed || !kept->now;
+    kept->changes += changed && kept->known;
+    int stale = changed || !kept->known || !kept->now;
+    kept->known = 1;
+    return stale;
 }
 
 static void point(Run *run, const Generation *generation) {
@@ -109,6 +114,8 @@ static int refresh(Run *run, Py_ssize_t place, Kept *kept) {
         point(run, made);
         if (argand_run_stretch(run, place + 1, place + 1 + step->total))
             return -1;
+        if (kept->known && !kept->frozen) /* or another thread wrote while this was made */
+            kept->known = argand_watch_stayed(kept->watch, run->torch);
         kept->now = made;
     }
     atomic_fetch_add(&kept->now->users, 1);

@@ -278,3 +278,25 @@ int argand_watch_changed(Watch *watch, const TorchLink *torch, void *const *data
     watch->forks = argand_fork_count();
     return changed;
 }
+
+// Where the kernel notes writes, it knows; elsewhere the bytes are hashed again.
+static int piece_stayed(const TorchLink *torch, const Piece *piece) {
+    argand_lock_pages();
+    int tracked = piece->own.tracked && argand_pages_is_open();
+    int written = tracked && (piece->own.doubted || is_written(inner(piece)));
+    argand_unlock_pages();
+    if (written)
+        return 0;
+    if (piece->bytes >= LEAST_TRACKED && !tracked && argand_hash_bytes(torch, piece->data, piece->bytes) != piece->hash)
+        return 0;
+    return hash_edges(torch, piece) == piece->edges;
+}
+
+int argand_watch_stayed(const Watch *watch, const TorchLink *torch) {
+    if (watch->forks != argand_fork_count())
+        return 0;
+    for (Py_ssize_t i = 0; i < watch->count; i++)
+        if (!piece_stayed(torch, &watch->pieces[i]))
+            return 0;
+    return 1;
+}
