@@ -25,6 +25,7 @@ class Planted(NamedTuple):
     fix: str
     line: str
     text: str
+    causes: int = 1  # problems on the page; what only comes with one stands under it
 
 
 HEAD = """
@@ -68,12 +69,12 @@ def step(x):
 """
         + CALLS,
     ),
-    Planted(  # the line is the one where the number is first needed
+    Planted(  # broken where the number is first needed, mended where it was asked for
         "reads",
         "graph break",
         "reads the value of a tensor",
         "keep the value as a tensor",
-        "return x / round(most)",
+        "most = x.abs().max().item()",
         """
 def step(x):
     most = x.abs().max().item()
@@ -84,8 +85,8 @@ def step(x):
     Planted(
         "counts",
         "recompile",
-        "`amount` was",
-        "pass the number as a tensor",
+        "`amount` was 0.5, then 1.5, 2.5, 3.5",
+        "pass `amount` as a tensor",
         "return x * (amount * 0.5)",
         """
 def step(x, amount):
@@ -100,8 +101,8 @@ for k in range(4):
     Planted(
         "shapes",
         "recompile",
-        "`x.shape[1]` was",
-        "mark_dynamic",
+        "`x.shape[1]` was 8, then 9, 10, 11",
+        "argand.mark_dynamic(x, 1)",
         "return torch.softmax(x, -1)",
         """
 def step(x):
@@ -134,7 +135,7 @@ for k in range(6):
         "graph break",
         "marked with argand.disable",
         "remove the mark",
-        "return part(x * 2) * 3",
+        "@argand.disable",
         """
 @argand.disable
 def part(x):
@@ -192,7 +193,7 @@ for _ in range(12):
         "runs in Python",
         "raised while it was captured",
         "argand.disable",
-        "def step(x):",
+        "return torch.quantize_per_tensor(x.sin(), 0.1, 0, torch.qint8).dequantize()",
         """
 def step(x):
     return torch.quantize_per_tensor(x.sin(), 0.1, 0, torch.qint8).dequantize()
@@ -202,8 +203,8 @@ def step(x):
     Planted(
         "varies_in_a_helper",
         "recompile",
-        "`amount in part` was",
-        "pass the number as a tensor",
+        "`k` was 0.5, then 1.5, 2.5",
+        "pass `k` as a tensor",
         "return part(x.sin(), k * 2) + 1",
         """
 @argand.disable
@@ -222,6 +223,7 @@ for k in range(3):
     for _ in range(6):
         compiled(torch.randn(8), k + 0.5)
 """,
+        causes=2,  # the break is one of its own
     ),
 )
 

@@ -27,6 +27,7 @@ def test_the_page_names_cause_and_fix(planted, tmp_path):
         for text in texts
         if f'<span class="tag">{planted.kind}</span>' in text and planted.cause in text
     ]
+    assert len(cards) == planted.causes
     assert planted.fix in card.partition('class="fix"')[2] and planted.line in card
     assert re.search(r"program1\.py:\d+", card)
     assert planted.cause in visible(page) and "<" not in visible(page).partition("Problems")[0]

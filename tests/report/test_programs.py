@@ -225,6 +225,8 @@ for k in range(3):
     )
     assert main(["explain", "--json", str(path)]) == 0
     problems = json.loads(capsys.readouterr().out)["problems"]
-    titles = [p["title"] for p in problems if p["kind"] == "recompile"]
-    assert any("`scale in helper` was 0.0, is 2.0" in title for title in titles)
-    assert not any("___" in title for title in titles)
+    (cause,) = [problem for problem in problems if problem["kind"] == "recompile"]
+    assert "`scale` was 0.0, then 1.0, 2.0" in cause["title"]
+    (effect,) = cause["effects"]
+    assert "`scale in helper` was 0.0, then 2.0, 4.0" in effect["title"]
+    assert "___" not in cause["title"] + effect["title"]

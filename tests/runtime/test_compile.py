@@ -346,7 +346,9 @@ def test_recompile_limit_warns_once_and_names_the_change(backend):
     text = str(warning.message)
     assert warning.category is argand.ArgandWarning
     assert (
-        "`n` was 4, is 5" in text and "recompile_limit" in text and "hint: pass the number" in text
+        "`n` was 4, is 5" in text
+        and "recompile_limit" in text
+        and "hint: pass `n` as a tensor" in text
     )
     assert torch.equal(compiled(X, 3), X * 3)  # what is compiled stays in use
     assert len(backend.graphs) == 3

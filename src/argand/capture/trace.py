@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -299,11 +300,13 @@ class _Attempt:
         hint = "if eager raises it as well, mend that; if not, keep what raises out of the compiled function (argand.disable)"
         code = self.frame.code
         first = Location(code.co_filename, code.co_firstlineno, code.co_qualname)
+        went = traceback.walk_tb(error.__traceback__)  # the frames of the trace are left by now
+        stack = tuple(Location(f.f_code.co_filename, line, f.f_code.co_name) for f, line in went)
         return {
             "reason": reason,
             "hint": hint,
-            "where": self.tracer.place() or first,
-            "stack": self.tracer.locations(),
+            "where": stack[-1] if stack else first,
+            "stack": stack,
         }
 
 

@@ -48,6 +48,10 @@ def run(options: argparse.Namespace) -> int:
         if problem["where"] and problem["where"]["source"]:
             print(f"    {problem['where']['source']}")
         print(f"  fix: {problem['fix']}")
+        if problem["edit"]:
+            print(f"  to be edited: {_place(problem['edit'])} {problem['edit']['source']}")
+        for effect in problem["effects"]:
+            print(f"  comes with it: {effect['title']} ({effect['count']} times)")
     return code
 
 

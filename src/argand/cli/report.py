@@ -32,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-compare", action="store_true", help="no call runs in eager for comparison"
     )
     parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="compare each compiled call with eager, in place of timing it, and show what differs",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print verdict and problems as JSON when it is done"
     )
     add_program(parser)
@@ -41,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the program under a report; its own exit code, 1 when it raised."""
     words = program_of(options)
     check_place(options.output)
-    with watched(words, options.output, compare=not options.no_compare) as made:
+    how = {"compare": not options.no_compare, "verify": options.verify}
+    with watched(words, options.output, **how) as made:
         code = run_watched(words, made)
     if options.json:
         write_json(
@@ -62,9 +68,11 @@ def check_place(output: Path) -> None:
 
 
 @contextlib.contextmanager
-def watched(words: list[str], output: Path | None, *, compare: bool) -> Iterator[ReportInTheMaking]:
+def watched(
+    words: list[str], output: Path | None, *, compare: bool, verify: bool = False
+) -> Iterator[ReportInTheMaking]:
     """A report of a program."""
-    with report(output, compare=compare) as made:
+    with report(output, compare=compare, verify=verify) as made:
         made.program = shlex.join(words)
         yield made
 
@@ -84,6 +92,11 @@ def _summary(data: dict[str, Any], path: Path) -> list[str]:
         if verdict["speedup"]
         else "not compared with eager"
     )
+    if data["differences"]:
+        different = len(data["differences"]["found"])
+        speed = f"{data['differences']['calls']} calls of graphs compared with eager, {different or 'none'} different"
+    elif verdict["in_python"] and not verdict["compiled_calls"]:
+        speed = "nothing compiled ran"
     rows = [
         f"{speed}; compiling took {milliseconds(verdict['compile_ms'])}; {len(data['problems'])} to mend"
     ]

@@ -16,7 +16,15 @@ import torch
 
 from argand.backends.trial import time_backward
 from argand.report.collect import Collected
-from argand.report.turns import COMPILED, EAGER, EagerTurns, SpeedsCompared, compared, signature
+from argand.report.turns import (
+    COMPILED,
+    EAGER,
+    IN_PYTHON,
+    EagerTurns,
+    SpeedsCompared,
+    compared,
+    signature,
+)
 from argand.runtime import _native, stance
 from argand.runtime.callables import code_of
 
@@ -28,8 +36,8 @@ _MOST_CALLS: Final = 5_000  # kept one by one
 class TimedCall:
     """One call.
 
-    ``kind``: compile (something was compiled in it), beside (something was in another thread), compiled, eager,
-    or trial (the compiler tried eager in it).
+    ``kind``: compile (something was compiled in it), beside (something was in another thread), compiled, in Python
+    (nothing compiled fitted, so the program ran as it is), eager (for comparison), or trial (the compiler tried eager in it).
     """
 
     kind: str
@@ -40,6 +48,7 @@ class TimedCall:
     # graph, and the time from its end to the next one's begin
     gaps: list[tuple[int, float]] = field(default_factory=list)
     graphs: float = 0.0  # seconds in graphs
+    compiles: tuple[int, ...] = ()  # numbers of those that happened in it
 
     @property
     def seconds(self) -> float:
@@ -78,6 +87,7 @@ class _Before(NamedTuple):
     eager_turns: int  # of the compiler's own trials
     at_work: int  # compiles of all threads
     compiles: int
+    hits: int  # of all entries of the region
 
 
 @final
@@ -96,14 +106,21 @@ class Watcher:
         sizes = signature((args, kwargs))
         eager = self._is_turn_of_eager(function, sizes)
         heard = self.collected
-        before = _Before(len(here.ended), here.eager_turns, heard.at_work, len(heard.compiles))
+        before = _Before(
+            len(here.ended),
+            here.eager_turns,
+            heard.at_work,
+            len(heard.compiles),
+            _hits(compiled.region),
+        )
         begin, here.spans = time.perf_counter(), []
         try:
             result = _in_eager(compiled, args, kwargs) if eager else compiled(*args, **kwargs)
         finally:
             spans, here.spans = here.spans or [], None
         end = time.perf_counter()
-        kind = EAGER if eager else self._kind(before)
+        ran = bool(spans) or _hits(compiled.region) != before.hits
+        kind = EAGER if eager else self._kind(before, ran)
         function.count += 1
         function.compiles += here.ended[before.ended :]
         function.turns.took(kind, sizes)
@@ -116,6 +133,7 @@ class Watcher:
             end - begin,
             gaps=_gaps(spans, end),
             graphs=_inside(spans),
+            compiles=tuple(here.ended[before.ended :]),
         )
         if len(function.calls) < _MOST_CALLS:
             function.calls.append(call)
@@ -136,14 +154,16 @@ class Watcher:
             self._regions.append(compiled.region)
         return found
 
-    def _kind(self, before: _Before) -> str:
-        """What a call was that was not eager's."""
+    def _kind(self, before: _Before, ran: bool) -> str:
+        """What a call was that was not eager's; ``ran``: whether compiled code did."""
         here, heard = self.collected.here, self.collected
         if len(here.ended) > before.ended:
             return "compile"
         if before.at_work or heard.at_work or len(heard.compiles) > before.compiles:
             return "beside"
-        return "trial" if here.eager_turns > before.eager_turns else COMPILED
+        if here.eager_turns > before.eager_turns:
+            return "trial"
+        return COMPILED if ran else IN_PYTHON
 
     def _is_turn_of_eager(self, function: WatchedFunction, sizes: Hashable) -> bool:
         if not self.take_turns or torch.are_deterministic_algorithms_enabled():
@@ -187,6 +207,13 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item)
+
+
+def _hits(region: _native.Region | None) -> int:
+    """How often the guards of anything compiled held."""
+    if region is None:
+        return 0
+    return sum(entry.hits for code in region.codes() for entry in region.entries(code))
 
 
 def _inside(spans: list[tuple[int, float, float]]) -> float:

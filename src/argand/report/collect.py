@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
+from argand.differences.telling import EQUAL
 from argand.runtime.disk.store import SHOWN_BESIDES
 from argand.support import events
 
@@ -95,6 +96,8 @@ class Collected:
         self.spans: list[tuple[str, float, float, int]] = []  # stage, start, seconds, thread
         self.graphs: list[Mapping[str, Any]] = []  # frames whose graphs are under the clock
         self.cache: list[tuple[str, str]] = []
+        self.differences: list[tuple[str, str]] = []  # stage and text of each, under ``verify``
+        self.verified: collections.Counter[str] = collections.Counter()  # what was compared
         self._threads: dict[int, _Thread] = collections.defaultdict(_Thread)
         self._texts: dict[str, int] = {}
         self._room = _ALL
@@ -118,9 +121,12 @@ class Collected:
                 self._end(here, stage, seconds, failed)
             case events.Count(counter, amount, detail):
                 self._count(here, counter, amount, detail)
+            case events.Artifact("differences", render, detail):
+                if detail != EQUAL:
+                    self.differences.append((detail, render()))
             case events.Artifact(name, render, detail) if name in _TOLD:
                 self._text(self._at(here), name, detail, render)
-            case events.Record(name, make):
+            case events.Record(name, make) if name != "program":  # of whoever shrinks programs
                 self._record(here, name, make())
             case _:
                 pass
@@ -190,6 +196,8 @@ class Collected:
     def _count(self, here: _Thread, counter: str, amount: int, detail: str) -> None:
         if counter.startswith("cache."):
             self.cache.append((counter.removeprefix("cache."), detail))
+        elif counter.startswith("verify."):
+            self.verified[counter.removeprefix("verify.")] += amount
         elif counter == "native.turn":
             here.eager_turns += detail == "eager"
         else:

@@ -18,7 +18,7 @@ from argand.report.calls import WatchedFunction, Watcher
 from argand.report.collect import Collected, Compile
 from argand.report.misses import Misses
 from argand.report.problems import find_problems
-from argand.report.turns import COMPILED
+from argand.report.turns import COMPILED, IN_PYTHON
 
 VERSION: Final = 1
 HEAVY: Final = frozenset(("product", "convolution", "attention"))
@@ -66,6 +66,7 @@ def make(session: Session) -> dict[str, Any]:
         "compiles": compiles,
         "kernels": kernels,
         "torch_ops": _torch_ops(collected),
+        "differences": _differences(collected),
         "cache": _cache(session),
         "memory": [list(point) for point in session.memory],
         "texts": collected.texts,
@@ -115,7 +116,8 @@ def _verdict(data: Mapping[str, Any]) -> dict[str, Any]:
     compiled = sum(f["compiled_ms"] * f["calls"] for f in compared)
     calls = sum(f["calls"] for f in compared)
     saved = (eager - compiled) / calls if calls else None
-    heavy = sum(k["seconds"] for k in data["kernels"] if k["kind"] in HEAVY)
+    heavy = sum(k["seconds"] for k in data["kernels"] if k["kind"] in (*HEAVY, "torch"))
+    other = sum(k["seconds"] for k in data["kernels"] if k["kind"] == "torch")
     work = sum(k["seconds"] for k in data["kernels"])
     inside = sum(f["compiled_ms"] * f["calls"] * _inside(f) for f in compared)  # of graphs
     heavy_ms = heavy / work * inside / calls if work and calls else 0.0
@@ -127,11 +129,14 @@ def _verdict(data: Mapping[str, Any]) -> dict[str, Any]:
         "compared_calls": [sum(f["compared_calls"][k] for f in compared) for k in (0, 1)],
         "same_sizes": all(f["same_sizes"] for f in compared),
         "calls": sum(f["calls"] for f in data["functions"]),
+        "in_python": sum(f["kinds"].get(IN_PYTHON, 0) for f in data["functions"]),
+        "compiled_calls": sum(f["kinds"].get(COMPILED, 0) for f in data["functions"]),
         "compile_ms": compile_ms,
         "compiles": sum(c["number"] > 0 for c in data["compiles"]),
         "graphs": sum(c["calls"] > 0 for c in data["compiles"]),
         "paid_back_after": compile_ms / saved if saved and saved > 0 else None,
         "heavy_share": heavy / work if work else None,
+        "torch_share": other / work if work else None,
         "heavy_ms": heavy_ms,
         "ceiling": eager_call / heavy_ms if eager_call and heavy_ms > 0 else None,
     }
@@ -231,6 +236,24 @@ def _torch_ops(collected: Collected) -> list[dict[str, Any]]:
             row = rows.setdefault(key, {"op": extern["op"], "why": why, "where": where, "count": 0})
             row["count"] += 1
     return sorted(rows.values(), key=lambda row: -row["count"])
+
+
+def _differences(collected: Collected) -> dict[str, Any] | None:
+    """What was compared with eager, and what differed; None: nobody asked."""
+    if not collected.verified:
+        return None
+    found = []
+    for stage, text in collected.differences:
+        said, _, where = text.partition("\n  at ")
+        place = lines.of_text(where)
+        found.append({"text": said, "stage": stage, "where": place})
+    counted = collected.verified
+    return {
+        "calls": counted["calls"],
+        "frames": counted["frames"],
+        "skipped": counted["skipped"],
+        "found": found,
+    }
 
 
 def _cache(session: Session) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import functools
 import linecache
 import re
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import torch
 from argand.support.errors import Location
 
 _RESUMED: Final = re.compile(r"resume_in_(.*)_at_\d+$")
+_TEXT: Final = re.compile(r"(.*?):(\d+)(?: in (.*))?")
 _FRAME: Final = re.compile(r'File "(.*)", line (\d+), in (.*)')
 _TORCH: Final = str(Path(torch.__file__).parent)
 _OURS: Final = str(Path(__file__).parent.parent)
@@ -46,6 +48,18 @@ def short(file: str) -> str:
 def located(where: Location | None) -> dict[str, Any] | None:
     """The line of a ``Location``."""
     return None if where is None else place(where.file, where.line, where.function)
+
+
+def of_text(text: str) -> dict[str, Any] | None:
+    """The line of a ``Location`` that was printed."""
+    found = _TEXT.fullmatch(text)
+    return place(found[1], int(found[2]), found[3] or "") if found else None
+
+
+def of_user(where: Location | None, stack: Sequence[Location]) -> dict[str, Any] | None:
+    """The user's innermost line of a stack of calls; ``where`` it ends, when none of them is his."""
+    own = [place for place in stack if is_of_user(place.file)]
+    return located(own[-1] if own else where)
 
 
 def is_of_user(file: str) -> bool:

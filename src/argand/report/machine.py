@@ -38,6 +38,7 @@ def describe() -> dict[str, Any]:
         "processor": names[0] if names else platform.processor(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1),
         "bandwidth": measure_bandwidth(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,

@@ -1,7 +1,7 @@
 """report.problems: what a reader should mend, by his own lines: what, how often, what it cost, and the fix.
 
-In: the data of a report and what was collected. Out: rows, costliest first. Every kind of problem is one function below
-and one row of ``_FINDERS``.
+In: the data of a report and what was collected. Out: rows, in the order they should be mended (``report.causes``). Every kind
+of problem is one function below and one row of ``_FINDERS``; recompiles have a module of their own.
 """
 
 from __future__ import annotations
@@ -9,53 +9,33 @@ from __future__ import annotations
 import collections
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from argand.report import lines
+from argand.report import lines, recompiles
 from argand.report.calls import Watcher
+from argand.report.causes import Seen, make_problem, ordered
 from argand.report.collect import Collected
+from argand.report.turns import COMPILED, IN_PYTHON
 
 _MUCH: Final = 0.2  # of the time, from which on an operator of torch is worth a word
-
-
-class Seen(NamedTuple):
-    """What finders look at."""
-
-    data: Mapping[str, Any]
-    collected: Collected
-    watcher: Watcher
 
 
 def find_problems(
     data: Mapping[str, Any], collected: Collected, watcher: Watcher
 ) -> list[dict[str, Any]]:
-    """All problems, costliest first; those whose cost is not known come after."""
+    """All problems: what recurs at every call first, effects under their causes."""
     seen = Seen(data, collected, watcher)
-    found = [problem for finder in _FINDERS for problem in finder(seen)]
-    return sorted(
-        found,
-        key=lambda problem: (
-            problem["cost_ms"] is None,
-            -(problem["cost_ms"] or 0.0),
-            -problem["count"],
-        ),
-    )
+    return ordered([problem for finder in _FINDERS for problem in finder(seen)], seen)
 
 
-def _problem(
-    kind: str, title: str, where: Any, count: int, cost: float | None, fix: str, **more: Any
-) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "title": title,
-        "where": where,
-        "count": count,
-        "cost_ms": cost,
-        "fix": fix,
-        "note": more.get("note", ""),
-        "stack": more.get("stack", []),
-        "compiles": more.get("compiles", []),
-    }
+# --- wrong results ---------------------------------------------------------------------------
+
+
+def _wrong(seen: Seen) -> Iterator[dict[str, Any]]:
+    """Where compiled code and eager gave different results, when that was looked at."""
+    for difference in (seen.data["differences"] or {}).get("found", []):
+        fix = f"argand bisect {seen.data['program']} finds the guilty part and writes a script that fails by itself"
+        yield make_problem("wrong result", difference["text"], difference["where"], 1, None, fix)
 
 
 # --- graph breaks ----------------------------------------------------------------------------
@@ -78,14 +58,15 @@ def _breaks(seen: Seen) -> Iterator[dict[str, Any]]:
         stack = [lines.located(place) for place in broken["stack"]]
         row = rows.setdefault(
             key,
-            _problem(
+            make_problem(
                 "graph break",
                 broken["reason"],
-                lines.located(broken["where"]),
+                lines.of_user(broken["where"], broken["stack"]),
                 0,
                 0.0,
                 broken["hint"],
                 stack=stack,
+                edit=lines.of_origin(broken["edit"]),
             ),
         )
         hits = made.entry["entry"].hits if made.entry else 0
@@ -114,15 +95,16 @@ def _left(seen: Seen) -> Iterator[dict[str, Any]]:
             note = f"{lines.function_name(made.label)} runs in Python, with nothing compiled in it"
             row = rows.setdefault(
                 key,
-                _problem(
+                make_problem(
                     "runs in Python",
                     fields["reason"],
-                    lines.located(fields["where"]),
+                    lines.of_user(fields["where"], fields["stack"]),
                     0,
                     None,
                     fields["hint"],
                     stack=stack,
                     note=note,
+                    edit=lines.of_origin(fields.get("edit", "")),
                 ),
             )
             row["count"] += 1
@@ -138,7 +120,7 @@ def _failures(seen: Seen) -> Iterator[dict[str, Any]]:
                 fix = "report it with this page; argand.disable on this function keeps it quiet"
                 title = f"Argand could not compile it: {fields['error'].splitlines()[0]}"
                 note = "the function runs in eager"
-                yield _problem(
+                yield make_problem(
                     "fallback",
                     title,
                     lines.located(fields["where"]),
@@ -177,55 +159,9 @@ def _fallbacks(seen: Seen) -> Iterator[dict[str, Any]]:
                     (made.frame or {}).get("where") or (made.entry or {}).get("where")
                 )
                 title = f"{title}: {detail}" if detail else title
-                yield _problem("fallback", title, where, amount, None, fix, compiles=[made.number])
-
-
-# --- recompiles ------------------------------------------------------------------------------
-
-
-def _recompiles(seen: Seen) -> Iterator[dict[str, Any]]:
-    """The same function compiled again: per function and thing that changed."""
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for made in seen.collected.compiles:
-        if made.reason is None:
-            continue
-        what = made.reason["change"].partition(" was ")[0].partition(" no longer")[0]
-        at = made.reason["at"] or made.reason["where"]
-        row = rows.setdefault(
-            (made.reason["where"], what),
-            _problem(
-                "recompile",
-                f"compiled again because {made.reason['change']}",
-                lines.located(at),
-                0,
-                0.0,
-                made.reason["hint"],
-            ),
-        )
-        row["count"] += 1
-        row["cost_ms"] += made.seconds * 1e3
-        row["compiles"].append(made.number)
-        row["note"] = (
-            f"{lines.function_name(made.reason['where'].function)} was compiled {row['count'] + 1} times"
-        )
-    yield from rows.values()
-
-
-def _limits(seen: Seen) -> Iterator[dict[str, Any]]:
-    """Functions that are not compiled any more."""
-    for name, fields in seen.collected.nothing.notes:
-        if name == "limit":
-            title = f"compiled {fields['entries']} times (recompile_limit): other cases run in eager from now on"
-            fix = f"{fields['hint']}; or raise recompile_limit"
-            yield _problem(
-                "recompile limit",
-                title,
-                lines.located(fields["at"] or fields["where"]),
-                1,
-                None,
-                fix,
-                note=f"the last time because {fields['change']}",
-            )
+                yield make_problem(
+                    "fallback", title, where, amount, None, fix, compiles=[made.number]
+                )
 
 
 # --- slow ------------------------------------------------------------------------------------
@@ -238,7 +174,7 @@ def _slower(seen: Seen) -> Iterator[dict[str, Any]]:
             ours, eager = fields["ours"] * 1e3, fields["eager"] * 1e3
             title = f"the compiled graph is slower than eager ({ours:.3f} ms against {eager:.3f} ms): eager runs it from now on"
             fix = "nothing to do: it costs nothing more; options={'measure': False} would use the compiled one"
-            yield _problem("slower", title, lines.of_origin(fields["origin"]), 1, None, fix)
+            yield make_problem("slower", title, lines.of_origin(fields["origin"]), 1, None, fix)
 
 
 def _torch_time(seen: Seen) -> Iterator[dict[str, Any]]:
@@ -251,7 +187,7 @@ def _torch_time(seen: Seen) -> Iterator[dict[str, Any]]:
             )
             title = f"{kernel['name']} takes {kernel['share']:.0%} of the time in compiled graphs, in torch's own kernel"
             fix = f"{why or 'torch is called for it'}; if you can, say it with other operators, or give it code (argand.custom_op)"
-            yield _problem(
+            yield make_problem(
                 "torch's operator",
                 title,
                 where,
@@ -268,7 +204,7 @@ def _gradients(seen: Seen) -> Iterator[dict[str, Any]]:
         if function["wants_gradients"] and not function["backward"] and function["calls"] > 1:
             title = "gradients are recorded in every call and no backward pass ever came"
             fix = "call it under torch.no_grad() or torch.inference_mode(): weights can then be packed once, and nothing is saved"
-            yield _problem(
+            yield make_problem(
                 "wasted gradients", title, function["where"], function["calls"], None, fix
             )
 
@@ -280,7 +216,7 @@ def _threads(seen: Seen) -> Iterator[dict[str, Any]]:
     ):
         title = f"torch runs {machine['threads']} thread{'s' * (machine['threads'] > 1)} on a machine with {machine['cores']} cores"
         fix = f"torch.set_num_threads({machine['cores']}), or look at OMP_NUM_THREADS"
-        yield _problem("threads", title, None, 1, None, fix)
+        yield make_problem("threads", title, None, 1, None, fix)
 
 
 def _overhead(seen: Seen) -> Iterator[dict[str, Any]]:
@@ -297,7 +233,7 @@ def _overhead(seen: Seen) -> Iterator[dict[str, Any]]:
             fix = (
                 "compile more of the loop around it, or give it more work per call (a larger batch)"
             )
-            yield _problem(
+            yield make_problem(
                 "little work",
                 title,
                 function["where"],
@@ -307,47 +243,50 @@ def _overhead(seen: Seen) -> Iterator[dict[str, Any]]:
             )
 
 
-def _unpaid(seen: Seen) -> Iterator[dict[str, Any]]:
-    """What it does not pay to compile, or what cannot be told."""
-    verdict, functions = seen.data["verdict"], seen.data["functions"]
+def _unseen(seen: Seen) -> Iterator[dict[str, Any]]:
+    """What cannot be told: too little ran."""
+    functions = seen.data["functions"]
     if not seen.data["compiles"] and not functions and not seen.data["ended"]:
         fix = "put argand.compile (or torch.compile) on the model or on the function of a step"
-        yield _problem("nothing compiled", "nothing was compiled in this run", None, 1, None, fix)
+        yield make_problem(
+            "nothing compiled", "nothing was compiled in this run", None, 1, None, fix
+        )
     for function in functions:
-        if function["speedup"] is None and seen.watcher.take_turns:
+        alone = IN_PYTHON in function["kinds"] and COMPILED not in function["kinds"]
+        if function["speedup"] is None and seen.watcher.take_turns and not alone:
             kinds = ", ".join(
                 f"{count} {_KINDS[kind]}" for kind, count in function["kinds"].items()
             )
             title = f"too few calls to compare with eager: {function['calls']} in all ({kinds})"
             fix = f"call it {_FEW_CALLS} times or more in the program, or use argand bench FILE.py:FUNCTION"
-            yield _problem("too few calls", title, function["where"], function["calls"], None, fix)
-    if verdict["paid_back_after"] and verdict["paid_back_after"] > verdict["calls"]:
-        title = f"compiling is paid back after {verdict['paid_back_after']:.0f} calls, and the program makes {verdict['calls']}"
-        fix = "keep the disk cache (it makes the next start free), or call it more often"
-        yield _problem("not paid back", title, None, verdict["calls"], None, fix)
+            yield make_problem(
+                "too few calls", title, function["where"], function["calls"], None, fix
+            )
 
 
 _KINDS: Final = {
     "compile": "that compiled something",
     "beside": "while another thread compiled",
     "trial": "in which the compiler tried eager",
-    "compiled": "compiled",
+    COMPILED: "compiled",
+    IN_PYTHON: "in Python",
     "eager": "in eager",
 }
 _FEW_CALLS: Final = 30
 
 
 _FINDERS: Final[tuple[Callable[[Seen], Iterator[dict[str, Any]]], ...]] = (
+    _wrong,
     _breaks,
     _left,
     _failures,
     _fallbacks,
-    _recompiles,
-    _limits,
+    recompiles.found,
+    recompiles.limits,
     _slower,
     _torch_time,
     _gradients,
     _threads,
     _overhead,
-    _unpaid,
+    _unseen,
 )

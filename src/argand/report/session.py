@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from argand.report import lines, machine
 from argand.report.calls import Watcher
@@ -30,13 +30,19 @@ from argand.support import events
 from argand.support.errors import UserError
 from argand.support.options import read_environment
 
+_OPTIONS: Final = "ARGAND_OPTIONS"
+
 
 @final
 class ReportInTheMaking:
     """A report in the making, and when it is made its data."""
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, compare: bool = True, program: str = ""
+        self,
+        path: str | os.PathLike[str] | None,
+        compare: bool = True,
+        program: str = "",
+        verify: bool = False,
     ) -> None:
         self.path = None if path is None else Path(path)
         self.program = program or " ".join(sys.argv) or "python"
@@ -44,7 +50,11 @@ class ReportInTheMaking:
         self._ended: dict[str, Any] | None = None
         self._begin = time.perf_counter()
         self._collected = Collected()
-        self._watcher = Watcher(self._collected, compare)
+        # what is compared with eager takes several times as long: turns would say nothing
+        self._watcher = Watcher(self._collected, compare and not verify)
+        self._options = os.environ.get(_OPTIONS)
+        if verify:
+            _set_options(",".join(filter(None, (self._options, "verify=report"))))
         self._directory = default_directory()
         self._known = _keys(self._directory)
         self._memory = machine.MemoryWatch(self._collected.begin)
@@ -68,6 +78,7 @@ class ReportInTheMaking:
         _native.set_call_watcher(None)
         _native.measure_plans(False)
         self._unsubscribe()
+        _set_options(self._options)
         self._memory.stop()
         seconds = time.perf_counter() - self._begin
         session = Session(
@@ -91,6 +102,17 @@ def write(data: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_suffix(".json").write_text(json.dumps(data, indent=1), encoding="utf-8")
     path.with_suffix(".html").write_text(render(data), encoding="utf-8")
+
+
+def _set_options(text: str | None) -> None:
+    """Options of every compile from now on."""
+    if text == os.environ.get(_OPTIONS):
+        return
+    if text is None:
+        del os.environ[_OPTIONS]
+    else:
+        os.environ[_OPTIONS] = text
+    read_environment.cache_clear()
 
 
 def _keys(directory: Path) -> tuple[str, ...]:
@@ -121,13 +143,18 @@ def start_from_environment() -> None:
 
 @contextlib.contextmanager
 def report(
-    path: str | os.PathLike[str] | None = "argand-report.html", *, compare: bool = True
+    path: str | os.PathLike[str] | None = "argand-report.html",
+    *,
+    compare: bool = True,
+    verify: bool = False,
 ) -> Iterator[ReportInTheMaking]:
     """Write a report of all that is compiled and called in a ``with`` block.
 
     Args:
         path: where the page goes; the JSON goes beside it. None: no files, the data is in ``.data`` of what ``as`` gives.
         compare: some calls run in eager, in turns with the compiled ones, so that the report can say which is faster.
+        verify: what is compiled in the block is compared with eager at each call, in place of being timed against it; the
+            report says what differs.
 
     Fails with ``UserError`` when another report is being made.
     """
@@ -135,7 +162,7 @@ def report(
         raise UserError(
             "a report is being made already", hint="leave its block first, or unset ARGAND_REPORT"
         )
-    made = ReportInTheMaking(path, compare)
+    made = ReportInTheMaking(path, compare, verify=verify)
     try:
         yield made
     except BaseException as error:

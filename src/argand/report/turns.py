@@ -15,6 +15,7 @@ import torch
 
 COMPILED: Final = "compiled"
 EAGER: Final = "eager"
+IN_PYTHON: Final = "in Python"
 ENOUGH: Final = 8  # eager calls of one signature
 MOST: Final = 40  # eager calls of one function
 _EVERY: Final = 3  # of the calls, one in so many is eager's, whatever their sizes

@@ -147,17 +147,25 @@ def explain(program: GuardProgram, view: FrameView) -> Failure | None:
         return Failure("a value the compiled code needs is gone", "keep the object alive")
     guard = program.guards[number]
     change, hint = _describe(guard, view)
-    change = _PENDING.sub(lambda found: _pending_name(found, view), change)
+    change, hint = (
+        _PENDING.sub(lambda found: _pending_name(found, view), text) for text in (change, hint)
+    )
     if _AT_A_BREAK.search(change):
-        change, hint = _AT_A_BREAK.sub("(value at the graph break)", change), _OF_A_BREAK
+        change, hint = _AT_A_BREAK.sub(_BROKEN_VALUE, change), _OF_A_BREAK
     return Failure(change, hint, guard.where)
 
 
 # What stood on the stack where the graph broke: the result of what broke it, or values of the same line.
 _AT_A_BREAK: Final = re.compile(r"___+stack_\d+")
+_BROKEN_VALUE: Final = "(value at the graph break)"
 _OF_A_BREAK: Final = "it comes from the graph break on this line: mend that, and this goes with it"
 # What a resume function is to do first, and in it the arguments of a resume function of a callee, of one of its, and so on.
 _PENDING: Final = re.compile(r"(___+\w+)((?:\.args\[\d+\])+)")
+
+
+def is_of_a_break(change: str) -> bool:
+    """Whether what changed is a value that stood on the stack where a graph broke."""
+    return _BROKEN_VALUE in change
 
 
 def _pending_name(found: re.Match[str], view: FrameView) -> str:
@@ -190,19 +198,19 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
         case GuardKind.TENSOR:
             return _describe_tensor(name, expected, now)
         case GuardKind.TYPE_IS:
-            return _was(f"type({name})", expected, type(now)), "pass arguments of one type"
+            return _was(f"type({name})", expected, type(now)), f"pass `{name}` in one type"
         case GuardKind.LENGTH:
-            return _was(f"len({name})", expected, len(now)), "keep its length, or split it off"
+            return _was(f"len({name})", expected, len(now)), f"keep the length of `{name}`"
         case GuardKind.OBJECT_KEYS:
-            return f"the keys of `{name}` changed", "keep the keys of the dict"
+            return f"the keys of `{name}` changed", f"keep the keys of `{name}`"
         case GuardKind.DICT_KEYS:
-            return _was(f"list({name})", list(expected), list(now)), "keep the keys of the dict"
+            return _was(f"list({name})", list(expected), list(now)), f"keep the keys of `{name}`"
         case GuardKind.HAS_ATTR | GuardKind.NO_ATTR:
             was = guard.kind is GuardKind.HAS_ATTR
             return _was(f"hasattr({name}, {expected!r})", was, not was), "set it before compiling"
         case GuardKind.DICT_CONTAINS | GuardKind.DICT_MISSING:
             was = guard.kind is GuardKind.DICT_CONTAINS
-            return _was(f"{expected!r} in {name}", was, not was), "keep the keys of the dict"
+            return _was(f"{expected!r} in {name}", was, not was), f"keep the keys of `{name}`"
         case GuardKind.NOT_ALIASED | GuardKind.NO_OVERLAP:
             what = "object" if guard.kind is GuardKind.NOT_ALIASED else "memory"
             others = ", ".join(f"`{source}`" for source in expected)
@@ -220,38 +228,45 @@ def _describe(guard: Guard, view: FrameView) -> tuple[str, str]:  # noqa: C901, 
             said = expected if guard.kind is GuardKind.RELATION else f"{name} {expected}"
             return f"`{said}` no longer holds", "one more entry is compiled for the other case"
         case _:
-            return _was(name, expected, now), _constant_hint(expected)
+            return _was(name, expected, now), _constant_hint(name, expected)
 
 
 def _was(name: str, expected: object, now: object) -> str:
     return f"`{name}` was {show(expected)}, is {show(now)}"
 
 
-def _constant_hint(expected: object) -> str:
+def _constant_hint(name: str, expected: object) -> str:
     if isinstance(expected, int | float) and not isinstance(expected, bool):
-        return "pass the number as a tensor, or keep it constant"
-    return "keep the value constant, or compile one function per value"
+        return f"pass `{name}` as a tensor, or keep the number constant"
+    return f"keep `{name}` constant, or compile one function per value"
 
 
 def _describe_tensor(name: str, spec: TensorSpec, now: object) -> tuple[str, str]:
     if not isinstance(now, torch.Tensor):
-        return f"`{name}` was a tensor, is {show(now)}", "pass a tensor every time"
+        return f"`{name}` was a tensor, is {show(now)}", f"pass `{name}` as a tensor every time"
     found = tensor_spec(now)
     if found.python_type is not spec.python_type:
-        return _was(f"type({name})", spec.python_type, found.python_type), "pass one tensor type"
+        return (
+            _was(f"type({name})", spec.python_type, found.python_type),
+            f"pass `{name}` in one type of tensor",
+        )
     for field in ("dtype", "device", "requires_grad"):
         was, is_now = getattr(spec, field), getattr(found, field)
         if was != is_now:
-            return _was(f"{name}.{field}", was, is_now), f"pass tensors of one {field}"
+            return _was(f"{name}.{field}", was, is_now), f"pass `{name}` in one {field}"
     if len(found.sizes) != len(spec.sizes):
-        return _was(f"{name}.dim()", len(spec.sizes), len(found.sizes)), "pass one rank"
+        return _was(
+            f"{name}.dim()", len(spec.sizes), len(found.sizes)
+        ), f"pass `{name}` in one rank"
     for dim, (wanted, size) in enumerate(zip(spec.sizes, found.sizes, strict=True)):
         if wanted is not None and wanted != size:
-            hint = "argand.mark_dynamic(tensor, dim) before the first call, or dynamic=True"
+            hint = f"argand.mark_dynamic({name}, {dim}) before the first call, or dynamic=True"
             return _was(f"{name}.shape[{dim}]", wanted, size), hint
     if any(
         spec.stride(dim, now) not in (None, stride)
         for dim, stride in enumerate(found.strides or ())
     ):
-        return _was(f"{name}.stride()", spec.strides, found.strides), "call .contiguous() first"
+        return _was(
+            f"{name}.stride()", spec.strides, found.strides
+        ), f"{name}.contiguous() before the call"
     return f"`{name}` is of another kind (dispatch keys)", "pass tensors of one kind"

@@ -182,6 +182,9 @@ class CaptureBreak(ArgandError):
         self.stack: tuple[Location, ...] = ()  # of the user, outermost first
         self.frames: list[Any] = []  # interpreter frames it went through, innermost first
         self.native = False  # it passed native code, which cannot be resumed
+        self.edit = (
+            ""  # the place to mend, as nodes keep places, where it is not where capture stopped
+        )
         super().__init__(self.reason if where is None else f"{self.reason} [{where}]")
 
     def locate(self, where: Location, stack: tuple[Location, ...]) -> None:
@@ -197,6 +200,7 @@ class CaptureBreak(ArgandError):
             "hint": self.row.hint,
             "where": self.where,
             "stack": self.stack,
+            "edit": self.edit,
         }
 
 

@@ -48,6 +48,8 @@ from argand.capture.sizes.frame_sizes import is_tensors
 from argand.customops.definition import CustomOp
 from argand.runtime import skips
 from argand.runtime._native import Switch
+from argand.runtime.callables import code_of
+from argand.runtime.tracebacks import is_ours
 from argand.support.errors import ArgandError, Break, CaptureBreak
 
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
@@ -100,7 +102,7 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
         return call(tracer, original, args, kwargs)
     if isinstance(function, Switch):
         if function.region is None:
-            raise CaptureBreak(Break.B006, None, function=str(function.__wrapped__))
+            raise _disabled(function.__wrapped__, str(function.__wrapped__))
         return call(tracer, function.__wrapped__, args, kwargs)  # compiled inside compiled
     found = lookup(tracer, type(function), "__call__")
     if type(found) is types.FunctionType and not isinstance(function, torch.jit.ScriptModule):
@@ -192,6 +194,16 @@ def _call_torch_function(
     return tracer.inline(function, args, kwargs)
 
 
+def _disabled(function: Any, text: str) -> CaptureBreak:
+    """The break at a call of a function that is marked; it is mended at the mark, above the function's first line."""
+    cause, code = CaptureBreak(Break.B006, None, function=text), code_of(function)
+    if code is not None and is_ours(code.co_filename):  # the mark is a function around the user's
+        code = code_of(inspect.unwrap(function))
+    if code is not None:
+        cause.edit = f'File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_qualname}'
+    return cause
+
+
 def _call_marked(
     tracer: Tracer, function: Any, mark: tuple[str, str], args: Args, kwargs: Kwargs
 ) -> Any:
@@ -199,7 +211,7 @@ def _call_marked(
     name = getattr(function, "__qualname__", str(function))
     if kind == "disable":
         text = f"{name} ({reason})" if reason else name
-        raise CaptureBreak(Break.B006, None, function=text)
+        raise _disabled(function, text)
     if kind == "compiled":  # by torch.compile: the outer compiler compiles it, as it is there
         return call(tracer, function._torchdynamo_orig_callable, args, kwargs)
     if kind == "allow":

@@ -27,7 +27,7 @@ from argand.capture.outside.kinds import is_trusted_module
 from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
 from argand.capture.record import items
-from argand.capture.record.pending import Pending
+from argand.capture.record.pending import Pending, looked_at
 from argand.capture.record.recorder import Recorder
 from argand.capture.sizes.floats import Float
 from argand.capture.sizes.values import OpenSize
@@ -125,7 +125,7 @@ def _pending(state: GraphState, row: OperatorRow, a: Any, b: Any) -> Any:
                 if is_left
                 else tensor_binary(state, function, a, operand)
             )
-    raise CaptureBreak(Break.B004, None, method="item")
+    raise looked_at(number, CaptureBreak(Break.B004, None, method="item"))
 
 
 def _is_plain(state: GraphState, tensor: torch.Tensor, row: OperatorRow) -> bool:
@@ -275,7 +275,7 @@ def truth(tracer: Tracer, value: Any) -> bool:
     if isinstance(value, torch.Tensor) and tracer.recorder.is_false(value):
         return False
     if isinstance(value, torch.Tensor) or type(value) is Pending or type(value) in KINDS:
-        raise CaptureBreak(Break.B003)
+        raise looked_at(value, CaptureBreak(Break.B003))
     if value is NotImplemented:
         raise CaptureBreak(Break.B013, None, what="the truth of NotImplemented, which warns")
     for name in ("__bool__", "__len__"):

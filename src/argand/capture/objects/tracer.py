@@ -87,7 +87,9 @@ class Tracer(GraphState, Caller):
     def forced_break(self) -> CaptureBreak:
         """The break decided on by an earlier attempt for the current instruction."""
         cause = self._forced[self.count]
-        return CaptureBreak(cause.row, cause.where, **cause.details)
+        again = CaptureBreak(cause.row, cause.where, **cause.details)
+        again.edit = cause.edit
+        return again
 
     def place(self) -> Location | None:
         """The user's line being traced."""

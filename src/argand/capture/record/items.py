@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.capture.record.pending import Pending
+from argand.capture.record.pending import Pending, looked_at
 from argand.capture.record.recorder import Recorder
 from argand.support.errors import Break, CaptureBreak
 
@@ -24,7 +24,7 @@ def item(recorder: Recorder, tensor: torch.Tensor) -> Pending:
     if tensor.numel() != 1:
         raise CaptureBreak(Break.B004, None, method="item")
     detached = recorder.call_method("detach", (tensor,), {})
-    return Pending(recorder.call_method("clone", (detached,), {}))
+    return Pending(recorder.call_method("clone", (detached,), {}), recorder.place())
 
 
 def compare(recorder: Recorder, function: Any, a: Any, b: Any) -> Pending:
@@ -32,10 +32,11 @@ def compare(recorder: Recorder, function: Any, a: Any, b: Any) -> Pending:
     kinds = {a.__class__, b.__class__}
     exact = kinds == {int} or (kinds <= {float, int} and float in kinds)
     if not exact or function.__name__ not in _COMPARED:
-        raise CaptureBreak(Break.B004, None, method="item")
+        number = a if type(a) is Pending else b
+        raise looked_at(number, CaptureBreak(Break.B004, None, method="item"))
     dtype = torch.int64 if kinds == {int} else torch.float64
     sides = [_as(recorder, side, dtype) for side in (a, b)]
-    return Pending(recorder.call_function(function, tuple(sides), {}))
+    return Pending(recorder.call_function(function, tuple(sides), {}), _origin(a, b))
 
 
 def as_operand(
@@ -72,7 +73,12 @@ def arithmetic(recorder: Recorder, function: Any, a: Any, b: Any) -> Pending | N
     if name == "truediv" and (type(b) is Pending or not b):  # zero raises
         return None
     operands = tuple(_as(recorder, side, torch.float64) for side in (a, b))
-    return Pending(recorder.call_function(getattr(operator, name), operands, {}))
+    return Pending(recorder.call_function(getattr(operator, name), operands, {}), _origin(a, b))
+
+
+def _origin(*sides: Any) -> str:
+    """Where the first of the numbers that are not known yet was asked for."""
+    return next(side.origin for side in sides if type(side) is Pending)
 
 
 def _as(recorder: Recorder, side: Any, dtype: torch.dtype) -> Any:

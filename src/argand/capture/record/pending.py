@@ -27,17 +27,25 @@ _KINDS: Final[tuple[tuple[Callable[[torch.dtype], bool], type], ...]] = (
 class Pending(OfTrace):
     """The value of `tensor.item()`, before the graph has run."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, origin: str) -> None:
         self.tensor = tensor  # a copy of the tensor at that moment
+        self.origin = origin  # the user's lines that asked for it
         self.size: Any = None  # the same as a size, once it was used as one
         self.kind = next(kind for fits, kind in _KINDS if fits(tensor.dtype))
 
     __class__ = property(lambda self: self.kind)  # for `isinstance`
 
 
+def looked_at(number: Any, broken: CaptureBreak) -> CaptureBreak:
+    """The break at something that looks at a number: it is mended where the number was asked for."""
+    if type(number) is Pending:
+        broken.edit = number.origin
+    return broken
+
+
 def _refuse(name: str) -> Callable[..., Any]:
     def method(self: Pending, *args: Any) -> Any:
-        broken = CaptureBreak(Break.B004, None, method=f"item().{name}")
+        broken = looked_at(self, CaptureBreak(Break.B004, None, method=f"item().{name}"))
         broken.native = True  # wherever it is, the break is at the instruction that got here
         raise broken
 

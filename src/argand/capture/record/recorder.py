@@ -73,7 +73,7 @@ class Recorder:
         self.modules: dict[
             str, torch.nn.Module
         ] = {}  # graphs of functions that operators of this graph take
-        self._place = place
+        self.place = place  # the user's lines that run now
         self._count = count
         self.made_at: dict[torch.fx.Node, int] = {}  # the instruction that was run
         self.overrides = Overrides()
@@ -410,7 +410,7 @@ class Recorder:
         """Append a node."""
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["example_value"] = result
-        node.meta["stack_trace"] = self._place()
+        node.meta["stack_trace"] = self.place()
         self.made_at[node] = self._count()
         self.handled = self.handled or self._is_handled()
         if self.checkpoint is not None:

@@ -47,7 +47,7 @@ class BranchRecorder(Recorder):
     """The recorder of a graph inside of another: what is known outside becomes an input here."""
 
     def __init__(self, outer: Recorder) -> None:
-        super().__init__(outer.world, outer._place, outer._is_handled, outer._count)
+        super().__init__(outer.world, outer.place, outer._is_handled, outer._count)
         self.outer = outer
         self.lifted: dict[Any, tuple[torch.fx.Node, Any]] = {}
         self.versions: list[tuple[torch.Tensor, tuple[int, bool]]] = []

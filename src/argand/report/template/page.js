@@ -62,7 +62,7 @@ function follow() {
 addEventListener("hashchange", follow);
 
 // ---- the timeline ----
-const colours = { stage: "#7c93d8", compile: "#c98b2b", beside: "#e0c38c", compiled: "#2f9e6b", eager: "#9a9fb0", trial: "#b07cc6" };
+const colours = { stage: "#7c93d8", compile: "#c98b2b", beside: "#e0c38c", compiled: "#2f9e6b", eager: "#9a9fb0", "in Python": "#c2544d", trial: "#b07cc6" };
 
 function lanes(spans) {
   // Spans inside of others lie below them; threads and calls are apart.
