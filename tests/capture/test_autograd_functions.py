@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import argand
+from argand.support import events
 
 
 class Chain(torch.autograd.Function):
@@ -190,15 +191,188 @@ class Squared(torch.autograd.Function):
         return grad * grad, None
 
 
-def test_a_backward_that_is_not_linear_has_no_second_derivative():
-    def squared(x):
-        return Squared.apply(x * 2, torch.cos)
+def clipped(grad):
+    return grad.clamp(-0.5, 0.5)
 
-    f = argand.compile(squared, fullgraph=True)
-    for _ in range(2):
-        torch.testing.assert_close(_derivatives(f, 2, False), _derivatives(squared, 2, False))
-        with pytest.raises(RuntimeError, match="may not be linear"):
-            _derivatives(f, 2, True)
+
+def normalised(grad):
+    return grad / grad.norm()
+
+
+def shifted(grad):
+    return grad + 1
+
+
+def rounded(grad):
+    return Rounded.apply(grad * 3)
+
+
+class Rounded(torch.autograd.Function):
+    """Not linear in what it is given, and used in a backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def _bent(formula):
+    class Bent(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return formula(grad)
+
+    return lambda x: Bent.apply((x * 2).sin()).cos() * x
+
+
+def _given_a_module(x):
+    return Squared.apply(x * 2, torch.cos).sin()
+
+
+BENT = {
+    "a module": _given_a_module,
+    **{f.__name__: _bent(f) for f in (torch.square, clipped, normalised, shifted, rounded)},
+}
+
+
+@pytest.mark.parametrize("backend", ["argand", "aot_eager", "eager"])
+@pytest.mark.parametrize("name", BENT)
+def test_a_backward_that_is_not_linear_gets_all_of_its_gradient_at_once(name, backend):
+    """It came in two parts to a function inside of a graph: from the result, and from the first derivative."""
+    f = argand.compile(BENT[name], fullgraph=True, backend=backend)
+    for twice in (False, True, True, False):
+        expected = _derivatives(BENT[name], 2, twice)
+        torch.testing.assert_close(_derivatives(f, 2, twice), expected)
+
+
+def masked(grad, x):
+    grad = grad.clone()
+    grad[x < 0] = 0
+    return grad
+
+
+def of_softmax(grad, x):
+    y = x.softmax(-1)
+    return y * (grad - (grad * y).sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    "formula", [masked, of_softmax, lambda g, x: torch.where(x > 0, g, 0.0) @ x.t() @ x]
+)
+def test_a_backward_that_is_linear_is_part_of_the_graph(formula):
+    class Straight(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.tanh()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return formula(grad, *ctx.saved_tensors)
+
+    def program(x):
+        return Straight.apply(x.sin()).cos()
+
+    with events.collect() as heard:
+        compiled = argand.compile(program)
+        torch.testing.assert_close(
+            _derivatives(compiled, 3, False), _derivatives(program, 3, False)
+        )
+    assert len(heard.texts("aot_joint_graph")) == 1
+
+
+WEIGHT = torch.nn.Parameter(torch.eye(3))
+
+
+class Outside(torch.autograd.Function):
+    """Reads a tensor that is no argument."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x @ WEIGHT.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad @ WEIGHT
+
+
+class Silent(torch.autograd.Function):
+    """Gives a weight no gradient, and reads it in the backward."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad @ ctx.saved_tensors[0], None
+
+
+class OfModule(torch.autograd.Function):
+    """The same of a module's weight."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x @ module.weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad @ ctx.module.weight, None
+
+
+def read_outside(x, module):
+    return Outside.apply(Outside.apply(x).sin()) + 0 * module.weight.sum()
+
+
+def read_silently(x, module):
+    return Silent.apply(Silent.apply(x, module.weight).sin(), module.weight)
+
+
+def read_of_module(x, module):
+    return OfModule.apply(OfModule.apply(x, module).sin(), module)
+
+
+@pytest.mark.parametrize("backend", ["argand", "aot_eager", "eager"])
+@pytest.mark.parametrize("program", [read_outside, read_silently, read_of_module])
+def test_what_only_a_backward_reads_has_a_second_derivative(program, backend):
+    compiled = argand.compile(program, backend=backend)
+    module = torch.nn.Linear(3, 3)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        found = []
+        for function in (program, compiled):
+            given = x.clone().requires_grad_()
+            module.weight.grad = WEIGHT.grad = None
+            (slope,) = torch.autograd.grad(
+                function(given, module).exp().sum(), given, create_graph=True
+            )
+            (slope**2).sum().backward()
+            found.append([slope, given.grad, module.weight.grad, WEIGHT.grad])
+        for expected, actual in zip(*found, strict=True):
+            assert (expected is None) == (actual is None)
+            torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("backend", ["argand", "aot_eager", "eager"])
+def test_a_tensor_that_a_function_reads_from_outside_may_be_another(backend, monkeypatch):
+    """It was a constant of the graph."""
+    compiled = argand.compile(lambda x: Outside.apply(x) * 2, backend=backend)
+    for scale in (1.0, 2.0, 3.0):
+        monkeypatch.setitem(globals(), "WEIGHT", torch.eye(3) * scale)
+        x = torch.ones(2, 3, requires_grad=True)
+        result = compiled(x)
+        result.sum().backward()
+        torch.testing.assert_close(result, torch.full((2, 3), 2 * scale))
+        torch.testing.assert_close(x.grad, torch.full((2, 3), 2 * scale))
 
 
 class Counted(torch.autograd.Function):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch.fx import Graph, GraphModule
-from torch.utils import _pytree as pytree
 
 from argand.autograd.bodies import below_autograd
 from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
@@ -25,7 +23,8 @@ from argand.autograd.kept import parts_of
 from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.programs import Program, run_graph
+from argand.autograd.pieces import in_pieces
+from argand.autograd.programs import Flat, Program, has_own_formula, run_graph
 from argand.autograd.runtime import (
     MOST_BACKWARDS,
     Asked,
@@ -99,13 +98,15 @@ def compile_program(
     if context.sizes is not None and context.sizes.unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
         return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
-    flat = _Flat(run_graph(gm))
+    flat = Flat(run_graph(gm))
     compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
     traced = _try_trace(flat.program, example_inputs, compilers, strict=context.strict)
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
     if not isinstance(traced, Traced):
         return traced
+    if traced.training and traced.bent:
+        return _in_pieces(gm, traced, context, compilers)
     made = compile_traced(flat.program, traced, compilers)
     if not isinstance(made, CompiledProgram):
         return made
@@ -115,6 +116,21 @@ def compile_program(
         return made
     nested = Bypass("results that are no flat tuple")
     return made._replace(call=flat.rebuilt(made.call), origin=nested)
+
+
+def _in_pieces(
+    gm: GraphModule, traced: Traced, context: GraphContext, compilers: Compilers
+) -> CompiledProgram:
+    """A program with formulas of users, which torch's engine has to call."""
+    reason = Bypass("a backward of the user's that may not be linear in the gradient")
+
+    def compile(piece: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return _settled(compile_program(piece, inputs, context, compilers)).call
+
+    call = None if compilers.sizes is not None else in_pieces(gm, has_own_formula, compile)
+    if call is None:
+        events.count("autograd.fallback", detail=reason.reason)
+    return CompiledProgram(call or gm.forward, reason, traced.random)
 
 
 def _try_trace(
@@ -147,35 +163,6 @@ def _try_trace(
             raise
         events.count("autograd.fallback", detail=f"{type(reason).__name__}: {reason}")
         return None
-
-
-@final
-class _Flat:
-    """A program made to give its results as one flat list."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        # how results are nested, known when the program has run once; None: they are a flat tuple as they are
-        self.nested: pytree.TreeSpec | None = None
-
-    def program(self, recorder: Any, inputs: list[Any]) -> Sequence[Any]:
-        """Program it."""
-        result = self._program(recorder, inputs)
-        leaves, structure = pytree.tree_flatten(result)
-        is_flat = (
-            type(result) is tuple
-            and len(leaves) == len(result)
-            and all(map(operator.is_, leaves, result))
-        )
-        self.nested = None if is_flat else structure
-        return leaves
-
-    def rebuilt(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The same callable with results nested as those of the program."""
-        structure = self.nested
-        if structure is None:
-            return run
-        return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
 
 
 def compile_traced(
@@ -282,7 +269,7 @@ def late_halves(
 ) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
     compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
-    program = _Flat(run_graph(gm)).program
+    program = Flat(run_graph(gm)).program
     return *_halves(program, traced, backward, context, compilers), _linking(program, compilers)
 
 
@@ -479,7 +466,8 @@ def _differentiate_later(
                 if key not in known:
                     again = gradient_program(program, traced, asked)
                     second = _try_trace(again, values, compilers)
-                    if isinstance(second, Traced):
+                    # functions inside of backwards may not be linear, which only now is to be seen
+                    if isinstance(second, Traced) and not (second.training and second.bent):
                         known[key] = _settled(compile_traced(again, second, compilers)).call
                     else:
                         known[key] = functools.partial(run_eagerly, again)

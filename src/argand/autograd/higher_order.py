@@ -22,7 +22,8 @@ from argand.autograd.trace import ambient_autocast
 
 def run_eagerly(program: Program, *values: Any) -> Sequence[Any]:
     """A program on real tensors: for what cannot be traced."""
-    return program(SimpleNamespace(stack_trace=None, line_book=None, cut=False), list(values))  # type: ignore[arg-type]
+    nobody = SimpleNamespace(stack_trace=None, line_book=None, cut=False, foreign=False)
+    return program(nobody, list(values))  # type: ignore[arg-type]
 
 
 def gradient_program(program: Program, traced: Traced, asked: Asked) -> Program:

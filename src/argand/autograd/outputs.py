@@ -80,7 +80,9 @@ class Traced:
     differentiable: list[int]  # inputs that get a gradient
     tangents: list[int]  # results that take a gradient
     tangent_fakes: list[torch.Tensor]
-    gradient_needs: list[int]  # per gradient: bits of the tangents it depends on
+    gradient_needs: list[
+        int
+    ]  # per differentiable input: bits of the tangents its gradient comes from
     # inputs whose values gradients depend on, bits of the tangents whose do
     gradient_reads: list[tuple[int, int]]
     copied_inputs: list[int]  # inputs whose old value the backward needs although they are written
@@ -95,6 +97,7 @@ class Traced:
     # inputs with a conjugate or a negative bit
     bits: dict[int, tuple[bool, bool]] = field(default_factory=dict)
     cut: bool = False  # some of it is hidden from autograd (detach, no_grad, a Function of the user's): aten does not tell
+    bent: bool = False  # its backward has formulas of users that are not known to be linear: see autograd.linear
     absolute: bool = False  # it holds for the storage offsets of these inputs alone, which no key of a cache tells
     sizes: Any = None  # OpenSizes when sizes are known only at run time
 

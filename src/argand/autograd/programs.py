@@ -7,15 +7,19 @@ Operators that take graphs are run by ``control_flow``.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
 
 from argand.autograd import control_flow
 from argand.autograd.bodies import Program as Program
+from argand.autograd.opaque import is_custom
 from argand.autograd.recorder import AtenRecorder
+from argand.ops.function_graphs import OF_USERS, apply_graphs
 from argand.ops.hooks import HOOKS
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
@@ -61,10 +65,47 @@ def run_graph(module: GraphModule) -> Program:
             if node.op in ("call_function", "call_method"):
                 hidden = node.target in HOOKS or _cuts(args, kwargs, values[node])
                 recorder.cut = recorder.cut or hidden
+                recorder.foreign = recorder.foreign or has_own_formula(node)
         recorder.stack_trace = recorder.checkpoint = None
         return result
 
     return program
+
+
+@final
+class Flat:
+    """A program made to give its results as one flat list."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        # how results are nested, known when the program has run once; None: they are a flat tuple as they are
+        self.nested: pytree.TreeSpec | None = None
+
+    def program(self, recorder: Any, inputs: list[Any]) -> Sequence[Any]:
+        """The program, giving a list."""
+        result = self._program(recorder, inputs)
+        leaves, structure = pytree.tree_flatten(result)
+        is_flat = (
+            type(result) is tuple
+            and len(leaves) == len(result)
+            and all(map(operator.is_, leaves, result))
+        )
+        self.nested = None if is_flat else structure
+        return leaves
+
+    def rebuilt(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The same callable with results nested as those of the program."""
+        structure = self.nested
+        if structure is None:
+            return run
+        return lambda *inputs: pytree.tree_unflatten(run(*inputs), structure)
+
+
+def has_own_formula(node: Node) -> bool:
+    """Whether the backward of a node is a user's: a function's, a hook's, that of an op of the user's."""
+    target: Any = node.target
+    own = target in HOOKS or target is apply_graphs or is_custom(target)
+    return own or getattr(target, "__module__", None) == OF_USERS
 
 
 def _cuts(args: Any, kwargs: Any, result: Any) -> bool:

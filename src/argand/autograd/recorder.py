@@ -63,6 +63,7 @@ class AtenRecorder(FakeMode):
         self.aliasing = Aliasing(self.emit)
         self.given: list[torch.Tensor] = []  # the fakes of inputs, as the program has them
         self.cut = False  # whether part of the program is hidden from autograd, as by `detach` or `no_grad`
+        self.foreign = False  # whether some of its backward is a formula of the user's
         self.follows = torch.is_grad_enabled()
         self.absolute = False  # an offset in the storage of an input was given by hand: right for this input alone
         self.constants: dict[str, torch.Tensor] = {}

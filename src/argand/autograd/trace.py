@@ -18,6 +18,7 @@ from torch.fx import Graph, Node
 from argand.autograd.geometry import bare, bits_of
 from argand.autograd.graphs import ancestors, is_view, remove_dead
 from argand.autograd.kept import readers, together
+from argand.autograd.linear import is_linear
 from argand.autograd.opaque import OpaqueOps
 from argand.autograd.outputs import Effects, Mutation, Traced, Untraceable, read_effects, state_of
 from argand.autograd.paths import path_between
@@ -254,6 +255,7 @@ def _trace(
             if isinstance(x, torch.Tensor) and any(bits_of(x))
         },
         cut=recorder.cut,
+        bent=recorder.foreign and not is_linear(recorder.graph, len(values)),
         absolute=recorder.absolute,
     )
 
@@ -264,7 +266,11 @@ def _was_written(recorder: AtenRecorder, value: torch.Tensor) -> bool:
 
 
 def _needs(graph: Graph, gradients: Sequence[Any], reached: Sequence[int]) -> list[int]:
-    """Which tangents each gradient depends on or, as the zeros of a sign function, comes from; as bits."""
+    """Which tangents each gradient depends on or, as the zeros of a sign function, comes from; as bits.
+
+    Also of one that is None although its input is reached, as from a function of the user's that gives None: the input
+    keeps its history, to which the second derivative may lead.
+    """
     bits: dict[Node, int] = {}
     count = 0
     for node in graph.nodes if gradients else ():
@@ -277,7 +283,7 @@ def _needs(graph: Graph, gradients: Sequence[Any], reached: Sequence[int]) -> li
                 mask |= bits[source]
             bits[node] = mask
     return [
-        (bits[node] | mask or -1) if isinstance(node, Node) else 0
+        (bits[node] | mask or -1) if isinstance(node, Node) else mask
         for node, mask in zip(gradients, reached if gradients else (), strict=True)
     ]
 

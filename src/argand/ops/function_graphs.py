@@ -11,10 +11,8 @@ from typing import Any, Final, NamedTuple, cast, final
 
 import torch
 
-_TWICE: Final = (
-    "the backward of an autograd function, which may not be linear in the gradient, cannot be differentiated again "
-    "(create_graph=True) in a compiled function: leave the function that applies it out with argand.disable"
-)
+# the module that functions of users' say they are of, as nodes of a graph
+OF_USERS: Final = "autograd_functions"
 
 
 @final
@@ -24,7 +22,6 @@ class Parts(NamedTuple):
     first: int  # of the operands: those that the forward takes
     results: int  # of what the forward gives: the rest is kept
     wanted: tuple[int, ...]  # the operands that the gradients are of
-    linear: bool  # the backward, in the gradients that it is given
 
 
 def apply_graphs(
@@ -33,11 +30,10 @@ def apply_graphs(
     first: int,
     results: int,
     wanted: tuple[int, ...],
-    linear: bool,
     *operands: Any,
 ) -> tuple[torch.Tensor, ...]:
     """Run the forward."""
-    parts = Parts(first, results, wanted, linear)
+    parts = Parts(first, results, wanted)
     return cast("tuple[torch.Tensor, ...]", _Graphs.apply(forward, backward, parts, *operands))
 
 
@@ -58,8 +54,6 @@ class _Graphs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Run the backward."""
-        if torch.is_grad_enabled() and not ctx.parts.linear:
-            raise RuntimeError(_TWICE)
         saved = iter(ctx.saved_tensors)
         read = [
             next(saved) if value is None else value for value in ctx.read

@@ -27,9 +27,8 @@ from argand.capture.rules.branches import (
     trace_branch,
 )
 from argand.capture.rules.control_flow import joined
-from argand.capture.rules.linear import is_linear
 from argand.capture.sizes.frame_sizes import tensors_in
-from argand.ops.function_graphs import apply_graphs
+from argand.ops.function_graphs import OF_USERS, apply_graphs
 from argand.support.errors import Break, CaptureBreak
 
 _BASE: Final = torch.autograd.Function
@@ -44,22 +43,22 @@ def _apply_of(kind: Any) -> Any:
         return kind.apply(*args)
 
     apply.__name__ = apply.__qualname__ = f"{kind.__name__}_apply"
-    apply.__module__ = "autograd_functions"
+    apply.__module__ = OF_USERS
     return apply
 
 
 def call(tracer: Tracer, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`kind.apply(*args)`."""
     if not kwargs and not all(_fits(tracer, value) for value in args):
-        if _is_recorded(args):
-            return _as_graphs(tracer, kind, args)
-        return _without_gradients(tracer, kind, args)
-    recorder, before = tracer.recorder, tracer.written()
+        return _by_interpreting(tracer, kind, args)
+    recorder, before, last = tracer.recorder, tracer.written(), tracer.recorder.graph._root.prev
     kept, nodes = (
         (set(recorder.keep), recorder.calls, recorder.mutated_inputs),
         dict(recorder.nodes),
     )
-    rehearsed = _rehearse(tracer, kind, args)
+    own = _own(recorder, args)
+    rehearsed, gradients = _rehearse(tracer, kind, args)
+    reads_more = _reads_more(recorder, last, own, (args, rehearsed, gradients))
     # So that the nodes of the rehearsal are dead; a tensor that it changed in place is what it was before.
     recorder.keep, recorder.calls, recorder.mutated_inputs = kept
     recorder.nodes.update(nodes)
@@ -69,7 +68,37 @@ def call(tracer: Tracer, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         )
         broken.native = True
         raise broken
+    if reads_more and not kwargs:
+        return _by_interpreting(tracer, kind, args)
     return _with_numbers(recorder.call_function(_apply_of(kind), args, kwargs), rehearsed)
+
+
+def _by_interpreting(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
+    """`apply` of what is more than a node of its arguments."""
+    if _is_recorded(args):
+        return _as_graphs(tracer, kind, args)
+    return _without_gradients(tracer, kind, args)
+
+
+def _own(recorder: Recorder, args: tuple[Any, ...]) -> set[torch.fx.Node]:
+    """The nodes of arguments."""
+    own: set[torch.fx.Node] = set()
+    torch.fx.node.map_arg(recorder.argument(args), own.add)
+    return own
+
+
+def _reads_more(
+    recorder: Recorder, last: torch.fx.Node, own: set[torch.fx.Node], given_back: Any
+) -> bool:
+    """Whether what was recorded after a node, or is given back, has tensors or sizes that are neither arguments nor made there."""
+    node, root = last.next, recorder.graph._root
+    while node is not root:
+        if node.op != "placeholder":
+            if not own.issuperset(node.all_input_nodes):
+                return True
+            own.add(node)
+        node = node.next
+    return any(recorder.nodes.get(id(value)) not in own for value in tensors_in(given_back))
 
 
 def _with_numbers(made: Any, rehearsed: Any) -> Any:
@@ -121,8 +150,8 @@ def _without_gradients(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
     return result
 
 
-def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
-    """Interpret `forward` and `backward`; what `forward` gives."""
+def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Interpret `forward` and `backward`; what they give."""
     context: Any = torch.autograd.function.FunctionCtx()
     differentiable = [isinstance(value, torch.Tensor) and value.requires_grad for value in args]
     context.needs_input_grad, context.to_save = tuple(differentiable), ()
@@ -136,7 +165,7 @@ def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
                 attributes.load(tracer, kind, "setup_context"), (context, args, result), {}
             )
     if not recorded:
-        return result
+        return result, None
     context.saved_tensors = context.to_save
     results = result if isinstance(result, tuple) else (result,)
     like = tracer.recorder.call_function
@@ -145,8 +174,7 @@ def _rehearse(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
         for value in results
     ]
     backward = "backward" if kind.vjp is base.vjp else "vjp"
-    tracer.sealed(attributes.load(tracer, kind, backward), (context, *grads), {})
-    return result
+    return result, tracer.sealed(attributes.load(tracer, kind, backward), (context, *grads), {})
 
 
 def _as_graphs(tracer: Tracer, kind: Any, args: tuple[Any, ...]) -> Any:
@@ -244,6 +272,6 @@ def _emit(
         operands += [outer for _, outer in lifted]
     first, count = len(given) + len(forward.lifted), forward.structure.num_leaves
     made = joined(forward.results[:count], given)
-    target_args = (*graphs, first, count, tuple(wanted), is_linear(backward, count), *operands)
+    target_args = (*graphs, first, count, tuple(wanted), *operands)
     recorder.add_call(apply_graphs, target_args, tuple(made))
     return pytree.tree_unflatten(made, forward.structure)

@@ -38,8 +38,12 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        """Never asked for."""
-        raise NotImplementedError
+        """What it would be is the operator's own, which runs when the graph does: who asks while tracing must wait."""
+        broken = CaptureBreak(
+            Break.B013, None, what="autograd.grad through an operator that takes functions"
+        )
+        broken.native = True
+        raise broken
 
 
 def joined(likes: Sequence[Any], sources: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -26,8 +26,7 @@ from argand.capture.rules.branches import (
     refused,
     trace_branch,
 )
-from argand.capture.rules.linear import is_linear
-from argand.ops.hooks import add_bent_hook, add_hook
+from argand.ops.hooks import add_hook
 from argand.runtime.levels import depth
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
@@ -93,11 +92,10 @@ def _emit(
         or found.dtype is not gradient.dtype
     ):
         raise refused(_NAME, "a hook must give a gradient like the one that it is given")
-    add = add_hook if is_linear(branch) else add_bent_hook
     recorder = state.recorder
     lifted = {key: outer for key, (_, outer) in branch.lifted.items()}
     graph = recorder.submodule("hook", close_branch(branch, list(lifted.items()), "hook"))
     args = (recorder.node_of(tensor), graph, *lifted.values())
-    node = recorder.add("call_function", add, args, {}, None)
+    node = recorder.add("call_function", add_hook, args, {}, None)
     recorder.keep.add(node)
     return node
