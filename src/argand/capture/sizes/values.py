@@ -21,6 +21,7 @@ from argand.sizes.refusals import fixing
 
 _COMPARED: Final = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 _COMPUTED: Final = ("add", "sub", "mul", "floordiv", "mod")
+_DIVIDING: Final = ("floordiv", "mod")
 _SAME: Final = ("pos", "floor", "ceil", "trunc")
 _NUMBER: Final = """
     index int float hash str repr format round truediv rtruediv and rand or ror xor rxor
@@ -108,6 +109,8 @@ def _computed(name: str, reflected: bool) -> Callable[..., Any]:
             return NotImplemented
         right = expression(other)
         pair = (right, self.expr) if reflected else (self.expr, right)
+        if name in _DIVIDING and not self.owner.decide("!=", self if reflected else other, 0):
+            function(1, 0)  # raises, also where nobody reads the result
         return self.owner.value(function(*pair))
 
     return method
