@@ -10,7 +10,8 @@ import sys
 from dataclasses import dataclass
 from types import CodeType
 
-from argand.bytecode import StackSlot, decode, stack_before
+from argand.bytecode import HERE, StackSlot, closure_of_resume, decode, stack_before
+from argand.bytecode.shadows import shadows
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _OBJECT = 2 * _WORD  # refcount, type
@@ -46,6 +47,7 @@ class State:
     locals: dict[str, object]  # bound plain locals
     cells: dict[str, object]  # name -> cell
     stack: list[object]
+    saved: frozenset[int]  # slots of the stack with cells
     handled: BaseException | None
     globals: dict[str, object]
     values: dict[str, object]  # contents of variables that are cells
@@ -59,8 +61,12 @@ class State:
         slots = _slots(frame, len(names) + len(stack_before(code)[index]))
         variables, stack = slots[: len(names)], slots[len(names) :]
         cells, plain, values = {}, {}, {}
+        hidden = shadows(code)[index]
         for name, value in zip(names, variables, strict=True):
-            if name in code.co_cellvars or name in code.co_freevars:
+            if name in hidden.plain:
+                if value is not NULL:
+                    plain[name] = value
+            elif name in code.co_cellvars or name in code.co_freevars:
                 cells[name] = value
                 try:
                     values[name] = value.cell_contents
@@ -68,7 +74,9 @@ class State:
                     pass
             elif value is not NULL:
                 plain[name] = value
-        return cls(code, index, plain, cells, stack, sys.exc_info()[1], frame.f_globals, values)
+        saved = frozenset(slot for slot, _ in hidden.saved)
+        handled = sys.exc_info()[1]
+        return cls(code, index, plain, cells, stack, saved, handled, frame.f_globals, values)
 
     def stack_arguments(self) -> list[object]:
         """The stack as make_resume wants it: what is being handled in the slots of PUSH_EXC_INFO."""
@@ -80,6 +88,19 @@ class State:
             if kinds[slot] is StackSlot.PREVIOUS:
                 arguments[slot], handled = handled, self.stack[slot]
         return arguments
+
+    def given(self, stack) -> tuple[bool, ...]:
+        """Which of these slots of the stack are arguments of a resume function."""
+        return tuple(
+            value is not NULL and slot not in self.saved for slot, value in enumerate(stack)
+        )
+
+    def closure(self, depth: int) -> tuple[object, ...]:
+        """The cells to give to a resume function that keeps this many slots of the stack."""
+        return tuple(
+            self.cells[name] if slot == HERE else self.stack[slot]
+            for name, slot in closure_of_resume(self.code, self.index, depth)
+        )
 
 
 def trace_opcodes(code: CodeType, visit) -> object:

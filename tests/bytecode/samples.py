@@ -189,6 +189,47 @@ def with_in_handler(log):
     return log[-1]
 
 
+def comprehension_hides_a_cell(n, log):
+    a = 10
+
+    def outer():
+        return a
+
+    found = [a * outer() for a in range(n) if log.append(a) is None]
+    log.append(outer())
+    return found, a, [[a + 1 for a in range(b)] + [outer()] for b in range(2)]
+
+
+def comprehension_has_a_cell(n, log):
+    a = 10
+
+    def add(b):
+        nonlocal a
+        a += b
+        return a
+
+    found = [lambda: (a, add(1)) for a in range(n) if log.append(a) is None]
+    add(5)
+    return [each() for each in found], a, {b: (lambda: b + a) for b in range(2)}[1]()
+
+
+def comprehensions_have_cells(n, log):
+    a = 10
+    get = lambda: a
+    found = [[(lambda: a)() + len(log)] + [a + 1 for a in range(2)] for a in range(n) if get()]
+    inner = [[(lambda: (a, c)) for a in range(2) if log.append(c) is None] for c in range(n)]
+    return found, [[each() for each in row] for row in inner], get()
+
+
+def comprehension_raises_with_a_cell(n, log):
+    a = 10
+    get = lambda: a
+    try:
+        return [(lambda: a)() // (a - 1) for a in range(n) if log.append(a) is None]
+    except ZeroDivisionError as error:
+        return str(error), a, get()
+
+
 def comprehensions(n, log):
     squares = [i * i for i in range(n) if i % 2]
     table = {i: [j + 1 for j in range(i)] for i in range(3)}
@@ -358,6 +399,10 @@ for _function, _arguments in (
     (with_propagates, ()),
     (with_in_handler, ()),
     (comprehensions, (6,)),
+    (comprehension_hides_a_cell, (3,)),
+    (comprehension_has_a_cell, (3,)),
+    (comprehensions_have_cells, (2,)),
+    (comprehension_raises_with_a_cell, (3,)),
     (matching, ([0, [1, 2], (3, 4, 5), {"key": 1, "o": 2}, 1 + 2j, "s", None, {"other": 1}, []],)),
     (closures, (3,)),
     (argument_is_a_cell, (3,)),

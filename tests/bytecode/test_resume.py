@@ -49,13 +49,13 @@ def resume_function(state, *, stack, **options):
     wanted = live_locals(code, state.index)
     known = {**state.values, **state.locals}
     bound = tuple(name for name in wanted if name in known)
-    made = make_resume(
-        code, state.index, stack=tuple(value is not NULL for value in stack), bound=bound, **options
-    )
-    closure = tuple(state.cells[name] for name in made.co_freevars)
+    given = state.given(stack)
+    made = make_resume(code, state.index, stack=given, bound=bound, **options)
+    closure = state.closure(len(stack))
     assert all(isinstance(cell, CellType) for cell in closure)
     function = FunctionType(made, state.globals, made.co_name, None, closure)
-    arguments = [value for value in stack if value is not NULL] + [known[name] for name in bound]
+    arguments = [value for value, is_given in zip(stack, given, strict=True) if is_given]
+    arguments += [known[name] for name in bound]
     return function, arguments
 
 
@@ -228,6 +228,9 @@ NESTED = [
         "nested_handlers",
         "with_in_handler",
         "closures",
+        "comprehension_hides_a_cell",
+        "comprehension_has_a_cell",
+        "comprehensions_have_cells",
         "zero_argument_super",
         "super_with_captured_self",
         "return_in_finally",

@@ -10,7 +10,6 @@ from argand.bytecode.flow import (
     StackSlot,
     append_only,
     collected_on_stack,
-    live_locals,
     stack_before,
     used_names,
 )
@@ -18,10 +17,12 @@ from argand.bytecode.instruction import CodeHandler, Decoded, Instruction, Posit
 from argand.bytecode.normal import ROWS
 from argand.bytecode.read import variables
 from argand.bytecode.resume import handled_slots, is_resume, make_resume, original_code
+from argand.bytecode.shadows import HERE, closure_of_resume, live_locals
 from argand.bytecode.version import CLOSE_GIVES_VALUE, LOCALS_ARE_NEW, VERSION, decode
 
 __all__ = [
     "CLOSE_GIVES_VALUE",
+    "HERE",
     "LOCALS_ARE_NEW",
     "ROWS",
     "VERSION",
@@ -32,6 +33,7 @@ __all__ = [
     "StackSlot",
     "append_only",
     "assemble",
+    "closure_of_resume",
     "collected_on_stack",
     "decode",
     "handled_slots",

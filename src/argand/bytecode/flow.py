@@ -54,7 +54,8 @@ def successors(instruction: Instruction) -> Iterator[int]:
         yield instruction.target
 
 
-def _after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
+def after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
+    """The stack after an instruction, on the way to its target or to the next one."""
     arg = instruction.arg or 0
     match instruction.op:
         case "swap":
@@ -96,9 +97,9 @@ def compute_stacks(
         found[index] = stack
         instruction = instructions[index]
         if falls_through(instruction):
-            todo.append((index + 1, _after(stack, instruction, jumps=False)))
+            todo.append((index + 1, after(stack, instruction, jumps=False)))
         if instruction.target is not None:
-            todo.append((instruction.target, _after(stack, instruction, jumps=True)))
+            todo.append((instruction.target, after(stack, instruction, jumps=True)))
         handler = instruction.handler
         # push_exc_info stands in the range of its own clean-up, but cannot raise.
         if handler is not None and instruction.op != "push_exc_info":
@@ -148,8 +149,12 @@ def reads_own_frame(code: CodeType) -> bool:
     return any(step.argval in _FRAME_READERS.get(step.op, ()) for step in found)
 
 
+# load_closure too: in a comprehension, the slot of a cell may hold a plain variable
+_READS_SLOT: Final = frozenset({"load_fast", "load_fast_and_clear", "delete_fast", "load_closure"})
+
+
 @functools.lru_cache(maxsize=1024)
-def _live_masks(code: CodeType) -> tuple[int, ...]:
+def live_masks(code: CodeType) -> tuple[int, ...]:
     """Per instruction: bit i set if local i may be read from there on before it is written."""
     instructions = decode(code).instructions
     if reads_own_frame(code):
@@ -165,7 +170,7 @@ def _live_masks(code: CodeType) -> tuple[int, ...]:
             bit = 1 << (instruction.arg or 0)
             if instruction.op == "store_fast":
                 mask &= ~bit
-            elif instruction.op in ("load_fast", "load_fast_and_clear", "delete_fast"):
+            elif instruction.op in _READS_SLOT:
                 mask |= bit
             if instruction.handler is not None:
                 mask |= live[instruction.handler.target]
@@ -173,22 +178,6 @@ def _live_masks(code: CodeType) -> tuple[int, ...]:
                 live[instruction.index] = mask
                 changed = True
     return tuple(live)
-
-
-def live_locals(code: CodeType, index: int) -> tuple[str, ...]:
-    """Local variables (no cells) that `code` may still read when it continues at `index`.
-
-    A function that looks at its own frame (`locals()`, `eval`) reads them all; one with `super()` always reads its
-    first argument, which is in the answer even if it is a cell.
-    """
-    code, index = Origin.of(code, index)
-    mask = _live_masks(code)[index]
-    for_super = "__class__" in code.co_freevars and code.co_argcount > 0
-    return tuple(
-        name
-        for slot, name in enumerate(code.co_varnames)
-        if (slot == 0 and for_super) or (mask >> slot & 1 and name not in code.co_cellvars)
-    )
 
 
 @functools.lru_cache(maxsize=1024)

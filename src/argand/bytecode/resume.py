@@ -17,7 +17,7 @@ locals and stack back and jumps to the place, followed by all code that can stil
 - `raises`: instruction `index` raised the first argument.
 
 Cells: the frame's cells (its own and those of its closure) are the closure of the resume function, so that functions
-made before the break share them. Exception state: inside a handler, the value taken for the slot of push_exc_info
+made before the break share them; what a comprehension hides of them is in `shadows`. Exception state: inside a handler, the value taken for the slot of push_exc_info
 (`handled_slots`) is the exception being handled there; the prologue makes it `sys.exc_info()` again.
 """
 
@@ -33,6 +33,14 @@ from argand.bytecode import flow
 from argand.bytecode.assemble import assemble
 from argand.bytecode.instruction import CodeHandler, Instruction, Origin
 from argand.bytecode.normal import ROWS
+from argand.bytecode.shadows import (
+    HERE,
+    closure_of_resume,
+    in_cell_slot,
+    live_locals,
+    mixed_cells,
+    shadows,
+)
 from argand.bytecode.version import DIALECT, decode
 from argand.support.errors import Break, CaptureBreak, Location
 
@@ -74,8 +82,8 @@ def make_resume(
     """Code that continues with `code` at `index`; see the module for the three ways in.
 
     Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
-    a NULL and no argument), then the values of the variables `bound`. Its `co_freevars` are the cells to give it as
-    closure. Raises CaptureBreak B020 where no such code exists. Equal arguments give the same code object; so does a place
+    a NULL or a cell, and no argument), then the values of the variables `bound`. The cells to give it as closure:
+    `closure_of_resume`. Raises CaptureBreak B020 where no such code exists. Equal arguments give the same code object; so does a place
     in a resume function and the place it was copied from.
     """
     return _make(*Origin.of(code, index), stack, bound, thunk, raises)
@@ -96,10 +104,11 @@ def _make(
     if thunk or raises:
         handler = () if place.handler is None else (place.handler.target,)
         entries = handler if raises else (index + 1, *handler)
-    builder = _Builder(code, place, entries, bound)
+    builder = _Builder(code, place, entries, bound, len(stack))
     builder.take_parameters(first=thunk or raises, stack=stack)
-    unread = not (thunk or raises) and _drops_top(code, place)
+    unread = not (thunk or raises) and _drops_top(code, place) and bool(stack and stack[-1])
     builder.restore_stack(stack, kinds, unread=len(stack) - 1 if unread else -1)
+    builder.restore_hidden()
     if raises:
         builder.raise_first()
     elif thunk:
@@ -111,7 +120,7 @@ def _make(
 def _drops_top(code: CodeType, place: Instruction) -> bool:
     """Whether `place` throws the top of the stack away, or stores it in a variable nobody reads."""
     if place.op == "store_fast":
-        return place.argval not in flow.live_locals(code, place.index + 1)
+        return place.argval not in live_locals(code, place.index + 1)
     return place.op == "pop_top" and not flow.reads_own_frame(code)
 
 
@@ -130,8 +139,9 @@ def _slot_kinds(
         raise refuse("it is the body of a class or module")
     stacks, instructions = flow.stack_before(code), decode(code).instructions
     before = stacks[place.index]
-    if flow.shares_slots(code) and before is not None and flow.StackSlot.SAVED in before:
-        raise refuse("it is in a comprehension that has the slot of a cell")
+    mixed = mixed_cells(code, place.index)
+    if mixed:
+        raise refuse(mixed)
     begin = next(found.index for found in instructions if found.op == "resume")
     if before is None or place.index <= begin:
         raise refuse("the place is not inside its body")
@@ -156,7 +166,12 @@ class _Builder:
     """One resume function in the making: the prologue grows in `prologue`, then the kept code is copied."""
 
     def __init__(
-        self, code: CodeType, place: Instruction, entries: tuple[int, ...], bound: tuple[str, ...]
+        self,
+        code: CodeType,
+        place: Instruction,
+        entries: tuple[int, ...],
+        bound: tuple[str, ...],
+        depth: int,
     ) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
@@ -167,11 +182,15 @@ class _Builder:
         self.kept = sorted(
             {i for stacks in ways for i, stack in enumerate(stacks) if stack is not None}
         )
-        self.cells = (*code.co_cellvars, *code.co_freevars)
         self.constants = list(code.co_consts)
         self.prefix = "___"  # of our own names; longer when `code` is a resume function itself
         while any(name.startswith(self.prefix) for name in code.co_varnames):
             self.prefix += "_"
+        # its closure: the frame's own variables first, then cells that comprehensions hide and have
+        self.places = closure_of_resume(code, place.index, depth)
+        own = len(code.co_cellvars) + len(code.co_freevars)
+        further = (f"{self.prefix}cell_{i}" for i in range(len(self.places) - own))
+        self.cells = (*(name for name, _ in self.places[:own]), *further)
         self.names: list[str] = []  # of the local slots
         self.parameters = 0
         self.prologue: list[Instruction] = []
@@ -213,7 +232,7 @@ class _Builder:
         used = {
             self.old[i].argval
             for i in self.kept
-            if self.old[i].op in _LOCALS and not self._is_cell(self.old[i])
+            if self.old[i].op in _LOCALS and not in_cell_slot(self.code, self.old[i])
         }
         self.names += [
             name for name in self.code.co_varnames if name in used and name not in self.bound
@@ -222,8 +241,8 @@ class _Builder:
             self._put_self_first(self._local_name(self.code.co_varnames[0]))
 
     def _local_name(self, name: str) -> str:
-        """A cell's contents, given for `super()`, are not to be mistaken for the cell."""
-        return f"{self.prefix}in_{name}" if name in self.cells else name
+        """A cell's contents, and a variable that has its slot for a while, are not to be mistaken for the cell."""
+        return f"{self.prefix}in_{name}" if name in self.code.co_cellvars else name
 
     def _put_self_first(self, own: str) -> None:
         """`super()` looks for the object in slot 0: whatever parameter came there makes room for it."""
@@ -239,7 +258,11 @@ class _Builder:
 
     def restore_stack(self, stack: tuple[bool, ...], kinds: flow.Stack, unread: int) -> None:
         """Push the slots, bottom first. Slot `unread` gets None: reading it would mean a guard on its value."""
+        saved = {slot for slot, _ in shadows(self.code)[self.place.index].saved}
         for slot, (given, kind) in enumerate(zip(stack, kinds, strict=True)):
+            if slot in saved:
+                self.emit("load_fast_and_clear", self._cell_of(slot))
+                continue
             if not given:
                 self.emit("push_null")
                 continue
@@ -257,6 +280,23 @@ class _Builder:
                 # RERAISE takes its line number from there; the unit of RESUME is a valid one.
                 self.emit("pop_top")
                 self.emit("load_const", self._constant(int(bool(self.cells))))
+
+    def _cell_of(self, slot: int) -> int:
+        """The slot of our own that has the cell in a slot of the frame's stack."""
+        return len(self.names) + next(i for i, place in enumerate(self.places) if place[1] == slot)
+
+    def restore_hidden(self) -> None:
+        """Put what a comprehension has there into the slots of variables whose cells are on the stack now."""
+        own = len(self.code.co_cellvars) + len(self.code.co_freevars)
+        plain = shadows(self.code)[self.place.index].plain
+        for at, (name, _) in enumerate(self.places[:own]):
+            if name in plain and name in self.bound:
+                self.load_and_forget(self._local_name(name))
+                self.emit("store_fast", len(self.names) + at)
+        for at, (name, slot) in enumerate(self.places[own:], own):
+            if slot == HERE:
+                self.emit("load_fast_and_clear", len(self.names) + at)
+                self.emit("store_fast", len(self.names) + self.cells.index(name))
 
     def _constant(self, value: object) -> int:
         self.constants.append(value)
@@ -316,14 +356,8 @@ class _Builder:
 
     def _copy(self, old: Instruction) -> Instruction:
         new = dataclasses.replace(old, offset=-1)
-        if old.op in _CELLS or (old.op in _LOCALS and self._is_cell(old)):
+        if old.op in _CELLS or (old.op in _LOCALS and in_cell_slot(self.code, old)):
             new.arg = len(self.names) + self.cells.index(str(old.argval))
         elif old.op in _LOCALS:
             new.arg = self.names.index(str(old.argval))
         return new
-
-    def _is_cell(self, access: Instruction) -> bool:
-        """Whether an access to a slot as to a plain variable is one to the slot of a cell, as comprehensions do."""
-        return access.argval in self.code.co_cellvars or (access.arg or 0) >= len(
-            self.code.co_varnames
-        )

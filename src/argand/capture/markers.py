@@ -7,6 +7,8 @@ from typing import Any, Final, TypeAlias, final
 
 from typing_extensions import override
 
+from argand.runtime.sources import Source
+
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
 
@@ -35,9 +37,9 @@ END: Final = Marker("END")  # an iterator is exhausted
 
 @final
 class SavedCell:
-    """On the stack while a comprehension runs: the cell of a variable that it shadows."""
+    """On the stack while a comprehension runs: the cell of a variable that it shadows, and where its contents live."""
 
-    __slots__ = ("cell",)
+    __slots__ = ("cell", "source")
 
-    def __init__(self, cell: CellType) -> None:
-        self.cell = cell
+    def __init__(self, cell: CellType, source: Source | None) -> None:
+        self.cell, self.source = cell, source

@@ -105,6 +105,12 @@ class Frame:
         self.placed: tuple[int, Location] | None = None
         self.prefix: str | None = None  # text of the calling frames, for stack traces
 
+    def share_cell(self, name: str, cell: types.CellType) -> None:
+        """Something else than the frame keeps the cell, too; if it is an outside one, note where it lives."""
+        source = self.cell_sources.get(name)
+        if source is not None:
+            self.tracer.outer_cells[id(cell)] = (cell, source, self.tracer.cell_source(self, name))
+
     def run(self) -> int:
         """Run until the frame returns or yields; exceptions of user code come out as themselves."""
         tracer, program = self.tracer, self.program

@@ -14,7 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from argand.bytecode import ROWS, Instruction, handled_slots, live_locals, make_resume
+from argand.bytecode import (
+    HERE,
+    ROWS,
+    Instruction,
+    closure_of_resume,
+    handled_slots,
+    live_locals,
+    make_resume,
+    original_code,
+)
 from argand.capture.attempts import BreakAt
 from argand.capture.generated import again
 from argand.capture.generated.again import unpacked
@@ -22,7 +31,7 @@ from argand.capture.generated.tails import NAMES, entered_code
 from argand.capture.interpret.frame import Frame
 from argand.capture.interpret.opcodes.calling import call_ex_operands, call_operands
 from argand.capture.interpret.variables import WaitingLocals
-from argand.capture.markers import NULL
+from argand.capture.markers import NULL, SavedCell
 from argand.capture.objects import operate
 from argand.capture.objects.tracer import places_of
 from argand.capture.write.rebuild import Rebuilder
@@ -146,11 +155,11 @@ def _resume(
     outer = stack[slots[0]] if slots else handled
     for at, slot in enumerate(slots):
         stack[slot] = stack[slots[at + 1]] if at + 1 < len(slots) else handled
-    names = [n for n in live_locals(code, index) if n in frame.locals or n in frame.cells]
+    names = [n for n in live_locals(code, index) if n in frame.locals or _is_own_cell(frame, n)]
     made = make_resume(
         code,
         index,
-        stack=tuple([value is not NULL for value in stack]),
+        stack=tuple([_is_given(value) for value in stack]),
         bound=tuple(names),
         thunk=thunk,
         raises=raises,
@@ -159,11 +168,25 @@ def _resume(
         made = entered_code(made)
     args = [first] if first else []
     for value in stack:
-        if value is not NULL:
+        if _is_given(value):
             args.append(value.text if isinstance(value, _Text) else rebuilder.value(value))
     for name in names:
         args.append(_local(rebuilder, frame, name))
-    return ", ".join([_function(rebuilder, frame, made), *args]), outer
+    cells = [
+        _cell(rebuilder, frame, name) if slot == HERE else rebuilder.value(stack[slot].cell)
+        for name, slot in closure_of_resume(code, index, len(stack))
+    ]
+    return ", ".join([_function(rebuilder, frame, made, cells), *args]), outer
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a value of the stack is an argument of the resume function: cells come in its closure."""
+    return value is not NULL and not isinstance(value, SavedCell)
+
+
+def _is_own_cell(frame: Frame, name: str) -> bool:
+    """Whether a variable has a cell of the function's own (`self` of `super()`), and not one of an outer function's."""
+    return name in frame.cells and name in original_code(frame.code).co_cellvars
 
 
 def _local(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
@@ -175,10 +198,9 @@ def _local(rebuilder: Rebuilder, frame: Frame, name: str) -> str:
     )
 
 
-def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType) -> str:
-    if not code.co_freevars:
+def _function(rebuilder: Rebuilder, frame: Frame, code: types.CodeType, cells: list[str]) -> str:
+    if not cells:
         return rebuilder.constant(types.FunctionType(code, frame.globals, code.co_name), "resume")
-    cells = [_cell(rebuilder, frame, name) for name in code.co_freevars]
     make, names = (
         rebuilder.constant(types.FunctionType),
         rebuilder.constant(frame.globals, "globals"),

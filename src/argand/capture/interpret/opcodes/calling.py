@@ -75,13 +75,7 @@ def make_function(frame: Frame, ins: Instruction) -> None:
         pairs = zip(annotations[::2], annotations[1::2], strict=True)
         function.__annotations__ = dict(pairs) if isinstance(annotations, tuple) else annotations
     for name, cell in zip(code.co_freevars, closure or (), strict=True):
-        source = frame.cell_sources.get(name)
-        if source is not None:  # an outside cell shared with the new function
-            frame.tracer.outer_cells[id(cell)] = (
-                cell,
-                source,
-                frame.tracer.cell_source(frame, name),
-            )
+        frame.share_cell(name, cell)
     stack.append(frame.tracer.mark_made(function))
 
 

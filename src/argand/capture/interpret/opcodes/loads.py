@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from argand.bytecode import Instruction, original_code
+from argand.bytecode import VERSION, Instruction, original_code
 from argand.capture.interpret.frame import Frame
 from argand.capture.markers import MISSING, NULL, SavedCell
 from argand.capture.objects import attributes
@@ -18,6 +18,7 @@ from argand.capture.outside import real
 from argand.capture.outside.journal import DELETED
 from argand.runtime.guards import GuardKind
 from argand.runtime.sources import Builtin, Global, Item
+from argand.support.errors import Break, CaptureBreak
 
 _UNSET: Final = "where it is not associated with a value"
 
@@ -48,7 +49,9 @@ def load_fast_and_clear(frame: Frame, ins: Instruction) -> None:
     """A comprehension begins: push the variable it shadows, its cell, or NULL, and unset it."""
     name: Any = ins.argval
     if name in frame.cells and not _hides_free(frame, ins):
-        frame.stack.append(SavedCell(frame.cells.pop(name)))
+        frame.share_cell(name, frame.cells[name])
+        source = frame.cell_sources.pop(name, None)
+        frame.stack.append(SavedCell(frame.cells.pop(name), source))
     else:
         frame.stack.append(frame.locals.pop(name, NULL))
 
@@ -63,10 +66,12 @@ def store_fast(frame: Frame, ins: Instruction) -> None:
             frame.cells.pop(name, None)
         if isinstance(value, SavedCell):
             frame.cells[name] = value.cell
+            if value.source is not None:
+                frame.cell_sources[name] = value.source
     else:
         frame.locals[name] = value
-        if name in frame.cells and name not in frame.cell_sources and not _hides_free(frame, ins):
-            del frame.cells[name]
+        if not _hides_free(frame, ins):
+            frame.cells.pop(name, None)
 
 
 def store_name(frame: Frame, ins: Instruction) -> None:
@@ -83,6 +88,8 @@ def delete_fast(frame: Frame, ins: Instruction) -> None:
 def make_cell(frame: Frame, ins: Instruction) -> None:
     """Give a variable a cell; an argument moves into it."""
     name: Any = ins.argval
+    if name in frame.cells:  # CPython takes one variable for another, and makes a cell of the cell
+        raise CaptureBreak(Break.B001, None, opname=f"{ins.op} of a cell", version=VERSION)
     if name in frame.locals:
         frame.cells[name] = types.CellType(frame.locals.pop(name))
     else:
