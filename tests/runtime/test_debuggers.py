@@ -122,3 +122,35 @@ def test_breakpoint_calls_stop_in_the_users_frame(monkeypatch):
     for _ in range(2):
         call(torch.ones(2))
     assert stops == [("inner", ["v", "w"])] * 2
+
+
+if hasattr(sys, "monitoring"):  # Python 3.12 and later
+
+    def test_a_breakpoint_of_a_debugger_that_monitors_stops_at_every_call():
+        call, monitoring, lines = argand.compile(program), sys.monitoring, []
+        before = call(torch.ones(3))
+        tool = monitoring.DEBUGGER_ID
+        monitoring.use_tool_id(tool, "tests")
+        try:
+            monitoring.register_callback(
+                tool, monitoring.events.LINE, lambda code, n: lines.append(n)
+            )
+            monitoring.set_local_events(tool, helper.__code__, monitoring.events.LINE)
+            for _ in range(3):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(torch.ones(3))
+        finally:
+            monitoring.set_local_events(tool, helper.__code__, 0)
+            monitoring.register_callback(tool, monitoring.events.LINE, None)
+            monitoring.free_tool_id(tool)
+        assert lines.count(LINE) == 3
+        with events.collect() as seen:
+            torch.testing.assert_close(call(torch.ones(3)), before)
+        assert seen.total("compiles") == 0 and lines.count(LINE) == 3
+
+
+def test_a_name_that_monitors_is_a_debuggers(monkeypatch):
+    told = []
+    monkeypatch.setattr(debuggers, "_tell", lambda: told.append(1))
+    assert debuggers.is_debugger("debugpy") and told == [1]

@@ -3,6 +3,8 @@
 import io
 import logging
 
+import nbclient
+import nbformat
 import pytest
 import torch
 
@@ -125,6 +127,39 @@ def test_a_bar_in_a_notebook():
     bar.show(_doing())
     bar.close()
     assert '<progress value="0.60"' in put[0] and "f&lt;x&gt;" in put[0] and put[1:] == [put[0], ""]
+
+
+CELL = """
+import torch
+import argand
+from argand import progress
+
+progress.PATIENCE = 0.0
+compiled = argand.compile(lambda x: torch.softmax(x.sin(), -1), options={"cache": False})
+compiled(torch.randn(4, 8)).shape
+"""
+
+
+class Watched(nbclient.NotebookClient):
+    """A client that keeps what its kernel shows, in the order it came."""
+
+    def process_message(self, msg, cell, cell_index):
+        if msg["msg_type"] in ("display_data", "update_display_data"):
+            self.shown.append(msg["content"]["data"]["text/html"])
+        return super().process_message(msg, cell, cell_index)
+
+
+def test_a_bar_in_a_real_kernel(tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    client = Watched(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
+    client.shown = []
+    client.execute()
+    assert "argand compiles &lt;lambda&gt;: machine code" in "".join(client.shown)
+    assert all(text.startswith("<progress value=") for text in client.shown[:-1])
+    assert client.shown[-1] == ""  # gone when the compile is over
+    shown, result = notebook.cells[0].outputs
+    assert shown["data"]["text/html"] == ""
+    assert result["data"]["text/plain"] == "torch.Size([4, 8])"
 
 
 def test_a_line_on_a_terminal_is_gone_afterwards(monkeypatch):

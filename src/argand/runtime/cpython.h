@@ -160,6 +160,15 @@ static inline PyObject *argand_tracer(const PyThreadState *thread) {
     return thread->c_tracefunc == NULL ? NULL : thread->c_traceobj;
 }
 
+// The name under which a debugger has registered itself with sys.monitoring, borrowed; NULL: none has.
+static inline PyObject *argand_monitor(const PyThreadState *thread) {
+#if PY_VERSION_HEX < 0x030C0000
+    return NULL;
+#else
+    return thread->interp->monitoring_tool_names[PY_MONITORING_DEBUGGER_ID];
+#endif
+}
+
 // ---- where threads take turns ----
 
 // Instructions at which a thread may give up the lock between two of its own: the start of a call, and

@@ -120,6 +120,7 @@ static PyObject *debug_rule = NULL; /* called with a trace function: is it a deb
 int argand_is_debugged(void) {
     PyThreadState *thread = PyThreadState_Get();
     PyObject *tracer = argand_tracer(thread);
+    if (tracer == NULL) tracer = argand_monitor(thread);
     if (tracer == NULL || debug_rule == NULL) return 0;
     Py_INCREF(tracer);
     PyThreadState_EnterTracing(thread);
@@ -138,7 +139,8 @@ static PyObject *set_debug_rule(PyObject *module, PyObject *rule) {
 
 static PyMethodDef functions[] = {
     {"at_turn", at_turn, METH_VARARGS, "at_turn(co_code, f_lasti): whether a thread may give up the lock there"},
-    {"set_debug_rule", set_debug_rule, METH_O, "set_debug_rule(f): f(trace function) says whether it is a debugger's"},
+    {"set_debug_rule", set_debug_rule, METH_O,
+     "set_debug_rule(f): f(trace function, or name of a monitoring debugger) says whether it is a debugger's"},
     {"stack_left", stack_left, METH_NOARGS, "bytes of C stack this thread has left; 0: unknown"},
     {"recursion_left", recursion_left, METH_NOARGS, "calls of Python the program may make in this thread"},
     {"swap_handler", swap_handler, METH_VARARGS,
