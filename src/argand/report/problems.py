@@ -109,6 +109,8 @@ def _left(seen: Seen) -> Iterator[dict[str, Any]]:
             )
             row["count"] += 1
             row["compiles"].append(made.number)
+            if row["count"] > 1:
+                row["note"] = f"{note}; tried {row['count']} times, each time later"
     yield from rows.values()
 
 
