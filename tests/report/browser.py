@@ -52,7 +52,8 @@ def program(x, w, scale):
 
 
 def make(path):
-    with argand.report(path), torch.no_grad():
+    with argand.report(path) as made, torch.no_grad():
+        made.program = "browser.py"  # a picture names no folder of this machine
         compiled = argand.compile(program, options={"measure": False}, dynamic=False)
         x, w = torch.randn(256, 256), torch.randn(256, 256)
         for step in range(16):
