@@ -1,6 +1,6 @@
 """runtime.debuggers: while a debugger follows a thread, compiled functions run in Python there.
 
-In: what ``sys.settrace`` was given, or the name of who holds the debugger's number in ``sys.monitoring`` (Python 3.12 and later). Out:
+In: what ``sys.settrace`` was given, or the name of who holds the debugger's number in ``sys.monitoring``, where there is one. Out:
 whether it is a debugger's. pdb and its like set a trace function while they step or have breakpoints and take it away otherwise, so a
 program that is only started under one is compiled; one that monitors is seen as long as it holds the number, for its breakpoints may be
 in any function that a compiled one has taken in. ``breakpoint()`` in a compiled function needs nothing of this: it is a graph break, and

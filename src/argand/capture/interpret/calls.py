@@ -50,6 +50,7 @@ from argand.runtime import skips
 from argand.runtime._native import Switch
 from argand.runtime.callables import code_of
 from argand.runtime.tracebacks import is_ours
+from argand.sizes.refusals import fixing
 from argand.support.errors import ArgandError, Break, CaptureBreak
 
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
@@ -403,7 +404,8 @@ def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
 def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """functools.lru_cache: what the cache gives; asked for at each call, as in Python."""
     name = function.__wrapped__.__name__
-    if not all(map(cached.is_plain, (*args, *kwargs.values()))) or tracer.has_effects():
+    plain = all(cached.is_plain(tracer.world, value) for value in (*args, *kwargs.values()))
+    if not plain or tracer.has_effects():
         return _call_without_cache(tracer, function, args, kwargs)
     try:
         return cached.read_cached(tracer.world, function, args, kwargs)
@@ -415,15 +417,22 @@ def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
 
 def _call_without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """What a cached function would compute, if nobody can tell it from what the cache holds."""
-    before, read = tracer.written(), len(tracer.world.guards)
+    before, read, world = tracer.written(), len(tracer.world.guards), tracer.world
+    name, sizes = function.__wrapped__.__name__, frozenset[Any]()
+    if not tracer.has_effects():
+        sizes = cached.sizes_in(world, (*args, *kwargs.values()))
     try:
         with tracer.seal():
             result = call(tracer, function.__wrapped__, args, kwargs)
     except CaptureBreak as cause:
+        if sizes:
+            raise fixing(sizes, f"{name} keeps what it gives by sizes", tracer.place()) from None
         cause.native = True  # the whole call is Python's
         raise
-    if tracer.written() != before or len(tracer.world.guards) != read or not is_constant(result):
-        what = f"{function.__wrapped__.__name__}, which is cached and depends on more than its arguments,"
+    if tracer.written() != before or len(world.guards) != read or not is_constant(result):
+        if sizes:  # one entry for each: what the cache holds may be older than what it was made of
+            raise fixing(sizes, f"{name} keeps what it gives by sizes", tracer.place())
+        what = f"{name}, which is cached and depends on more than its arguments,"
         broken = CaptureBreak(Break.B013, None, what=what)
         broken.native = True
         raise broken
