@@ -117,6 +117,8 @@ def _rare(source: Any, base: Any) -> Any:
         return dict.get(base, source.reference(), NULL)
     if isinstance(source, sources.MadeFrom):
         return source.function(base)
+    if isinstance(source, sources.StrideOf):
+        return source.evaluate(base)
     return base.storage_offset() if isinstance(source, sources.OffsetOf) else base // source.divisor
 
 

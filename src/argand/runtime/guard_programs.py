@@ -51,6 +51,7 @@ _STEPS_TO: Final[dict[type, tuple[tuple[int, str], ...]]] = {
     sources.TypeOf: ((Op.TYPE_OF, ""),),
     sources.TypeAttr: ((Op.TYPE_ATTR, "name"),),
     sources.SizeOf: ((Op.SIZE_OF, "index"),),
+    sources.StrideOf: ((Op.SIZE_OF, "index"),),
     sources.OffsetOf: ((Op.SIZE_OF, "index"),),
     sources.Quotient: ((Op.QUOTIENT, "divisor"),),
     sources.MadeFrom: ((Op.MADE, "function"),),

@@ -148,15 +148,23 @@ def _show(expected: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> TensorSpec:
-    """The metadata of a tensor as it is now; the sizes of dimensions in ``free`` may be anything.
+def tensor_spec(
+    tensor: torch.Tensor,
+    *,
+    free: frozenset[int] = frozenset(),
+    free_strides: frozenset[int] = frozenset(),
+) -> TensorSpec:
+    """The metadata of a tensor as it is now; the sizes of dimensions in ``free`` may be anything, and
+    the strides of those in ``free_strides``.
 
-    With a free size the strides of outer dimensions depend on it: the same way as they do now.
+    Strides of outer dimensions that follow from what is free depend on it the same way as they do now.
     """
     sizes = tuple(None if i in free else int(n) for i, n in enumerate(tensor.shape))
     strides: tuple[int | None, ...] | None = None
     if tensor.layout is torch.strided:
-        strides = tensor.stride() if not free else _strides(tensor, free)
+        strides = tensor.stride()
+        if free or free_strides:
+            strides = _strides(tensor, free, free_strides)
     return TensorSpec(
         python_type=type(tensor),
         dtype=tensor.dtype,
@@ -168,13 +176,19 @@ def tensor_spec(tensor: torch.Tensor, *, free: frozenset[int] = frozenset()) -> 
     )
 
 
-def _strides(tensor: torch.Tensor, free: frozenset[int]) -> tuple[int, ...]:
+def _strides(
+    tensor: torch.Tensor, free: frozenset[int], free_strides: frozenset[int]
+) -> tuple[int | None, ...]:
     inner, strides = derived_strides(tensor), tensor.stride()
-    open_ = set(free)
+    open_ = set(free | free_strides)
     for i in inner_first(tensor):
         if inner[i] in open_:
             open_.add(i)
-    return tuple(
-        -2 - j if (j := inner[i]) is not None and j in open_ else strides[i]
-        for i in range(tensor.dim())
-    )
+
+    def stride(dim: int) -> int | None:
+        if dim in free_strides:
+            return None
+        j = inner[dim]
+        return -2 - j if j is not None and j in open_ else strides[dim]
+
+    return tuple(stride(dim) for dim in range(tensor.dim()))

@@ -297,6 +297,38 @@ class SizeOf(_At):
 
 
 @final
+class StrideOf(_Place):
+    """``base.stride(dim)`` of a tensor, as an int; in steps of an inner dimension where one is given."""
+
+    __slots__ = ("base", "dim", "inner")
+    __match_args__ = ("base", "dim", "inner")
+
+    def __init__(self, base: Source, dim: int, inner: int | None = None) -> None:
+        self.base, self.dim, self.inner = base, dim, inner
+
+    @property
+    def place(self) -> str:
+        """The stride, whatever it is counted in."""
+        return f"{self.base}.stride({self.dim})"
+
+    @override
+    def __str__(self) -> str:
+        over = "" if self.inner is None else f" // {self.base}.stride({self.inner})"
+        return f"({self.place}{over})" if over else self.place
+
+    @property
+    def index(self) -> int:
+        """To the C code strides are the sizes before the offset, backwards: 64 for each inner dimension."""
+        inner = 0 if self.inner is None else self.inner + 1
+        return -2 - (self.dim + 64 * inner)
+
+    def evaluate(self, tensor: Any) -> int:
+        """What it is for a tensor."""
+        step: int = 1 if self.inner is None else tensor.stride(self.inner)
+        return tensor.stride(self.dim) // step if step else -1
+
+
+@final
 class OffsetOf(_Place):
     """``base.storage_offset()`` of a tensor, as an int."""
 
@@ -341,4 +373,7 @@ _Part: TypeAlias = (
 )
 
 
-Source: TypeAlias = _Root | _Part | TypeOf | DictOf | SizeOf | OffsetOf | Quotient | MadeFrom
+_Number: TypeAlias = SizeOf | StrideOf | OffsetOf | Quotient
+
+
+Source: TypeAlias = _Root | _Part | TypeOf | DictOf | _Number | MadeFrom

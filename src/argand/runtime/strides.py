@@ -10,6 +10,17 @@ def inner_first(tensor: torch.Tensor) -> list[int]:
     return sorted(range(tensor.dim()), key=lambda i: (tensor.stride(i), tensor.size(i) == 1, -i))
 
 
+def next_inside(tensor: torch.Tensor) -> tuple[int | None, ...]:
+    """For each dimension the one that it makes steps over: the next inside that takes memory; None: there is none."""
+    strides, found = tensor.stride(), list[int | None]([None] * tensor.dim())
+    last: int | None = None
+    for i in inner_first(tensor):
+        found[i] = last
+        if tensor.size(i) != 1 and strides[i]:
+            last = i
+    return tuple(found)
+
+
 def derived_strides(tensor: torch.Tensor) -> tuple[int | None, ...]:
     """For each dimension the one whose size and stride make its stride, as in a dense tensor."""
     strides, inner = tensor.stride(), list[int]()

@@ -121,6 +121,25 @@ int argand_tensor_matches(const ArgandTensorCheck *check, PyObject *value) {
     return grad < 0 ? -1 : grad == check->requires_grad;
 }
 
+// A stride; -1 where there is none, or none that Python can tell.
+static long long stride_at(PyObject *tensor, Py_ssize_t dim) {
+    const TensorImpl *impl = ((TensorObject *)tensor)->impl;
+    if (calibrated)
+        return impl == NULL || dim >= (Py_ssize_t)impl->dims ? -1 : strides_of(impl)[dim];
+    PyObject *stride = PyObject_CallMethod(tensor, "stride", "n", dim);
+    long long found = stride == NULL ? -1 : PyLong_AsLongLong(stride);
+    Py_XDECREF(stride);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return found;
+}
+
+// sources.StrideOf: place is a dimension, and 64 for each dimension before and with the one whose steps are counted.
+static PyObject *stride_in_steps(PyObject *tensor, Py_ssize_t place) {
+    long long stride = stride_at(tensor, place % 64);
+    long long step = place < 64 ? 1 : stride_at(tensor, place / 64 - 1);
+    return stride < 0 || step < 0 ? NULL : PyLong_FromLongLong(step ? stride / step : -1);
+}
+
 PyObject *argand_tensor_size(PyObject *tensor, Py_ssize_t dim) {
     if (!PyObject_TypeCheck(tensor, (PyTypeObject *)tensor_type)) return NULL;
     if (dim == -1) { /* guards.OffsetOf: rare */
@@ -128,6 +147,7 @@ PyObject *argand_tensor_size(PyObject *tensor, Py_ssize_t dim) {
         if (offset == NULL) PyErr_Clear();
         return offset;
     }
+    if (dim < -1) return stride_in_steps(tensor, -2 - dim);
     if (calibrated) {
         const TensorImpl *impl = ((TensorObject *)tensor)->impl;
         if (impl == NULL || dim < 0 || dim >= (Py_ssize_t)impl->dims) return NULL;

@@ -11,7 +11,7 @@ int argand_operand_fits(int op, PyObject *operand, int32_t index) {
     case OP_LOCAL:
     case OP_CLOSURE_CELL:
     case OP_DEFAULTS: return index >= 0;
-    case OP_SIZE_OF: return index >= -1; /* -1: the offset in the storage */
+    case OP_SIZE_OF: return index >= -2 - 65 * 64; /* -1: the offset in the storage; below: strides */
     case OP_ATTR:
     case OP_TYPE_ATTR: return PyUnicode_Check(operand);
     case OP_KEYED: return PyWeakref_CheckRef(operand);

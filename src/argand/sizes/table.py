@@ -61,6 +61,10 @@ class SizeTable:
             raise fixing([symbol], f"no sample fits {about[-1] if about else symbol}")
         return made
 
+    def expect(self, fact: Fact) -> None:
+        """Samples of symbols to come have to satisfy this fact too."""
+        self._wanted = (*self._wanted, fact)
+
     def try_symbol(
         self, name: str, real: int, minimum: int = 2, maximum: int | None = None
     ) -> SizeInt | None:

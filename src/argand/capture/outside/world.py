@@ -353,8 +353,9 @@ class World:
             self.guard(GuardKind.TENSOR, source, tensor_spec(raw))
             fake = fake_of(raw)
         else:
-            self.guard(GuardKind.TENSOR, source, tensor_spec(raw, free=opened[1]))
-            fake = opened[0].requires_grad_(raw.requires_grad)
+            spec = tensor_spec(raw, free=opened.sizes, free_strides=opened.strides)
+            self.guard(GuardKind.TENSOR, source, spec)
+            fake = opened.fake.requires_grad_(raw.requires_grad)
         if type(raw) not in PLAIN_TENSORS:
             self.keep_off_disk(f"a tensor of the class {type(raw).__name__}")
         return like(raw, fake)

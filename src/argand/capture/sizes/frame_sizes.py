@@ -6,21 +6,22 @@ values of what the program reads of them, and the guards of everything that was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, final
 
 import torch
 from torch.utils import _pytree as pytree
 
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.places import open_dimensions, source_of
+from argand.capture.sizes.places import open_dimensions, source_of, stride_places
 from argand.capture.sizes.relations import relation
 from argand.capture.sizes.values import OpenShape, OpenSize
 from argand.ops.fakes import FakeMode, fake_at, fake_of
 from argand.ops.layout import new
-from argand.runtime.guards import Guard, GuardKind, derived_strides, inner_first
+from argand.runtime.guards import Guard, GuardKind, Relation
 from argand.runtime.levels import unwrapped
-from argand.runtime.sources import Quotient, SizeOf, Source
+from argand.runtime.sources import Quotient, SizeOf, Source, StrideOf
+from argand.runtime.strides import derived_strides, inner_first, next_inside
 from argand.sizes.expressions import Apply, Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.formulas import learn_slice
@@ -29,6 +30,15 @@ from argand.sizes.refusals import FixSizes, Stop, fixing
 from argand.sizes.table import SizeTable
 from argand.support import events
 from argand.support.errors import Location
+
+
+@final
+class OpenedTensor(NamedTuple):
+    """A fake of a tensor with open sizes or strides, and which of them guards of their own check."""
+
+    fake: torch.Tensor
+    sizes: frozenset[int]
+    strides: frozenset[int]
 
 
 @final
@@ -103,28 +113,76 @@ class FrameSizes:
         self.fresh += size.expr.symbols
         return size
 
-    def fake(self, source: Source, raw: torch.Tensor) -> tuple[torch.Tensor, frozenset[int]] | None:
-        """A fake of a tensor with open dimensions, and which these are; None: there are none."""
+    def fake(self, source: Source, raw: torch.Tensor) -> OpenedTensor | None:
+        """A fake of a tensor with open sizes or strides; None: there are none."""
         wanted = open_dimensions(self.plan, source, raw)
-        if not wanted:
+        if not wanted and not self._has_open_strides(source, raw):
             return None
         shape = list(raw.shape)
         opened = {dim for dim, _ in wanted}
         self.table.meet(size for dim, size in enumerate(shape) if dim not in opened)
         for dim, place in wanted:
             shape[dim] = self.open(place)
-        if all(type(n) is int for n in shape):
+        strides, guarded = self._strides(source, raw, shape)
+        if all(type(n) is int for n in (*shape, *strides)):
             pinned = frozenset(dim for dim, place in wanted if place.name in self.plan.pinned)
-            return fake_of(raw.detach()), pinned
-        inner, strides = derived_strides(raw), list(raw.stride())
-        for i in inner_first(raw):
-            j = inner[i]
-            if j is not None:
-                strides[i] = strides[j] * (shape[j] or 1)
+            return OpenedTensor(fake_of(raw.detach()), pinned, guarded)
         fake = self.allocate(shape, strides, raw.dtype)
         if raw.storage_offset():
             fake = fake_at(raw.detach(), fake.shape, fake.stride())
-        return fake, frozenset(dim for dim, _ in wanted)
+        return OpenedTensor(fake, frozenset(opened), guarded)
+
+    def _has_open_strides(self, source: Source, raw: torch.Tensor) -> bool:
+        if self.plan.dynamic is False or not self.plan.varied or raw.is_conj() or raw.is_neg():
+            return False
+        places = stride_places(self.plan, source, raw).values()
+        return any(place.name in self.plan.varied for place in places)
+
+    def _strides(
+        self, source: Source, raw: torch.Tensor, shape: Sequence[int]
+    ) -> tuple[list[int], frozenset[int]]:
+        """Strides for open sizes, and which of them have guards of their own.
+
+        How dimensions lie in each other decides what operators do: whether memory is dense, in which order
+        results lie. So strides that follow from no size stay larger than what lies inside of them.
+        """
+        strides, derived, inside = list(raw.stride()), derived_strides(raw), next_inside(raw)
+        places = stride_places(self.plan, source, raw)
+        guarded, before = set[int](), None
+        for i in inner_first(raw):
+            j, k = derived[i], inside[i]
+            if j is not None:
+                strides[i] = strides[j] * (shape[j] or 1)
+            elif before is not None and raw.stride(i) == raw.stride(before):
+                if type(strides[before]) is not int:
+                    strides[i] = strides[before]
+                    self.guards.append(_same_stride(source, i, before))
+                    guarded.add(i)
+            else:
+                size = 1 if k is None else shape[k] or 1
+                if i in places and (type(size) is not int or places[i].name in self.plan.varied):
+                    strides[i] = self._open_stride(source, places[i], strides, size)
+                    guarded.add(i)
+                elif k is not None:
+                    self.table.decide(">", strides[i], strides[k] * size)
+                if before is not None:
+                    self.table.decide(">", strides[i], strides[before])
+            before = i
+        return strides, frozenset(guarded)
+
+    def _open_stride(
+        self, source: Source, place: SizePlace, strides: Sequence[int], size: int
+    ) -> int:
+        """An open stride around a dimension of this size: there is room for more, or it overlaps itself."""
+        if place.real > self.table.real(size):
+            symbol = self.plan.symbol(place)
+            self.table.expect(Fact(">", Expr.of(symbol), Expr.of(size), self.place()))
+        count, inner = self.open(place), place.source.inner
+        self.table.decide(">", count, size)
+        if inner is None:
+            return count
+        self.guards.append(_whole_steps(source, place.source.dim, inner))
+        return count * strides[inner]
 
     def allocate(
         self, shape: Iterable[int], strides: Iterable[int], dtype: torch.dtype
@@ -229,7 +287,7 @@ class FrameSizes:
 
     def fix_all(self, tensors: Iterable[torch.Tensor], what: str) -> None:
         """An answer about several tensors depends on all their sizes."""
-        found = [self.table.express(n) for tensor in tensors for n in tensor.shape]
+        found = [self.table.express(n) for t in tensors for n in (*t.shape, *t.stride())]
         symbols = {s for n in found if isinstance(n, SizeInt) for s in n.expr.symbols}
         if symbols:
             raise fixing(symbols, f"{what} compares sizes", self.place())
@@ -279,7 +337,21 @@ def _is_number(source: Source | None) -> bool:
     """Whether a size is an integer of the program, not the size of a tensor."""
     while isinstance(source, Quotient):
         source = source.base
-    return source is not None and not isinstance(source, SizeOf)
+    return source is not None and not isinstance(source, SizeOf | StrideOf)
+
+
+def _same_stride(source: Source, one: int, other: int) -> Guard:
+    """The guard that two strides of a tensor are one."""
+    left, right = StrideOf(source, one), StrideOf(source, other)
+    row = Relation("==", ((1, (left,)),), ((1, (right,)),), f"{left} == {right}")
+    return Guard(GuardKind.RELATION, left, row)
+
+
+def _whole_steps(source: Source, dim: int, inner: int) -> Guard:
+    """The guard that a stride is as many whole steps of the inner dimension as its place says."""
+    stride, step = StrideOf(source, dim), StrideOf(source, inner)
+    row = Relation("divides", ((1, (step,)),), ((1, (stride,)),), f"{step} divides {stride}")
+    return Guard(GuardKind.RELATION, stride, row)
 
 
 def floats_in(values: Iterable[Any]) -> Iterator[Float]:

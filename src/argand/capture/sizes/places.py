@@ -1,6 +1,7 @@
-"""capture.sizes.places: which dimensions of a tensor are open.
+"""capture.sizes.places: which sizes and strides of a tensor are open.
 
-In: a tensor of the outside, where it is found, and the plan of the frame. Out: its open dimensions.
+In: a tensor of the outside, where it is found, and the plan of the frame. Out: its open dimensions, and
+its open strides: those that follow from no size (of a slice of something larger, whose length varies).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any, Final
 
 import torch
 
-from argand.runtime.sources import DictAttr, Item, Quotient, SizeOf, Source
+from argand.runtime.sources import DictAttr, Item, Quotient, SizeOf, Source, StrideOf
+from argand.runtime.strides import derived_strides, next_inside
 from argand.sizes.marks import read_marks
 from argand.sizes.plan import SizePlace, SizePlan
 
@@ -39,6 +41,25 @@ def open_dimensions(
             plan.required.add(name)
         if wanted and real >= low and (asked or name not in plan.fixed):
             found.append((dim, SizePlace(name, SizeOf(source, dim), real, low, high)))
+    return found
+
+
+def stride_places(plan: SizePlan, source: Source, raw: torch.Tensor) -> dict[int, SizePlace]:
+    """The strides of a tensor that follow from no size, where they are not taken for good.
+
+    They are counted in steps of the next dimension inside: for a slice of rows, how many rows there is room for.
+    """
+    if plan.dynamic is False or type(raw) is torch.nn.Parameter or is_state(source):
+        return {}
+    found, strides, inside = {}, raw.stride(), next_inside(raw)
+    for dim, maker in enumerate(derived_strides(raw)):
+        name, k = f"{source}.stride({dim})", inside[dim]
+        if maker is not None or name in plan.fixed:
+            continue
+        step = 1 if k is None else strides[k]
+        steps, rest = divmod(strides[dim], step)
+        if steps >= 2 and not rest:
+            found[dim] = SizePlace(name, StrideOf(source, dim, k if step > 1 else None), steps)
     return found
 
 

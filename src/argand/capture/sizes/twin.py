@@ -239,7 +239,8 @@ def _concerned(node: torch.fx.Node, table: SizeTable) -> set[Any]:
     found: set[Any] = set()
     for argument in node.all_input_nodes:
         example = argument.meta.get("example_value")
-        numbers = example.shape if isinstance(example, torch.Tensor) else [example]
+        is_tensor = isinstance(example, torch.Tensor)
+        numbers = (*example.shape, *example.stride()) if is_tensor else [example]
         for number in numbers:
             size = table.express(number) if isinstance(number, int) else number
             if isinstance(size, SizeInt):
