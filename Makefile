@@ -56,7 +56,8 @@ sanitize: $(STAMP)
 threads: $(STAMP)
 	$(BIN)/python -X faulthandler -m tools.threads $(ARGS)
 
-# CPython's own tests of its language under the compiler, against plain Python; ARGS="test_generators --texts".
+# CPython's own tests of its language under the compiler, against plain Python; ARGS="test_generators --texts". A sweep of all
+# with ARGS="--results FILE" is continued where it ended; modules with something unexplained are run again.
 cpython: $(STAMP)
 	$(BIN)/python -m tools.cpython $(ARGS)
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tools.cpython import child
+from tools.cpython.kept import VERSION, Difference, Kept, Row
 from tools.cpython.reasons import MODULES, reason_for
 
 # times the limit of a test: seconds of the clock in which nothing is heard of a child
@@ -34,14 +35,6 @@ class Report(NamedTuple):
     outcomes: dict[str, list[str]]
     texts: dict[str, str]
     seconds: float
-
-
-class Counts(NamedTuple):
-    """Tests of a module, those that differ and have a reason, and those that have none."""
-
-    tests: int
-    listed: int
-    unexplained: int
 
 
 def _lines(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -126,32 +119,36 @@ def differs(wanted: Sequence[str], got: Sequence[str]) -> bool:
     return [*map(_kind, got)] != [*map(_kind, wanted)]
 
 
-def compare(module: str, mode: str, limit: float, *, only: str, texts: bool) -> Counts:
-    """Run a module in both ways and print what differs."""
+def compare(module: str, mode: str, limit: float, only: str) -> Row:
+    """A module run in both ways."""
     plain, found = (run_module(module, each, limit, only) for each in ("plain", mode))
-    listed = other = 0
-    for test, wanted in plain.outcomes.items():
-        got = found.outcomes.get(test, ["was not run"])
+    outcomes = {test: found.outcomes.get(test, ["was not run"]) for test in plain.outcomes}
+    different = [
+        Difference(test, wanted[-1], outcomes[test][-1], found.texts.get(test, ""))
+        for test, wanted in plain.outcomes.items()
+        if differs(wanted, outcomes[test])
+    ]
+    return Row(module, len(outcomes), different, (plain.seconds, found.seconds))
+
+
+def show(row: Row, *, texts: bool) -> None:
+    """Print what differs, and the counts of the module."""
+    for test, wanted, got, text in row.different:
         reason = reason_for(test)
-        if not differs(wanted, got):
-            continue
-        listed, other = listed + bool(reason), other + (not reason)
-        print(
-            f"  {test}: {got[-1]}\n      plainly: {wanted[-1]}"
-            + (f"\n      listed: {reason}" if reason else "")
-        )
-        if texts and not reason:
-            print("      | " + found.texts.get(test, "").replace("\n", "\n      | "))
+        print(f"  {test}: {got}\n      plainly: {wanted}")
+        if reason:
+            print(f"      listed: {reason}")
+        elif texts:
+            print("      | " + text.replace("\n", "\n      | "))
+    plain, found = row.seconds
     print(
-        f"{module}: {len(plain.outcomes)} tests, {listed} listed, {other} unexplained; {plain.seconds:.0f} s plainly,"
-        f" {found.seconds:.0f} s compiled",
+        f"{row.module}: {row.tests} tests, {row.listed} listed, {row.unexplained} unexplained;"
+        f" {plain:.0f} s plainly, {found:.0f} s compiled",
         flush=True,
     )
-    return Counts(len(plain.outcomes), listed, other)
 
 
-def main() -> int:
-    """The command line."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=MODULES)
     parser.add_argument("--mode", choices=("beside", "alone"), default="beside")
@@ -160,16 +157,32 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", help="a part of the tests' names")
     parser.add_argument("--texts", action="store_true", help="tracebacks of differences")
-    chosen = parser.parse_args()
-    present = [module for module in chosen.modules if importlib.util.find_spec(f"test.{module}")]
-    rows = [
-        compare(module, chosen.mode, chosen.limit, only=chosen.only, texts=chosen.texts)
-        for module in present
-    ]
-    tests, listed, other = map(sum, zip(*rows, strict=True))
-    version = ".".join(map(str, sys.version_info[:3]))
+    parser.add_argument(
+        "--results",
+        type=pathlib.Path,
+        help="a file that keeps what was found: modules that it has and in which nothing is unexplained are not run"
+        " again, so a sweep that was ended is continued, and what differed is tried again",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The command line."""
+    chosen = _arguments()
+    kept = Kept(chosen.results, chosen.mode, chosen.only)
+    rows = []
+    for module in chosen.modules:
+        if importlib.util.find_spec(f"test.{module}"):
+            row = kept.settled(module)
+            if row is None:
+                row = compare(module, chosen.mode, chosen.limit, chosen.only)
+                kept.add(row)
+            show(row, texts=chosen.texts)
+            rows.append(row)
+    tests = sum(row.tests for row in rows)
+    listed, other = sum(row.listed for row in rows), sum(row.unexplained for row in rows)
     print(
-        f"Python {version}, {chosen.mode}: {tests} tests in {len(rows)} modules, {tests - listed - other} passed,"
+        f"Python {VERSION}, {chosen.mode}: {tests} tests in {len(rows)} modules, {tests - listed - other} passed,"
         f" {listed} listed with a reason, {other} unexplained"
     )
     return 1 if other else 0
