@@ -192,7 +192,7 @@ class Aliasing:
         if dense_order(tuple(whole.shape), whole.stride()) is None and not is_within(
             whole, region.fake
         ):
-            raise Untraceable("a view of memory between the elements of a tensor that was written")
+            raise Untraceable("a view of memory between the elements of a tensor that is written")
 
     def write(self, region: StorageView, value: Node) -> None:
         """Give a region a new value (of any strides and dtype; shapes must broadcast)."""
@@ -202,6 +202,8 @@ class Aliasing:
         while (parent := path[-1][0].parent) is not None:
             child, node = path[-1]
             assert child.step is not None
+            if child.step.func is aten.as_strided.default:
+                self._check_gaps(child)
             if not can_undo(child.step, child.fake, parent.fake):
                 path = [path[0], (memory.root, self._scatter(*path[0]))]
                 break

@@ -75,7 +75,12 @@ def link(program: Program, inputs: Sequence[Any], tools: Tools) -> Callable[...,
         or traced.tangents != [k for k in whole.tangents if k < traced.results]
     ):
         return None  # a result that was overwritten has a history all the same, which aten does not tell
-    apply = _make_function(_Gradients(wider, inputs, whole, tools))
+    gradients = _Gradients(wider, inputs, whole, tools)
+    # torch takes other formulas where what is kept has no tangent, as when only results are differentiated
+    usual = gradients.part((1 << len(traced.tangents)) - 1)
+    if not _have_derivatives(_behind(usual)):
+        return None
+    apply = _make_function(gradients)
     return lambda *values: apply(*values)[: traced.results]
 
 
@@ -162,15 +167,23 @@ class _Gradients:
         self.forward = tools.code(make_module(graph, whole.constants, "Forward"))
         self.read = _read_behind(whole)
         self.turns = Turns()
+        self.parts: dict[int, Traced] = {}
         self.modules: dict[Asked, tuple[GraphModule, list[int]]] = {}
         self.plain: dict[Asked, Boxed] = {}
         self.differentiable: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
+    def part(self, tangents: int) -> Traced:
+        """The program with the gradients of some of its tangents."""
+        if tangents not in self.parts:
+            part = self.tools.trace(self.program, self.examples, tangents)
+            assert part is not None, "some tangents of a program that has them all"
+            self.parts[tangents] = part
+        return self.parts[tangents]
+
     def module(self, asked: Asked) -> tuple[GraphModule, list[int]]:
         """(what is kept, tangents) -> gradients, as a graph, and which gradients these are."""
         if asked not in self.modules:
-            part = self.tools.trace(self.program, self.examples, asked.tangents)
-            assert part is not None, "some tangents of a program that has them all"
+            part = self.part(asked.tangents)
             known, tangents, made = _ends(part)
             wanted = [bit for bit in made if asked.gradients >> bit & 1]
             given = [*(known[k] for k in self.read), *tangents]
