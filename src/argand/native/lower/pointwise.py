@@ -208,13 +208,17 @@ def _power(c: LoweringContext, x: Value, y: Value) -> Node:
 
 
 def _powers(row: Lowering) -> Lowering:
-    """Eager multiplies bfloat16 step by step; other powers of halves are rounded once."""
+    """Eager multiplies bfloat16 step by step; other powers of halves are rounded once.
+
+    Wider tensors of one number are halves first: a power jumps where the exponent is no longer whole.
+    """
     wide = in_float(row)
 
     def lower(context: LoweringContext, x: Value, y: Value) -> Node:
         found: Node
         if isinstance(y, Node):
-            found = wide(context, x, y)
+            base = context.node(x) if isinstance(x, Node) else context.number(x)
+            found = wide(context, base, context.node(y))
         elif context.dtype is not DType.F16 and y in (2, 3):
             found = row(context, x, y)
         else:
@@ -267,7 +271,8 @@ def _sign_bit(c: LoweringContext, x: Node) -> Node:
 
 def _logical(op: str) -> Lowering:
     def lower(context: LoweringContext, *values: Node) -> Node:
-        truths = [context.build.cast(value, DType.BOOL) for value in values]
+        common = context.promoted()  # in which a wider tensor of one number may be zero
+        truths = [context.build.cast(context.node(v, common), DType.BOOL) for v in values]
         return context.full(context.op(op, *truths))
 
     return lower
