@@ -20,9 +20,12 @@ from pathlib import Path
 
 import torch
 
+from tests.programs import worlds
 from tests.programs.checker import check
 from tests.programs.generator import Program, generate
 from tests.programs.shrink import kind_of, shrink
+from tests.programs.world_checker import check_world
+from tests.programs.worlds import World
 
 _FOUND = Path(__file__).parent / "found"
 _CHUNK = 100
@@ -36,9 +39,11 @@ def in_child(run, timeout: int = 120) -> tuple[int, str]:
     if child == 0:
         os.close(read)
         signal.alarm(timeout)
-        with contextlib.redirect_stderr(io.StringIO()), os.fdopen(write, "w") as tell:
-            run(tell)
-            tell.flush()
+        try:  # whatever happens, a child does not go on with what is its parent's
+            with contextlib.redirect_stderr(io.StringIO()), os.fdopen(write, "w") as tell:
+                run(tell)
+        except BaseException:
+            os.abort()
         os._exit(0)
     os.close(write)
     with os.fdopen(read) as told:
@@ -47,7 +52,12 @@ def in_child(run, timeout: int = 120) -> tuple[int, str]:
     return (os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0), text
 
 
-def guarded(program: Program, options: dict[str, object]) -> str | None:
+def made(seed: int) -> Program | World:
+    """The program of a seed, by the generator it belongs to."""
+    return worlds.generate(seed) if seed >= worlds.FIRST else generate(seed)
+
+
+def guarded(program: Program | World, options: dict[str, object]) -> str | None:
     """The failure of a program, a crash included."""
 
     def run(tell: io.TextIOBase) -> None:
@@ -57,8 +67,11 @@ def guarded(program: Program, options: dict[str, object]) -> str | None:
     return f"died: {signal.Signals(ended).name}" if ended else text or None
 
 
-def _checked(program: Program, options: dict[str, object]) -> str | None:
+def _checked(given: int | Program | World, options: dict[str, object]) -> str | None:
     try:
+        program = made(given) if isinstance(given, int) else given
+        if isinstance(program, World):
+            return check_world(program, options)
         return check(program, options)
     except Exception as error:
         return f"the checker failed: {type(error).__name__}: {error}"
@@ -78,7 +91,7 @@ def _sweep(seeds: list[int], options: dict[str, object]) -> list[tuple[int, str]
             for seed in seeds:
                 tell.write(f"start {seed}\n")
                 tell.flush()
-                found = _checked(generate(seed), {**_rare(seed), **options})
+                found = _checked(seed, {**_rare(seed), **options})
                 tell.write(f"end {seed} {(found or '').replace(chr(10), ' ')}\n")
 
         ended, text = in_child(run, timeout=60 * len(seeds))
@@ -121,7 +134,7 @@ def main() -> int:
             print(f"-- seed {seed}: {failure[:400]}", flush=True)
             if given.small > 0 and kinds[kind_of(failure)] <= 3:
                 given.small -= 1
-                small = shrink(generate(seed), failure, lambda program: guarded(program, options))
+                small = shrink(made(seed), failure, lambda program: guarded(program, options))
                 print(small.text(), flush=True)
                 if given.keep:
                     (_FOUND / f"seed_{seed}.py").write_text(

@@ -205,6 +205,12 @@ def _writes_what_it_reads(line: str, live: dict[str, Any]) -> bool:
     return shifted or (len(used) == 1 and "masked_scatter_" in line)
 
 
+def torch_statement(draw: random.Random, names: list[str], target: str) -> str:
+    """A statement over tensors, of both generations."""
+    inputs = [name for name in names if name.startswith("a")] or names
+    return _statement(draw, [*inputs, *names], target, wide=True)
+
+
 def _statement(draw: random.Random, names: list[str], target: str, *, wide: bool) -> str:
     x, y, z = (draw.choice(names[-4:] if draw.random() < 0.6 else names) for _ in range(3))
     words = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tests.programs.generator import Program
+from tests.programs.worlds import World
 
 
 def kind_of(failure: str) -> str:
@@ -15,12 +17,13 @@ def kind_of(failure: str) -> str:
     return re.sub(r"[-+]?[\d.]+(e[-+]?\d+)?|\bnan\b|\binf\b|\(.*?\)|\[.*?\]", "", text)[:40]
 
 
-def shrink(program: Program, failure: str, fails: Callable[[Program], str | None]) -> Program:
+def shrink(program: Any, failure: str, fails: Callable[[Any], str | None]) -> Any:
     """The smallest one that is found by leaving things out, one at a time."""
     wanted, progress = kind_of(failure), True
     while progress:
         progress = False
-        for smaller in _smaller(program):
+        rows = program.smaller() if isinstance(program, World) else _smaller(program)
+        for smaller in rows:
             found = fails(smaller)
             if found is not None and kind_of(found) == wanted:
                 program, progress = smaller, True
