@@ -11,7 +11,8 @@ WITHOUT: dict[str, str] = {
     "B024": "In Python the operator itself says what is wrong with the functions it was given.",
     "B001": "No instruction of a supported Python is refused; the row is for new ones.",
     "B012": "What it names is made anew by your program after the break: move its making there.",
-    "B015": "Generators and coroutines run in Python; what they call is compiled.",
+    "B015": "Generators and coroutines that a compiled function calls and cannot inline run in Python; what they call is compiled. "
+    "Compile them themselves (`argand.compile(generator_function)`): then each step is.",
     "B020": "The message names the reason. The function runs in Python, what it calls is compiled.",
     "B022": "Only eager knows whether the operation raises, so eager runs the block.",
     "B023": "A defect of Argand: please report it.",

@@ -1,7 +1,7 @@
 """bytecode: CPython bytecode in a form that does not depend on the version.
 
 In: code objects.  Out: `decode` (instructions), `assemble` (back to a code object), `flow` (stack and liveness),
-`make_resume` (a function that continues in the middle of another).
+`make_resume` (a function that continues in the middle of another), `steps` (generators as plain functions).
 """
 
 from argand.bytecode import supported as supported  # first: it says where nothing else works

@@ -85,9 +85,12 @@ def after(stack: Stack, instruction: Instruction, *, jumps: bool) -> Stack:
 
 
 def compute_stacks(
-    instructions: Sequence[Instruction], start: int = 0, stack: Stack = ()
+    instructions: Sequence[Instruction],
+    start: int = 0,
+    stack: Stack = (),
+    ends: frozenset[int] = frozenset(),
 ) -> list[Stack | None]:
-    """The stack before each instruction, from `start` on; None where control never comes."""
+    """The stack before each instruction, from `start` on; None where control never comes. It ends at `ends`."""
     found: list[Stack | None] = [None] * len(instructions)
     todo = [(start, stack)]
     while todo:
@@ -95,6 +98,8 @@ def compute_stacks(
         if found[index] is not None:
             continue
         found[index] = stack
+        if index in ends:
+            continue
         instruction = instructions[index]
         if falls_through(instruction):
             todo.append((index + 1, after(stack, instruction, jumps=False)))

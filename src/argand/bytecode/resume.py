@@ -29,7 +29,7 @@ import inspect
 from types import CodeType
 from typing import Final, final
 
-from argand.bytecode import flow
+from argand.bytecode import flow, steps
 from argand.bytecode.assemble import assemble
 from argand.bytecode.instruction import CodeHandler, Instruction, Origin
 from argand.bytecode.normal import ROWS
@@ -78,15 +78,27 @@ def make_resume(
     bound: tuple[str, ...],
     thunk: bool = False,
     raises: bool = False,
+    step: bool = False,
 ) -> CodeType:
     """Code that continues with `code` at `index`; see the module for the three ways in.
+
+    With `step`, `code` may be a generator's: see `steps`. What continues a step is one.
 
     Its positional arguments: the thunk or exception if asked for, the stack's values bottom first (`stack[i]` False is
     a NULL or a cell, and no argument), then the values of the variables `bound`. The cells to give it as closure:
     `closure_of_resume`. Raises CaptureBreak B020 where no such code exists. Equal arguments give the same code object; so does a place
     in a resume function and the place it was copied from.
     """
-    return _make(*Origin.of(code, index), stack, bound, thunk, raises)
+    original, place = Origin.of(code, index)
+    step = step or original is not code
+    if steps.is_generator(original) and not step:
+        raise _refuse(original, place, "it is a generator or coroutine")
+    return _make(original, place, stack, bound, thunk, raises)
+
+
+def _refuse(code: CodeType, index: int, reason: str) -> CaptureBreak:
+    where = Location(code.co_filename, decode(code).instructions[index].line or 0, code.co_name)
+    return CaptureBreak(Break.B020, where, function=code.co_qualname, reason=reason)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,12 +141,9 @@ def _slot_kinds(
 ) -> flow.Stack:
     """The kinds of the `depth` slots to restore; refuses what cannot be resumed."""
 
-    def refuse(reason: str) -> CaptureBreak:
-        where = Location(code.co_filename, place.line or 0, code.co_name)
-        return CaptureBreak(Break.B020, where, function=code.co_qualname, reason=reason)
-
-    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
-        raise refuse("it is a generator or coroutine")
+    refuse = functools.partial(_refuse, code, place.index)
+    if steps.is_generator(code) and steps.refusal(code):
+        raise refuse(steps.refusal(code))
     if not code.co_flags & inspect.CO_OPTIMIZED:
         raise refuse("it is the body of a class or module")
     stacks, instructions = flow.stack_before(code), decode(code).instructions
@@ -175,8 +184,9 @@ class _Builder:
     ) -> None:
         self.code, self.place, self.bound = code, place, bound
         self.old = decode(code).instructions
+        self.exits = steps.exits(code) if steps.is_generator(code) else frozenset[int]()
         ways = [
-            flow.compute_stacks(self.old, entry, flow.stack_before(code)[entry] or ())
+            flow.compute_stacks(self.old, entry, flow.stack_before(code)[entry] or (), self.exits)
             for entry in entries
         ]
         self.kept = sorted(
@@ -234,11 +244,24 @@ class _Builder:
             for i in self.kept
             if self.old[i].op in _LOCALS and not in_cell_slot(self.code, self.old[i])
         }
+        ours = self._leave_names(used)
         self.names += [
             name for name in self.code.co_varnames if name in used and name not in self.bound
         ]
+        self.names += ours
         if self.code.co_argcount and "__class__" in self.code.co_freevars:
             self._put_self_first(self._local_name(self.code.co_varnames[0]))
+
+    def _leave_names(self, used: set[object]) -> list[str]:
+        """Our own variables of the ways out of a step; the user's that they read are added to `used`."""
+        actions = [
+            action
+            for i in self.kept
+            if i in self.exits
+            for action in steps.leaving(self.code, self.old[i])
+        ]
+        used |= {each.name for each in actions if each.op == "load_fast" and not each.own}
+        return sorted({self.prefix + each.name for each in actions if each.own})
 
     def _local_name(self, name: str) -> str:
         """A cell's contents, and a variable that has its slot for a while, are not to be mistaken for the cell."""
@@ -325,9 +348,12 @@ class _Builder:
         if entry is not None:
             self.emit("jump")
             self.prologue[-1].target = entry
-        begin = len(self.prologue)
-        moved = {old: begin + new for new, old in enumerate(self.kept)}
-        both = [*self.prologue, *(self._copy(self.old[index]) for index in self.kept)]
+        both, moved, places = list(self.prologue), {}, list[int]()
+        for old in self.kept:
+            moved[old] = len(both)
+            copied = self._copies(self.old[old])
+            both += copied
+            places += [old] if len(copied) == 1 else [-1] * len(copied)
         for index, instruction in enumerate(both):
             instruction.index = index
             if instruction.target is not None:
@@ -338,8 +364,8 @@ class _Builder:
                 )
         # In the prologue, only the CALL of a thunk stands for a place: the instruction it is done for.
         own = [self.place.index if i.op == "call" else -1 for i in self.prologue]
-        self.constants.append(Origin(self.code, (*own, *self.kept), request))
-        flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+        self.constants.append(Origin(self.code, (*own, *places), request))
+        flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | steps.FLAGS
         return assemble(
             both,
             self.code,
@@ -353,6 +379,27 @@ class _Builder:
             co_consts=tuple(self.constants),
             co_flags=self.code.co_flags & ~flags,
         )
+
+    def _copies(self, old: Instruction) -> list[Instruction]:
+        """A kept instruction, or what a step does there instead."""
+        if self.exits and old.op in steps.UNDONE:
+            return [dataclasses.replace(old, op="nop", arg=None, argval=None, offset=-1)]
+        if old.index not in self.exits:
+            return [self._copy(old)]
+        plain = dataclasses.replace(old, argval=None, offset=-1, handler=None, target=None)
+        return [
+            dataclasses.replace(plain, op=action.op, arg=self._operand(action))
+            for action in steps.leaving(self.code, old)
+        ]
+
+    def _operand(self, action: steps.WayOut) -> int:
+        if action.op == "load_const":
+            return self._constant(action.constant)
+        if action.op == "load_deref":
+            return len(self.names) + self.cells.index(action.name)
+        if not action.name:
+            return action.arg
+        return self.names.index(self.prefix + action.name if action.own else action.name)
 
     def _copy(self, old: Instruction) -> Instruction:
         new = dataclasses.replace(old, offset=-1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,10 @@ from argand.runtime import _native
 from argand.runtime._native import Region, Switch
 
 _CALL = "__call__"
+_GENERATOR = "_argand_generator"  # of a switch: the function whose generators are run by steps
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+# what the questions of `inspect` look at
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 def code_of(function: Any) -> types.CodeType | None:
@@ -42,7 +47,7 @@ def original(model: Any) -> Any:
     if isinstance(model, CompiledModule):
         return original(model._argand_module)
     if isinstance(model, Switch) and model.region is not None:
-        return original(model.__wrapped__)
+        return original(model.__dict__.get(_GENERATOR, model.__wrapped__))
     if isinstance(model, types.MethodType) and isinstance(model.__func__, Switch):
         function = original(model.__func__)
         return model if function is model.__func__ else types.MethodType(function, model.__self__)
@@ -56,7 +61,28 @@ def compiled_callable(function: Callable[..., Any], region: Region | None) -> Sw
     code = code_of(function)
     if code is not None and region is not None:
         _native.mark_code(code, True)  # the user named it, whatever file it is in
-    switch = Switch(function, region)
+    if code is not None and region is not None and code.co_flags & _GENERATORS:
+        return _compiled_generator(function, region)
+    return _named(Switch(function, region), function)
+
+
+def _compiled_generator(function: Any, region: Region) -> Any:
+    """A function whose generators run in a region step by step. Called as it is where no function can be made of a step."""
+    from argand.runtime.generators import stepping  # noqa: PLC0415  # rarely needed
+
+    if isinstance(function, types.MethodType):
+        return types.MethodType(_compiled_generator(function.__func__, region), function.__self__)
+    if not isinstance(function, types.FunctionType):
+        return _named(Switch(function, region), function)
+    made = stepping(function, region)
+    switch = _named(Switch(made or function, region), function)
+    switch.__dict__[_GENERATOR] = function
+    for name in _OF_FUNCTIONS:
+        switch.__dict__[name] = getattr(function, name)
+    return switch
+
+
+def _named(switch: Switch, function: Any) -> Switch:
     for name in functools.WRAPPER_ASSIGNMENTS:
         with contextlib.suppress(AttributeError):
             setattr(switch, name, getattr(function, name))

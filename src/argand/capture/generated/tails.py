@@ -73,6 +73,12 @@ def resume_again(code: CodeType, request: Sequence[Any], entered: bool) -> CodeT
     """The resume code that an earlier process made of `code` (`Origin.request`)."""
     index, stack, bound, thunk, raises = request
     made = make_resume(
-        code, index, stack=tuple(stack), bound=tuple(bound), thunk=thunk, raises=raises
+        code,
+        index,
+        stack=tuple(stack),
+        bound=tuple(bound),
+        thunk=thunk,
+        raises=raises,
+        step=True,  # one of a generator: nothing else of it is kept
     )
     return entered_code(made) if entered else made

@@ -49,6 +49,7 @@ from argand.customops.definition import CustomOp
 from argand.runtime import skips
 from argand.runtime._native import Switch
 from argand.runtime.callables import code_of
+from argand.runtime.callables import original as compiled_original
 from argand.runtime.tracebacks import is_ours
 from argand.sizes.refusals import fixing
 from argand.support.errors import ArgandError, Break, CaptureBreak
@@ -104,7 +105,7 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     if isinstance(function, Switch):
         if function.region is None:
             raise _disabled(function.__wrapped__, str(function.__wrapped__))
-        return call(tracer, function.__wrapped__, args, kwargs)  # compiled inside compiled
+        return call(tracer, compiled_original(function), args, kwargs)  # compiled inside compiled
     found = lookup(tracer, type(function), "__call__")
     if type(found) is types.FunctionType and not isinstance(function, torch.jit.ScriptModule):
         return call_function(tracer, found, (function, *args), kwargs)
