@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import argand
+from argand.native.codegen.llvm import convolutions
 from argand.native.codegen.target import host_target
 from argand.support import events
 
@@ -217,6 +218,20 @@ def test_weights_in_other_strides():
                 torch.randn(8, 4, 3, 3).to(memory_format=torch.channels_last),
             )
             torch.testing.assert_close(run(x, w), program(x, w), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "registers"),
+    [
+        (convolutions._WIDE_TILES, 32),
+        (convolutions._WIDE_POINTS, 32),
+        (convolutions._NARROW_TILES, 16),
+    ],
+)
+def test_a_tile_leaves_a_register_for_a_number_of_a_pixel(tiles, registers):
+    """Without one every product loads its number: two loads a cycle are then the limit, not two products."""
+    for rows, vectors in tiles:
+        assert rows * vectors + vectors + 1 <= registers
 
 
 def test_convolutions_of_one_class_share_a_kernel():
