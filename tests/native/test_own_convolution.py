@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import argand
-from argand.native.codegen.llvm import convolutions
+from argand.native.codegen.llvm import layouts
 from argand.native.codegen.target import host_target
 from argand.support import events
 
@@ -73,6 +73,70 @@ def test_every_shape_is_eagers(shape, bias, width):
     inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide = shape
     model = nn.Conv2d(inputs, outputs, window, stride, padding, dilation, groups, bias)
     check(model, torch.randn(batch, inputs, high, wide))
+
+
+# inputs, outputs, window, stride, padding, output padding, groups, dilation, batch, high, wide
+TRANSPOSED = {
+    "one pixel": (20, 48, 4, 1, 0, 0, 1, 1, 3, 1, 1),
+    "one pixel, padded": (8, 16, 4, 2, 1, 1, 1, 1, 2, 1, 1),
+    "one line": (6, 24, 3, 2, 1, 1, 3, 1, 2, 1, 6),
+    "doubled": (24, 40, 4, 2, 1, 0, 1, 1, 2, 9, 7),
+    "to few channels": (16, 3, 4, 2, 1, 0, 1, 1, 2, 8, 8),
+    "as wide as the stride": (16, 24, 2, 2, 0, 0, 1, 1, 1, 7, 9),
+    "odd window": (8, 16, 3, 2, 1, 1, 1, 1, 2, 5, 6),
+    "stride one": (8, 16, 3, 1, 1, 0, 1, 1, 2, 5, 6),
+    "stride one, dilated": (8, 16, 3, 1, 2, 0, 1, 2, 2, 5, 6),
+    "groups": (8, 32, 5, 3, 0, 2, 2, 1, 2, 5, 6),
+    "results without taps": (8, 16, 2, 3, 0, 1, 1, 1, 2, 4, 3),
+    "most results without taps": (8, 16, 1, 2, 0, 1, 1, 1, 2, 4, 3),
+    "padding wider than the window": (8, 16, 4, 2, 5, 0, 1, 1, 1, 8, 8),
+    "four by four": (3, 37, 4, 4, 0, 3, 1, 1, 1, 3, 3),
+    "fewer results than phases": (8, 16, 3, 4, 1, 0, 1, 1, 2, 1, 2),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", TRANSPOSED.values(), ids=TRANSPOSED)
+def test_every_transposed_shape_is_eagers(shape, bias, width):
+    torch.manual_seed(0)
+    inputs, outputs, *window, groups, dilation, batch, high, wide = shape
+    model = nn.ConvTranspose2d(inputs, outputs, *window, groups, bias, dilation)
+    norm = nn.BatchNorm2d(outputs)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.running_mean)
+    x = torch.randn(batch, inputs, high, wide)
+    check(nn.Sequential(model, norm, nn.ReLU()), x)
+    check(model, x.to(memory_format=torch.channels_last), count=1)
+
+
+def test_transposed_convolutions_of_one_dimension(width):
+    torch.manual_seed(0)
+    model = nn.ConvTranspose1d(12, 20, 5, stride=2, padding=1, output_padding=1)
+    check(
+        nn.Sequential(model, nn.SiLU(), nn.ConvTranspose1d(20, 8, 4, 4)),
+        torch.randn(3, 12, 17),
+        count=2,
+    )
+
+
+def test_transposed_weights_that_change_are_packed_again(width):
+    torch.manual_seed(0)
+    model = nn.ConvTranspose2d(8, 16, 3, 2).eval()
+    run = argand.compile(model, options=OPTIONS)
+    x = torch.randn(1, 8, 6, 5)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-4)
+            model.weight.data.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("window", "stride", "dilation", "groups"), [(3, 2, 2, 1), (8, 5, 1, 1), (3, 2, 1, 16)]
+)
+def test_other_transposed_convolutions_are_torchs(window, stride, dilation, groups):
+    torch.manual_seed(0)
+    model = nn.ConvTranspose2d(16, 16, window, stride, groups=groups, dilation=dilation)
+    check(model, torch.randn(1, 16, 5, 6), count=0)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -222,11 +286,7 @@ def test_weights_in_other_strides():
 
 @pytest.mark.parametrize(
     ("tiles", "registers"),
-    [
-        (convolutions._WIDE_TILES, 32),
-        (convolutions._WIDE_POINTS, 32),
-        (convolutions._NARROW_TILES, 16),
-    ],
+    [(layouts._WIDE_TILES, 32), (layouts._WIDE_POINTS, 32), (layouts._NARROW_TILES, 16)],
 )
 def test_a_tile_leaves_a_register_for_a_number_of_a_pixel(tiles, registers):
     """Without one every product loads its number: two loads a cycle are then the limit, not two products."""

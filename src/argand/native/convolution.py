@@ -4,7 +4,7 @@ In: an aten graph. Out: ``Layouts``: which calls run as packed convolutions, and
 strides of all values that follow from them, for the importer. The graph stays as it is.
 
 Those that we generate (`native.ir.convolve`) take batch norm into weight and bias, and what else follows as an epilogue.
-The rest, transposed ones aside, is oneDNN's. oneDNN computes channels last and in a weight format of its own; torch's call from plain memory
+The rest is oneDNN's, or torch's where that is transposed. oneDNN computes channels last and in a weight format of its own; torch's call from plain memory
 reorders both, each time (ResNet-18: 12% and 10% of the convolutions). A packed weight is used as long
 as the fingerprint of the weight's contents is the same: versions miss writes through ``.data``. Not where
 a weight is returned, that is saved for a backward pass: it changes each step, and backward is 20% slower
@@ -123,7 +123,7 @@ def _own(
 ) -> Convolve | None:
     """The convolution we generate for a node, or None."""
     operands = _operands(node, results)
-    if operands is None or node.args[6] or operands[0].dim() not in (3, 4):
+    if operands is None or operands[0].dim() not in (3, 4):
         return None
     image, weight, result = operands[0], operands[1], node.meta["val"]
     if _is_open(sizes, (image, weight, result)):
@@ -132,18 +132,25 @@ def _own(
     stride, padding, dilation = (
         _pair(node.args[k], neutral) for k, neutral in ((3, 1), (4, 0), (5, 1))
     )
+    outer, inner = weight.stride()[:2]
+    place, groups, transposed = (0, 0), node.args[8], bool(node.args[6])
+    if transposed:  # inputs of all groups, then outputs of one
+        outer, inner = inner, outer
+        place = (image.shape[1] // groups * inner - weight.shape[1] * outer, 0)
     spec = Convolve(
         batch=image.shape[0],
         inputs=image.shape[1],
-        outputs=weight.shape[0],
+        outputs=result.shape[1],
         image=_pair(image.shape[2:], 1),
         result=_pair(result.shape[2:], 1),
         taps=_pair(weight.shape[2:], 1),
         stride=stride,
         padding=padding,
         dilation=dilation,
-        groups=node.args[8],
-        weight_strides=(*weight.stride()[:2], high, wide),
+        groups=groups,
+        weight_strides=(outer, inner, high, wide),
+        weight_place=place,
+        transposed=transposed,
     )
     return spec if spec.wanted else None
 

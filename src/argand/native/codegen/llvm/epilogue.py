@@ -171,10 +171,11 @@ def writer(
     pointers: Mapping[int, str],
     width: int,
     lanes: tuple[int, ...],
+    placed: Callable[[str], str] | None = None,
 ) -> Write:
     """What computes the epilogue of a finished tile, ``lanes`` channels at a time, and what is left by fewer.
 
-    The steps are the last of the kernel's sizes: ``%size.step0`` and so on.
+    The steps are the last of the kernel's sizes: ``%size.step0`` and so on. ``placed``: which of all pixels one of the tile's is.
     """
 
     def write(tile: Finished) -> None:
@@ -183,6 +184,7 @@ def writer(
 
         def row(number: str) -> None:
             pixel = text.value(f"add i64 {tile.pixel}, {number}")
+            pixel = placed(pixel) if placed else pixel
             start = text.value(f"mul i64 {number}, {width}")
             place = text.value(f"sub i64 {start}, {tile.channel}")
             steps = {

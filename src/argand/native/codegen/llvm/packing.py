@@ -23,7 +23,8 @@ SIZES: Final = (
         "width",
         "limit",
     ),
-    *("stride_output", "stride_inner", "stride_high", "stride_wide"),
+    *("stride_output", "stride_inner", "stride_high", "stride_wide", "stride_group", "offset"),
+    "zeros",
 )
 
 
@@ -57,7 +58,7 @@ class _Packing:
     def run(self) -> None:
         text = self.text
         first = text.value("icmp eq i64 %begin, 0")
-        zeros = text.value(f"select i1 {first}, i64 {self.size['first_panel']}, i64 0")
+        zeros = text.value(f"select i1 {first}, i64 {self.size['zeros']}, i64 0")
         counted(text, "0", zeros, 1, lambda place: self._store(place, "0.0"))
         counted(text, "%begin", "%end", 1, self._panel)
 
@@ -80,6 +81,9 @@ class _Packing:
         base = text.value(f"add i64 {self._whole('mul', group, size['group_outputs'])}, {inside}")
         left = text.value(f"sub i64 {size['group_outputs']}, {inside}")
 
+        origin = self._whole("mul", group, size["stride_group"])
+        origin = self._whole("add", origin, size["offset"])
+
         def channel(number: str) -> None:
             real = text.value(f"icmp slt i64 {number}, {left}")
             output = text.value(f"add i64 {base}, {number}")
@@ -90,7 +94,8 @@ class _Packing:
             shift = text.value(f"select i1 {real}, float {shift}, float 0.0")
             place = text.value(f"add i64 {start}, {number}")
             self._store(place, shift)
-            from_ = text.value(f"mul i64 {output}, {size['stride_output']}")
+            from_ = self._whole("mul", output, size["stride_output"])
+            from_ = self._whole("add", from_, origin)
             slot = text.slot("i64")
             text.line(f"store i64 {place}, ptr {slot}")
             self._weights(from_, slot, factor, real)
