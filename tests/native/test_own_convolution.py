@@ -326,6 +326,51 @@ def test_what_is_computed_of_a_view_lies_as_the_convolution_does(width):
     assert len(norms) == 2 and not any("50*d" in text for text in norms)
 
 
+class Columns(nn.Module):
+    """Norms over features that lie across memory, as where an image's patches become tokens."""
+
+    def __init__(self, width=96):
+        super().__init__()
+        self.inner = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+
+    def forward(self, x):
+        hidden = x.transpose(1, 2)
+        for inner, norm in zip(self.inner, self.norms, strict=False):
+            hidden = hidden + inner(norm(hidden))
+        return self.norms[2](hidden)
+
+
+def test_a_residual_that_is_normed_lies_along_its_features(width):
+    """Eager's has the strides of what it was made of: each row of it would be a walk over all memory."""
+    seen = check(Columns(), torch.randn(2, 96, 40), count=2)
+    norms = [text for text in seen.texts("schedule") if "sqrt" in text]
+    # the first norm and the first sum read the argument, which lies as it was given
+    assert len(norms) == 3 and "40*d" in norms[0] and "40*d" not in norms[2]
+
+
+def test_a_residual_that_is_a_result_has_eagers_strides(width):
+    class Both(Columns):
+        def forward(self, x):
+            hidden = x.transpose(1, 2)
+            hidden = hidden + self.inner[0](self.norms[0](hidden))
+            return torch.stack((hidden.transpose(1, 2), self.norms[1](hidden).transpose(1, 2)))
+
+    check(Both(), torch.randn(2, 96, 40), count=1)
+    model = Columns().eval()
+
+    def program(x):
+        hidden = x.transpose(1, 2) + model.inner[0](x.transpose(1, 2))
+        return hidden, torch.softmax(hidden, dim=-1)
+
+    run = argand.compile(program, options=OPTIONS)
+    x = torch.randn(2, 96, 40)
+    with torch.no_grad():
+        for actual, expected in zip(run(x), program(x), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+            assert actual.stride() == expected.stride()
+
+
 def test_a_result_seen_through_a_view_has_eagers_strides(width):
     class Turned(Tokens):
         def forward(self, x):

@@ -231,11 +231,31 @@ def _leaf_layout(demand: _Draft, node: Node) -> None:
 
 
 def _prefer_layouts(demand: _Draft) -> None:
-    """A computed node takes the layout eager gives it, so that its views are laid out as in eager."""
+    """A computed node takes the layout eager gives it, so that its views are laid out as in eager.
+
+    Not one whose rows are reduced and lie across memory: loops run along rows, so each of its readers would walk over all of it.
+    """
+    rows = _rows_of_reductions(demand.graph)
     for node, strides in demand.graph.layouts.items():
         owned = node.kind in COMPUTED or node.kind is NodeKind.ASSEMBLED
-        if owned and node not in demand.layouts and dense(node.shape, strides):
+        across = node in rows and strides[-1] != 1
+        if owned and not across and node not in demand.layouts and dense(node.shape, strides):
             demand.layouts[node] = strides
+
+
+def _rows_of_reductions(graph: Graph) -> set[Node]:
+    """What is reduced along its last dimension alone, and what that is made of place by place; results aside."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if node.kind is NodeKind.REDUCE and node.attribute == (len(node.inputs[0].shape) - 1,):
+            waiting = [node.inputs[0]]
+            while waiting:
+                value = waiting.pop()
+                same = value.kind is NodeKind.POINTWISE and value.shape == node.inputs[0].shape
+                if same and value not in found:
+                    found.add(value)
+                    waiting.extend(value.inputs)
+    return found - {source_of(o.node) for o in graph.outputs if isinstance(o, Output)}
 
 
 def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:
