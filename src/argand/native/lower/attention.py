@@ -18,7 +18,7 @@ from argand.native.lower.context import Lowering, LoweringContext, NotLowered
 from argand.sizes.expressions import SizeInt
 
 MOST_SCORES: Final = 1 << 20  # 4 MB: with more, softmax waits for memory
-NARROWEST: Final = 32  # keys and elements of a head below which panels of products are mostly empty
+NARROWEST: Final = 16  # keys and elements of a head below which panels of products are mostly empty
 _LARGEST: Final = 3.4028234663852886e38  # of float32
 FEWEST: Final = 16  # queries; fewer read keys and values once, which the flash kernel does as well
 
