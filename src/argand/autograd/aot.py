@@ -98,7 +98,7 @@ def compile_program(
     if context.sizes is not None and context.sizes.unbacked:
         events.count("autograd.fallback", detail="sizes that depend on data")
         return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
-    flat = Flat(run_graph(gm))
+    flat = Flat(run_graph(gm, loops=compilers.loops))
     compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
     traced = _try_trace(flat.program, example_inputs, compilers, strict=context.strict)
     if traced is None:

@@ -29,6 +29,7 @@ class Compilers:
     decompositions: Mapping[Any, Callable[..., Any]] | None
     keep_mutations: bool
     options: Options
+    loops: bool = False  # recurrent layers become loops, which the compilers know how to run
     sizes: ProgramSizes | None = None  # sizes of the program known only at run time
 
 

@@ -7,6 +7,7 @@ Operators that take graphs are run by ``control_flow``.
 from __future__ import annotations
 
 import bisect
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -15,7 +16,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from argand.autograd import control_flow
+from argand.autograd import control_flow, recurrent
 from argand.autograd.bodies import Program as Program
 from argand.autograd.opaque import is_custom
 from argand.autograd.recorder import AtenRecorder
@@ -25,14 +26,22 @@ from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
 
 
-def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any) -> Any:
-    if target in control_flow.RULES and isinstance(recorder, AtenRecorder):
-        return control_flow.RULES[target](recorder, run_graph, *args, **kwargs)
+def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any, loops: bool) -> Any:
+    if isinstance(recorder, AtenRecorder):
+        run = functools.partial(run_graph, loops=loops)
+        if target in control_flow.RULES:
+            return control_flow.RULES[target](recorder, run, *args, **kwargs)
+        if loops and target in recurrent.CELLS and not kwargs:
+            made = recurrent.as_loop(recorder, run, target, args)
+            return target(*args) if made is None else made
     return target(*args, **kwargs)
 
 
-def run_graph(module: GraphModule) -> Program:
-    """A captured graph as a program; each node lends its line to what it makes torch do."""
+def run_graph(module: GraphModule, *, loops: bool = False) -> Program:
+    """A captured graph as a program; each node lends its line to what it makes torch do.
+
+    ``loops``: recurrent layers become loops, instead of as many copies of a step as a sequence is long.
+    """
 
     def program(recorder: AtenRecorder, inputs: list[Any]) -> Sequence[Any]:
         values: dict[Node, Any] = {}
@@ -51,7 +60,7 @@ def run_graph(module: GraphModule) -> Program:
             recorder.checkpoint = node.meta.get("checkpoint")
             match node.op:
                 case "call_function":
-                    values[node] = _call(recorder, node.target, args, kwargs)
+                    values[node] = _call(recorder, node.target, args, kwargs, loops)
                     if isinstance(values[node], SizeInt) and recorder.sizes is not None:
                         recorder.sizes.learn(values[node])  # it may be met again as a plain integer
                 case "call_method":

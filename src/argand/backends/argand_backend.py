@@ -178,6 +178,7 @@ def make_compilers(options: Options, custom: Custom = OURS) -> Compilers:
         partition=cut if custom.joint is None else _before_cut(cut, custom.joint),
         decompositions=own if custom.decompositions is None else custom.decompositions,
         keep_mutations=False,
+        loops=custom == OURS and not is_off(options, "native"),
         options=options,
     )
 

@@ -7,6 +7,7 @@ them. Out: the rows with a ``Sym`` for each size, and the ``Number`` rows that c
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 from typing import Any, Final, final
 
@@ -74,7 +75,7 @@ class Numbers:
             return type(value)([self.within(item) for item in value])
         if isinstance(value, dict):
             return {key: self.within(item) for key, item in value.items()}
-        if type(value).__module__ == launch.__name__:
+        if type(value).__module__ == launch.__name__ and not isinstance(value, enum.Enum):
             names = [f.name for f in dataclasses.fields(value)]
             return dataclasses.replace(value, **{n: self.within(getattr(value, n)) for n in names})
         return value

@@ -18,7 +18,7 @@ import torch.fx
 from torch.fx.node import map_arg
 
 from argand.capture.sizes.frame_sizes import FrameSizes
-from argand.ops.control_flow import RESULTS, branches_of
+from argand.ops.control_flow import RECURRENT, RESULTS, branches_of
 from argand.ops.fakes import FakeMode
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
@@ -132,7 +132,7 @@ class _Twin:
                 values[node] = _run(node, values)
             except Exception as error:
                 return self._failed(node, error)
-            self.operators[node] = tuple(mode.called)
+            self.operators[node] = _ran(node, mode)
             if self.expected is not None and self.operators[node] != self.expected[node]:
                 return self._refuse(node, "torch computes it in another way for other sizes")
             if refusal is None and (
@@ -227,6 +227,12 @@ def _run(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     if node.target in RESULTS:
         return RESULTS[node.target](*args, **kwargs)
     return node.target(*args, **kwargs)
+
+
+def _ran(node: torch.fx.Node, mode: FakeMode) -> tuple[Any, ...]:
+    """What a node ran inside of torch, in order; of one step, where that is run for each item of a sequence."""
+    called = mode.called or []
+    return tuple(dict.fromkeys(called) if node.target in RECURRENT else called)
 
 
 def _line(node: torch.fx.Node) -> Location | None:
