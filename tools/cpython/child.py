@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import importlib
 import inspect
 import json
@@ -164,6 +165,7 @@ def main(job: Job, results: TextIO) -> None:
 def run(job: Job, path: pathlib.Path) -> None:
     """Everything of one process."""
     faulthandler.enable()
+    gc.freeze()  # tests collect often; torch's million objects are not theirs
     os.chdir(tempfile.mkdtemp(prefix="argand-cpython-"))
     with open(path, "a") as out:
         main(job, out)
