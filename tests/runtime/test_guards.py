@@ -838,3 +838,33 @@ def test_programs_and_regions_do_not_leak():
     tracemalloc.stop()
     assert sizes[1][0] - sizes[0][0] < 40_000
     assert sizes[1][1] - sizes[0][1] < 20
+
+
+def test_the_collector_waits_for_the_end_of_a_program():
+    """A dict is made when it is asked for; finalizers then would free what is borrowed, or come here again."""
+
+    def f(x):
+        return None
+
+    run = HandMade(f, [Guard(K.TYPE_IS, DictAttr(X, "scale"), float)])
+    run(Scaled())
+    program = run.entries[0].program
+    assert not program.owning
+    views = [_native.FrameView((f.__code__, f, {}, {}, (Scaled(),))) for _ in range(50)]
+    began = []
+
+    def collects(phase, _):
+        began.append(phase)
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collects)
+    gc.set_threshold(1)
+    try:
+        # a loop of C: nothing else can make a collection due
+        answers = [*map(program.check, views)]
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(collects)
+    assert answers == [()] * 50
+    assert len(began) < 10
+    assert gc.isenabled()

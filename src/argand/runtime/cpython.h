@@ -169,6 +169,21 @@ static inline PyObject *argand_monitor(const PyThreadState *thread) {
 #endif
 }
 
+// ---- the collector ----
+
+// Up to 3.11 any allocation may run the collector, and that any Python code: finalizers, callbacks of weak
+// references. From 3.12 on it waits for the next instruction. What is given back is for `let_go`.
+static inline int argand_hold_collector(void) {
+#if PY_VERSION_HEX < 0x030C0000
+    return PyGC_Disable();
+#else
+    return 0;
+#endif
+}
+static inline void argand_let_collector_go(int held) {
+    if (held) PyGC_Enable();
+}
+
 // ---- where threads take turns ----
 
 // Instructions at which a thread may give up the lock between two of its own: the start of a call, and

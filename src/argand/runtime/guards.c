@@ -15,8 +15,9 @@
 // Invariant: version[i] != 0  =>  value[] of the item children of node i are what the dict (class)
 // of that version holds. So a run that fails forgets the versions it was about to replace.
 //
-// Values are borrowed: no other code runs while a program does. A program with sources that may
-// run Python code ("owning") holds references during the run instead.
+// Values are borrowed: no other code runs while a program does, the collector neither (the dict of an
+// object may be made only when it is asked for). A program with sources that may run Python code
+// ("owning") holds references during the run instead.
 #include "cpython.h"
 #include "guards.h"
 #include "versions.h"
@@ -459,7 +460,11 @@ int argand_program_run(ArgandProgram *program, const ArgandWorld *world, PyObjec
         return 0;
     }
     if (program->dead) return 0; /* asking may run Python code */
-    if (!program->owning) return run_in(program, world, &program->state, collected, failed);
+    if (!program->owning) {
+        int held = argand_hold_collector(), answer = run_in(program, world, &program->state, collected, failed);
+        argand_let_collector_go(held);
+        return answer;
+    }
     // Python code may run inside, and come here again: the inner run has a memory of its own.
     int again = program->running, hit = 0;
     State fresh, *state = &program->state;
