@@ -42,13 +42,13 @@ def _leaves(values):
 
 
 def _results(layer, run, x, states):
-    """Outputs, their strides, all gradients, and gradients of a gradient."""
+    """Outputs, their strides, whether they are views, all gradients, and gradients of a gradient."""
     given = _leaves(run(x, states))
     loss = sum((value.square() * (k + 1)).sum() for k, value in enumerate(given))
     leaves = [x, *_leaves(states), *layer.parameters()]
     first = torch.autograd.grad(loss, leaves, create_graph=True)
     second = torch.autograd.grad(first[0].square().sum(), leaves)
-    return given, [value.stride() for value in given], first, second
+    return given, [(value.stride(), value._base is None) for value in given], first, second
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -89,6 +89,23 @@ def test_a_loop_fits_every_length(training):
             torch.testing.assert_close(compiled(x), layer(x))
     compiles = [e for e in seen.events if isinstance(e, events.StageEnd) and e.stage == "compile"]
     assert len(compiles) <= 4  # the first length, any length, and two too short for a loop
+
+
+def test_results_are_written_to():
+    torch.manual_seed(0)
+    layer = torch.nn.GRU(5, 6, batch_first=True)
+
+    def run(x):
+        output, state = layer(x)
+        output[:, 0] = 0
+        output.mul_(2)
+        state.add_(1)
+        return output, state
+
+    x = torch.randn(3, 9, 5)
+    expected, found = run(x), argand.compile(run, fullgraph=True)(x)
+    torch.testing.assert_close(found, expected)
+    assert [value._base is None for value in found] == [value._base is None for value in expected]
 
 
 def test_dropout_between_layers_draws_as_eager_does():

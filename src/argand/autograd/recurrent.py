@@ -116,8 +116,11 @@ def as_loop(
         values = torch.cat(sides, -1) if call.bidirectional else sides[0]
         if call.dropout and call.training and layer < call.layers - 1:
             values = torch.dropout(values, call.dropout, True)
-    output = values.transpose(0, 1) if call.batch_first else values
-    return (output, *(torch.stack(list(states)) for states in zip(*lasts, strict=True)))
+    if (
+        call.batch_first
+    ):  # in torch the result of an LSTM is a view, that of others is turned over itself
+        values = values.transpose(0, 1) if cell.name == "lstm" else values.transpose_(0, 1)
+    return (values, *(torch.stack(list(states)) for states in zip(*lasts, strict=True)))
 
 
 def _direction(
