@@ -22,6 +22,18 @@ def test_max_pooling_gives_values_and_places(geometry, layout):
     check(lambda x: F.max_pool2d(x, *geometry, return_indices=True), x)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("sides", [(9, 10), (7, 12), (3, 3), (4, 5)])
+@pytest.mark.parametrize(
+    "window", [(3, 2, 0), (3, 2, 1), (2, 3, 1), (2, 2, 0), ((2, 3), (3, 2), 1)]
+)
+def test_windows_that_reach_over_the_edge(window, sides, layout):
+    x = torch.randn(2, 3, *sides).contiguous(memory_format=layout)
+    x[0, 0, 0, 0] = float("nan")
+    x[1, 1] = -float("inf")
+    check(lambda x: F.max_pool2d(x, *window, ceil_mode=True, return_indices=True), x)
+
+
 def test_average_pooling_and_its_gradient():
     x, grad = torch.randn(2, 3, 8, 6), torch.randn(2, 3, 4, 3)
     check(
@@ -71,5 +83,6 @@ def test_small_kernels_are_ours_and_odd_ones_torchs():
         )
         == 0
     )
-    assert externs(lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True),)) == 1
+    assert externs(lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True),)) == 0
+    assert externs(lambda x: (F.max_pool2d(x, 3, 2, 1, dilation=2),)) == 1
     assert externs(lambda x: (F.interpolate(x, size=(13, 13)),)) == 1

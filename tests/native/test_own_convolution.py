@@ -326,6 +326,24 @@ def test_what_is_computed_of_a_view_lies_as_the_convolution_does(width):
     assert len(norms) == 2 and not any("50*d" in text for text in norms)
 
 
+def test_a_pooled_image_is_stored_once_as_convolutions_read_it(width):
+    """Eager's result of the pool is contiguous; as a residual it is read in the layout of the convolutions."""
+
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolutions = nn.ModuleList(nn.Conv2d(a, 16, 3, padding=1) for a in (3, 16, 16))
+
+        def forward(self, x):
+            first, second, third = self.convolutions
+            pooled = nn.functional.max_pool2d(torch.relu(first(x)), 3, 2, 1)
+            return torch.relu(third(torch.relu(second(pooled))) + pooled)
+
+    seen = check(Pooled(), torch.randn(2, 3, 14, 14), count=3)
+    (pool,) = [text for text in seen.texts("schedule") if " gt bool" in text]
+    assert pool.count("store") == 1
+
+
 class Columns(nn.Module):
     """Norms over features that lie across memory, as where an image's patches become tokens."""
 

@@ -233,10 +233,13 @@ def _leaf_layout(demand: _Draft, node: Node) -> None:
 def _prefer_layouts(demand: _Draft) -> None:
     """A computed node takes the layout eager gives it, so that its views are laid out as in eager.
 
-    Not one whose rows are reduced and lie across memory: loops run along rows, so each of its readers would walk over all of it.
+    Not one whose rows are reduced and lie across memory: loops run along rows, so each of its readers would walk over all of it. And
+    where all calls that read it want it in one other layout, it takes that: it would be stored twice.
     """
     rows = _rows_of_reductions(demand.graph)
+    wishes = _wishes_of_calls(demand.graph)
     for node, strides in demand.graph.layouts.items():
+        strides = wishes.get(node, strides)
         owned = node.kind in COMPUTED or node.kind is NodeKind.ASSEMBLED
         across = node in rows and strides[-1] != 1
         if owned and not across and node not in demand.layouts and dense(node.shape, strides):
@@ -255,7 +258,26 @@ def _rows_of_reductions(graph: Graph) -> set[Node]:
                 if same and value not in found:
                     found.add(value)
                     waiting.extend(value.inputs)
-    return found - {source_of(o.node) for o in graph.outputs if isinstance(o, Output)}
+    return found - _sources_of_results(graph)
+
+
+def _sources_of_results(graph: Graph) -> set[Node]:
+    return {source_of(o.node) for o in graph.outputs if isinstance(o, Output)}
+
+
+def _wishes_of_calls(graph: Graph) -> dict[Node, Shape]:
+    """The layouts of values that calls read as they are, where these calls agree; not of results, which are laid out as eager's."""
+    wishes: dict[Node, set[Shape]] = {}
+    for node in graph.nodes:
+        if isinstance(node.attribute, ExternCall) and node.op == "extern":
+            for value, strides in zip(node.inputs, node.attribute.layouts, strict=True):
+                wishes.setdefault(value, set()).add(strides)
+    fixed = _sources_of_results(graph)
+    return {
+        value: next(iter(wanted))
+        for value, wanted in wishes.items()
+        if len(wanted) == 1 and value not in fixed
+    }
 
 
 def _outputs(demand: _Draft, build: Builder) -> tuple[Any, ...]:

@@ -38,10 +38,22 @@ def _windows(
     ]
 
 
-def _padded(self: Tensor, padding: tuple[int, int], value: float) -> Tensor:
-    if not any(padding):
+def _padded(
+    self: Tensor, padding: tuple[int, int], value: float, over: tuple[int, int] = (0, 0)
+) -> Tensor:
+    """The image with a border, and ``over`` more below and to the right."""
+    if not any((*padding, *over)):
         return self
-    return functional.pad(self, (padding[1], padding[1], padding[0], padding[0]), value=value)
+    (high, wide), (below, right) = padding, over
+    return functional.pad(self, (wide, wide + right, high, high + below), value=value)
+
+
+def _over(size: int, kernel: int, step: int, pad: int) -> int:
+    """How far the last window reaches over a padded image where a part of a window counts (``ceil_mode``)."""
+    last = -(-(size + 2 * pad - kernel) // step) * step
+    if last >= size + pad:  # a window of padding alone
+        last -= step
+    return max(last + kernel - size - 2 * pad, 0)
 
 
 def max_pool2d_with_indices(
@@ -54,15 +66,19 @@ def max_pool2d_with_indices(
 ) -> tuple[Tensor, Tensor]:
     kernel, pad = _pair(kernel_size), _pair(padding)
     step = _pair(stride, kernel_size)
-    plain = (
-        self.is_floating_point() and not ceil_mode and _pair(dilation) == (1, 1) and self.numel()
-    )
-    # torch's kernel for images with the channels last is good; ours would have to copy the image to pad it
-    plain = plain and not (any(pad) and self.dim() == 4 and not self.is_contiguous())
+    plain = self.is_floating_point() and _pair(dilation) == (1, 1) and self.numel()
     if not plain or kernel[0] * kernel[1] > _LARGEST:
         return NotImplemented
     height, width = self.shape[-2:]
-    places = _windows(_padded(self, pad, float("-inf")), kernel, step)
+    over = (0, 0)
+    if ceil_mode:
+        sides = zip((height, width), kernel, step, pad, strict=True)
+        below, right = (_over(*side) for side in sides)
+        over = (below, right)
+    # torch's kernel for images with the channels last is good; ours would have to copy the image to pad it
+    if any((*pad, *over)) and self.dim() == 4 and not self.is_contiguous():
+        return NotImplemented
+    places = _windows(_padded(self, pad, float("-inf"), over), kernel, step)
     _, _, best = places[0]
     rows = torch.arange(best.shape[-2]).unsqueeze(1) * step[0] - pad[0]
     columns = torch.arange(best.shape[-1]) * step[1] - pad[1]
