@@ -294,6 +294,16 @@ def test_a_tile_leaves_a_register_for_a_number_of_a_pixel(tiles, registers):
         assert rows * vectors + vectors + 1 <= registers
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(32, 256), (64, 32), (128, 384), (100, 64), (36, 64)]
+)
+def test_a_tile_fits_rows_that_a_power_of_two_divides(rows, columns):
+    target = host_target()._replace(vector_bytes=64)
+    for point in (False, True):
+        tile = layouts._tile(point, columns, [rows], target)
+        assert rows % tile.rows == columns % (tile.vectors * tile.lanes) == 0
+
+
 def test_convolutions_of_one_class_share_a_kernel():
     layers = [
         nn.Sequential(nn.Conv2d(16 * k, 16 * k + 16, 3, padding=1), nn.ReLU()) for k in range(1, 6)

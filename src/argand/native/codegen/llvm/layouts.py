@@ -17,8 +17,8 @@ from argand.native.ir.convolve import Convolve
 
 # Rows and vectors of a tile, best first where they waste the same; what fits into 32 and into 16 registers. Numbers of
 # pixels want registers too: 28 sums and 4 weights leave none, every product then loads its own, and loads are the limit.
-_WIDE_TILES: Final = ((10, 2), (6, 4), (8, 3), (12, 2), (12, 1))
-_WIDE_POINTS: Final = ((6, 4), (8, 3), (10, 2), (12, 2), (12, 1))
+_WIDE_TILES: Final = ((10, 2), (6, 4), (8, 3), (8, 2), (12, 2), (12, 1))
+_WIDE_POINTS: Final = ((6, 4), (8, 3), (10, 2), (8, 2), (12, 2), (12, 1))
 _NARROW_TILES: Final = ((6, 2), (4, 3), (12, 1))
 _NO_LIMIT: Final = 1 << 40
 _ALIGNED: Final = 16
