@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import argand
-from argand.native.codegen.llvm import layouts
+from argand.native.codegen.llvm import depthwise, layouts
 from argand.native.codegen.target import host_target
+from argand.native.ir.convolve import Convolve
 from argand.support import events
 
 OPTIONS = {"strict": True, "cache": False, "measure": False, "verify": True}
@@ -73,6 +74,20 @@ def test_every_shape_is_eagers(shape, bias, width):
     inputs, outputs, window, stride, padding, dilation, groups, batch, high, wide = shape
     model = nn.Conv2d(inputs, outputs, window, stride, padding, dilation, groups, bias)
     check(model, torch.randn(batch, inputs, high, wide))
+
+
+@pytest.mark.parametrize("threads", [1, 3, 5])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_threads_take_lines_of_depthwise_convolutions(threads, batch, monkeypatch):
+    """As they take pixels of dense ones; the last part may have fewer lines, or none."""
+    torch.manual_seed(0)
+    here = host_target()._replace(threads=threads)
+    monkeypatch.setattr("argand.native.build.host_target", lambda: here)
+    spec = Convolve(batch, 40, 40, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), 40, (9, 9, 3, 1))
+    sizes = dict(zip(depthwise.SIZES, layouts.layout_of(spec, here).sizes, strict=True))
+    assert sizes["parts"] == (threads if batch < threads else 1)
+    assert sizes["part_lines"] == -(-7 // sizes["parts"])
+    check(nn.Conv2d(40, 40, 3, padding=1, groups=40), torch.randn(batch, 40, 7, 9))
 
 
 # inputs, outputs, window, stride, padding, output padding, groups, dilation, batch, high, wide

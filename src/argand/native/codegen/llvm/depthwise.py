@@ -27,7 +27,7 @@ SIZES: Final = (
         "pad_high",
         "pad_wide",
     ),
-    *("dilation_high", "high", "wide", "out_high", "out_wide"),
+    *("dilation_high", "high", "wide", "out_high", "out_wide", "parts", "part_lines"),
 )
 
 
@@ -46,9 +46,10 @@ class Window(NamedTuple):
 
 
 def emit_depthwise(text: Text, window: Window, x: str, weights: str, write: Write) -> None:
-    """The body of a kernel over ``%begin`` to ``%end``: lines of output, for each block of channels of each image.
+    """The body of a kernel over ``%begin`` to ``%end``: lines of output, for each block of channels of each part of each image.
 
-    Lines are the inner loop: those of a block that the next window reads again are still in the cache.
+    Lines are the inner loop: those of a block that the next window reads again are still in the cache. Parts are stretches of lines,
+    one for each thread: like the pixels of a dense convolution, so that a thread reads what it has written.
     """
     names = []
     for edge in (False, True):
@@ -149,8 +150,10 @@ class _Lines:
 
     def _unit(self, unit: str) -> None:
         text, size, do = self.text, self.size, self._do
-        rest, line = do("udiv", unit, size["out_high"]), do("urem", unit, size["out_high"])
-        image, block = do("udiv", rest, size["blocks"]), do("urem", rest, size["blocks"])
+        rest, inside = do("udiv", unit, size["part_lines"]), do("urem", unit, size["part_lines"])
+        rest, block = do("udiv", rest, size["blocks"]), do("urem", rest, size["blocks"])
+        image, part = do("udiv", rest, size["parts"]), do("urem", rest, size["parts"])
+        line = do("add", do("mul", part, size["part_lines"]), inside)
         number = do("add", do("mul", image, size["out_high"]), line)
         wanted = do("mul", block, self.window.lanes)
         channel = text.intrinsic(
@@ -165,6 +168,8 @@ class _Lines:
         pixel = do("mul", number, size["out_wide"])
         latest = text.intrinsic("smax", "i64", [do("sub", size["out_wide"], ROW), "0"])
         tiles = do("udiv", do("add", size["out_wide"], ROW - 1), ROW)
+        past = text.value(f"icmp sge i64 {line}, {size['out_high']}")  # the last part is shorter
+        tiles = text.value(f"select i1 {past}, i64 0, i64 {tiles}")
 
         def tile(position: str) -> None:
             begin = text.intrinsic("smin", "i64", [do("mul", position, ROW), latest])

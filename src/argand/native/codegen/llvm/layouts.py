@@ -139,9 +139,11 @@ def _depthwise(spec: Convolve, target: Target) -> Layout:
     blocks, first = -(-spec.outputs // lanes), _ALIGNED
     panel_floats = lanes * (1 + spec.taps[0] * spec.taps[1])
     high, wide = spec.image
+    parts = target.threads if spec.batch < target.threads else 1
+    part_lines = -(-spec.result[0] // parts)
     sizes = (
         *(blocks, spec.outputs, panel_floats, first, spec.taps[0], spec.stride[0], *spec.padding),
-        *(spec.dilation[0], high, wide, *spec.result),
+        *(spec.dilation[0], high, wide, *spec.result, parts, part_lines),
     )
     limit = spec.outputs - lanes
     pack_sizes = (
@@ -158,7 +160,7 @@ def _depthwise(spec: Convolve, target: Target) -> Layout:
         first,
     )
     work = spec.result[1] * spec.taps[0] * spec.taps[1]
-    units = spec.batch * spec.result[0] * blocks
+    units = spec.batch * parts * part_lines * blocks
     floats = first + blocks * panel_floats
     return Layout(
         shape=window,
