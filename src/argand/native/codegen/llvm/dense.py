@@ -193,30 +193,57 @@ class _Tile:
         return rows
 
     def _windows(self, x: str, pixel: str, slot: str) -> None:
-        """All taps; those of one line lie behind each other, and are one run where no window of the tile leaves the image."""
+        """All taps; those of one line lie behind each other, and are one run where no window of the tile leaves the image.
+
+        Where none leaves it above or below either, each pixel's numbers are found once: taps are as far apart for all of them.
+        """
         text, size = self.text, self.size
         self._find_places(pixel)
         line = text.value(f"mul i64 {size['taps_wide']}, {size['inner']}")
-        whole = self._is_whole()
+        stays = self._stays("wide")
+        inside, whole = self._all(self._stays("high"), stays), self._is_whole(stays)
         steps = text.value(f"select i1 {whole}, i64 1, i64 {size['taps_wide']}")
         length = text.value(f"select i1 {whole}, i64 {line}, i64 {size['inner']}")
+        found = text.slot("ptr", _BATCH)
 
-        def high(tap_high: str) -> None:
-            counted(
-                text,
-                "0",
-                steps,
-                1,
-                lambda wide: self._tap(self._window(x, tap_high, wide), slot, length),
-            )
+        def tap(high: str, wide: str) -> None:
+            first = text.value(f"icmp eq i64 {text.value(f'or i64 {high}, {wide}')}, 0")
+            known = text.value(f"xor i1 {first}, true")
+            known = text.value(f"and i1 {known}, {inside}")
+            find, go = text.label("find"), text.label("go")
+            text.line(f"br i1 {known}, label %{go}, label %{find}")
+            text.begin_block(find)
+            text.line(f"store <{_BATCH} x ptr> {self._window(x, high, wide)}, ptr {found}")
+            text.line(f"br label %{go}")
+            text.begin_block(go)
+            self._tap(self._moved(found, inside, high, wide), slot, length)
 
-        counted(text, "0", size["taps_high"], 1, high)
+        def line_of_taps(high: str) -> None:
+            counted(text, "0", steps, 1, lambda wide: tap(high, wide))
 
-    def _is_whole(self) -> str:
-        """Whether the taps of a line are one run of memory for every pixel: neighbours, and none beside the image."""
+        counted(text, "0", size["taps_high"], 1, line_of_taps)
+
+    def _moved(self, found: str, inside: str, high: str, wide: str) -> list[str]:
+        """Each pixel's numbers under a tap: what was found for it, or for the first one and moved."""
+        text, size = self.text, self.size
+        line = self._whole("mul", self._whole("mul", high, size["dilation_high"]), size["wide"])
+        place = self._whole("add", line, self._whole("mul", wide, size["dilation_wide"]))
+        offset = self._whole("mul", place, size["pixel_stride"])
+        offset = text.value(f"select i1 {inside}, i64 {offset}, i64 0")
+        rows = []
+        for row in range(self.tile.rows):
+            at = text.value(f"getelementptr ptr, ptr {found}, i64 {row}")
+            pointer = text.value(f"load ptr, ptr {at}")
+            rows.append(text.value(f"getelementptr float, ptr {pointer}, i64 {offset}"))
+        return rows
+
+    def _stays(self, side: str) -> str:
+        """Whether no window of the tile leaves the image on this side."""
         text, size, kind = self.text, self.size, f"<{_BATCH} x i32>"
-        start = text.value(f"load {kind}, ptr {self.places['wide']}, align 64")
-        room = text.value(f"sub i64 {size['wide']}, {size['taps_wide']}")
+        start = text.value(f"load {kind}, ptr {self.places[side]}, align 64")
+        last = self._whole("sub", size[f"taps_{side}"], "1")
+        reach = self._whole("mul", last, size[f"dilation_{side}"])
+        room = self._whole("sub", self._whole("sub", size[side], "1"), reach)
         # negative ones are large
         over = text.value(f"icmp ugt {kind} {start}, {self._spread(room)}")
         rows = text.value(
@@ -231,10 +258,14 @@ class _Tile:
             f"declare i1 @llvm.vector.reduce.or.v{self.tile.rows}i1(<{self.tile.rows} x i1>)"
         )
         fits = text.value(f"icmp sge i64 {room}, 0")
+        return self._all(fits, text.value(f"xor i1 {any_over}, true"))
+
+    def _is_whole(self, stays: str) -> str:
+        """Whether the taps of a line are one run of memory for every pixel: neighbours, and none beside the image."""
+        text, size = self.text, self.size
         dense = text.value(f"icmp eq i64 {size['inner']}, {size['pixel_stride']}")
         near = text.value(f"icmp eq i64 {size['dilation_wide']}, 1")
-        inside = text.value(f"xor i1 {any_over}, true")
-        return self._all(fits, dense, near, inside)
+        return self._all(dense, near, stays)
 
     def _all(self, first: str, *others: str) -> str:
         for other in others:
@@ -289,7 +320,7 @@ class _Tile:
         outside = text.value(f"icmp uge i64 {more}, {size['pixels']}")
         return y, z, text.value(f"select i1 {outside}, i64 0, i64 {image}")
 
-    def _window(self, x: str, tap_high: str, tap_wide: str) -> list[str]:
+    def _window(self, x: str, tap_high: str, tap_wide: str) -> str:
         """The input channels of each pixel under one tap; zeros outside of the image."""
         text, size, kind, spread = self.text, self.size, f"<{_BATCH} x i32>", self._spread
         base, *starts = (
@@ -315,13 +346,9 @@ class _Tile:
         zeros = text.value(
             f"shufflevector <{_BATCH} x ptr> {zeros}, <{_BATCH} x ptr> poison, <{_BATCH} x i32> zeroinitializer"
         )
-        chosen = text.value(
+        return text.value(
             f"select <{_BATCH} x i1> {inside}, <{_BATCH} x ptr> {pointers}, <{_BATCH} x ptr> {zeros}"
         )
-        return [
-            text.value(f"extractelement <{_BATCH} x ptr> {chosen}, i64 {row}")
-            for row in range(self.tile.rows)
-        ]
 
     def _tap(self, rows: list[str], slot: str, length: str) -> None:
         """Add the products of a run of memory: for each input channel, a vector of weights times a number per pixel."""
