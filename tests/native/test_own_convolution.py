@@ -312,11 +312,20 @@ def test_a_tile_leaves_a_register_for_a_number_of_a_pixel(tiles, registers):
 @pytest.mark.parametrize(
     ("rows", "columns"), [(32, 256), (64, 32), (128, 384), (100, 64), (36, 64)]
 )
-def test_a_tile_fits_rows_that_a_power_of_two_divides(rows, columns):
+@pytest.mark.parametrize("point", [False, True])
+def test_tiles_waste_little_on_rows_that_powers_of_two_divide(rows, columns, point):
+    tile = layouts._tile(point, columns, [rows], host_target()._replace(vector_bytes=64))
+    width = tile.vectors * tile.lanes
+    padded = -(-rows // tile.rows) * tile.rows * -(-columns // width) * width
+    assert padded <= 1.03 * rows * columns
+
+
+def test_sizes_of_a_network_share_tiles():
+    """Each tile is a function that LLVM compiles for 20 ms."""
     target = host_target()._replace(vector_bytes=64)
     for point in (False, True):
-        tile = layouts._tile(point, columns, [rows], target)
-        assert rows % tile.rows == columns % (tile.vectors * tile.lanes) == 0
+        areas = [side * side for side in (112, 56, 28, 14)]
+        assert len({layouts._tile(point, 256, [area], target) for area in areas}) == 1
 
 
 def test_convolutions_of_one_class_share_a_kernel():

@@ -20,6 +20,7 @@ from argand.native.ir.convolve import Convolve
 _WIDE_TILES: Final = ((10, 2), (6, 4), (8, 3), (8, 2), (12, 2), (12, 1))
 _WIDE_POINTS: Final = ((6, 4), (8, 3), (10, 2), (8, 2), (12, 2), (12, 1))
 _NARROW_TILES: Final = ((6, 2), (4, 3), (12, 1))
+_WASTED: Final = 1.03
 _NO_LIMIT: Final = 1 << 40
 _ALIGNED: Final = 16
 
@@ -52,7 +53,7 @@ def layout_of(spec: Convolve, target: Target) -> Layout:
 
 
 def _tile(point: bool, outputs: int, pixels: Sequence[int], target: Target) -> dense.PixelTile:
-    """The tile that wastes least at the edges."""
+    """The tile that wastes least at the edges; the first of those that waste little more, since each is a function more to compile."""
     lanes = target.vector_bytes // 4
     wide = _WIDE_POINTS if point else _WIDE_TILES
     tiles = wide if target.vector_bytes == 64 else _NARROW_TILES
@@ -62,7 +63,8 @@ def _tile(point: bool, outputs: int, pixels: Sequence[int], target: Target) -> d
         padded = sum(-(-count // rows) * rows for count in pixels)
         return padded * -(-outputs // (vectors * lanes)) * vectors * lanes
 
-    rows, vectors = min(tiles, key=cost)
+    least = min(map(cost, tiles))
+    rows, vectors = next(shape for shape in tiles if cost(shape) <= least * _WASTED)
     return dense.PixelTile(rows, vectors, lanes, point)
 
 
