@@ -19,6 +19,7 @@ from argand.capture.markers import OfTrace
 from argand.capture.objects.parts import StackFrame
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import real
+from argand.capture.outside.kinds import HEAP_TYPE
 from argand.ops.fakes import DataDependent
 from argand.sizes.refusals import Stop
 from argand.support.errors import Break, CaptureBreak
@@ -171,8 +172,14 @@ class Generator(OfTrace):
         return self.started and not self.finished and not self.running
 
     def delegates(self) -> bool:
-        """Whether it waits in a `yield from`, of something else than another generator of the trace."""
-        return self._delegating() is not None and type(self.frame.stack[-1]) is not Generator
+        """Whether it waits in a `yield from`, of something that may have code of its own to close it.
+
+        Another generator of the trace is looked at by itself; iterators over containers have no `close`.
+        """
+        if self._delegating() is None or type(self.frame.stack[-1]) is Generator:
+            return False
+        kind = type(self.frame.stack[-1])
+        return bool(kind.__flags__ & HEAP_TYPE) or hasattr(kind, "close")
 
 
 def _thrown(kind: Any, value: Any, trace: Any) -> BaseException:
