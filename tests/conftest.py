@@ -14,6 +14,7 @@ import torch
 from argand.support.options import Options
 
 # Every compile of every test runs the verifiers of all levels (docs/ir.md); who gives `verify` itself has that.
+Options()  # its first object writes its __init__
 Options.__init__.__kwdefaults__["verify"] = "forms"
 
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)

@@ -33,12 +33,13 @@ from argand.backends.registry import (
 from argand.capture.rules.marks import allow_in_graph, assume_constant_result, disable
 from argand.runtime.cache import ArgandWarning, reset
 from argand.runtime.stance import set_stance
+from argand.support.dataclass import fields_of
 from argand.support.locks import make_lock
 from argand.support.options import Options
 
 # What torch.compile is called with when nobody chose anything: there, Argand's own backend stands in.
 _DEFAULT_BACKENDS: Final = frozenset({None, "inductor"})
-_OPTION_NAMES: Final = frozenset(Options.__dataclass_fields__)
+_OPTION_NAMES: Final = frozenset(field.name for field in fields_of(Options))
 
 
 class _Place(NamedTuple):

@@ -25,7 +25,6 @@ hit of one leaves out all that comes after it in this table, but for loading wha
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -44,6 +43,7 @@ from argand.runtime.disk.stage import run_stage
 from argand.runtime.varied import open_places
 from argand.sizes.history import SizeHistories
 from argand.support import events, logs
+from argand.support.dataclass import replace
 from argand.support.errors import OptionError
 from argand.support.options import COMPARING, MODES, Options, make_options, read_environment
 from argand.support.switches import is_off
@@ -160,9 +160,7 @@ def explain(model: Callable[..., Any], **keywords: Any) -> Callable[..., Explana
     def run(*args: Any, **kwargs: Any) -> Explanation:
         frames: list[Captured] = []
         chosen = _choose(**{"backend": "eager", **keywords})
-        observed = dataclasses.replace(
-            chosen.backend, observe=lambda: contextlib.nullcontext(frames.append)
-        )
+        observed = replace(chosen.backend, observe=lambda: contextlib.nullcontext(frames.append))
         region = _make_region(chosen._replace(backend=observed))
         with events.collect() as seen:
             result = callables.compiled(model, region)(*args, **kwargs)
@@ -243,9 +241,7 @@ def _make_region(chosen: _Choice) -> Region:
     if options.verify in COMPARING:
         from argand.backends.verified import verified  # noqa: PLC0415  # rarely needed
 
-        backend = dataclasses.replace(
-            backend, compile=verified(backend.compile, options), restore=None
-        )
+        backend = replace(backend, compile=verified(backend.compile, options), restore=None)
     else:
         events.artifact(
             "differences", lambda: "nothing is compared without options={'verify': 'report'}"
@@ -256,7 +252,7 @@ def _make_region(chosen: _Choice) -> Region:
         is_prepared = Preparation().is_done if options.background else None
 
         aside = in_background if options.background else within
-        backend = dataclasses.replace(backend, compile=aside(backend.compile, options))
+        backend = replace(backend, compile=aside(backend.compile, options))
     histories = (
         SizeHistories() if options.dynamic or backend.open_sizes is OpenSizes.ALWAYS else None
     )

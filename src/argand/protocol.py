@@ -14,10 +14,11 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from argand.sizes.refusals import Refusal, Stop, or_refusal
+from argand.support.dataclass import dataclass
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

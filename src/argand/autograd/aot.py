@@ -7,7 +7,6 @@ the captured graph itself when a program cannot be traced soundly (counted, with
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
@@ -50,6 +49,7 @@ from argand.protocol import (
 from argand.runtime import quiet
 from argand.sizes.refusals import NeedFacts, Refusal, Stop, or_refusal
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.errors import InternalError
 from argand.support.locks import Turns
 from argand.support.options import Options
@@ -99,7 +99,7 @@ def compile_program(
         events.count("autograd.fallback", detail="sizes that depend on data")
         return CompiledProgram(gm.forward, Bypass("sizes that depend on data"))
     flat = Flat(run_graph(gm, loops=compilers.loops))
-    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
+    compilers = replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
     traced = _try_trace(flat.program, example_inputs, compilers, strict=context.strict)
     if traced is None:
         return CompiledProgram(gm.forward, Bypass("it cannot be traced"))
@@ -206,7 +206,7 @@ class _Tools:
     def __init__(self, compilers: Compilers) -> None:
         self.compilers = compilers
         # Eager's ops as they are: the derivative of a decomposition is another one at the edges, where it exists at all.
-        self.whole = dataclasses.replace(compilers, decompositions=None)
+        self.whole = replace(compilers, decompositions=None)
 
     def trace(self, program: Program, inputs: Sequence[Any], only: int = -1) -> Traced | None:
         """Trace a program that will be differentiated: its ops stay whole."""
@@ -268,7 +268,7 @@ def late_halves(
     compilers: Compilers,
 ) -> tuple[Any, Any, Any]:
     """What a program restored from disk needs beyond its forward."""
-    compilers = dataclasses.replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
+    compilers = replace(compilers, sizes=ProgramSizes.of(gm, context.sizes))
     program = Flat(run_graph(gm)).program
     return *_halves(program, traced, backward, context, compilers), _linking(program, compilers)
 
@@ -282,7 +282,7 @@ def _halves(
 ) -> tuple[Any, Any]:
     return (
         _compile_later(program, traced, backward, context, compilers),
-        _differentiate_later(program, traced, dataclasses.replace(compilers, sizes=None)),
+        _differentiate_later(program, traced, replace(compilers, sizes=None)),
     )
 
 
@@ -297,9 +297,9 @@ def _compile_inference(traced: Traced, compilers: Compilers) -> CompiledProgram 
         writes = (
             -1 if m.differentiable or m.index in odd else m.index for m in traced.effects.mutations
         )
-        context = dataclasses.replace(context, writes=tuple(writes))
+        context = replace(context, writes=tuple(writes))
     if not traced.effects.mutations:
-        context = dataclasses.replace(context, steady=_parameters(module))
+        context = replace(context, steady=_parameters(module))
     events.artifact("aot_graphs", lambda: readable(module), "inference")
     compiled = compilers.inference(module, traced.inputs, context)
     if not isinstance(compiled, CompiledGraph):

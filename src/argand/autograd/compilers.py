@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from torch.fx import GraphModule
 
 from argand.autograd.outputs import Traced
 from argand.protocol import Bypass, CompiledGraph, Compiler, GraphContext
+from argand.support.dataclass import dataclass
 from argand.support.options import Options
 
 if TYPE_CHECKING:  # restored programs without open sizes load none of these

@@ -9,7 +9,7 @@ be written back). The same reading serves the trace and the differentiable backw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, final
 
 import torch
@@ -17,6 +17,7 @@ from torch.fx import Graph
 
 from argand.autograd.geometry import ViewStep, bare
 from argand.ops.layout import extent
+from argand.support.dataclass import dataclass
 
 
 class Untraceable(Exception):

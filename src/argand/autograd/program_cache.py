@@ -9,7 +9,6 @@ besides is part of a second key, under which the entry lies; the first leads the
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +50,7 @@ from argand.sizes.expressions import SizeInt
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.locks import Turns
 from argand.support.options import Options
 
@@ -237,8 +237,7 @@ def _data(writer: Writer, origin: Recorded, backward: GraphText | None) -> list[
     traced = origin.traced
     table = None if traced.sizes is None else traced.sizes.table
     rows = [
-        row if row.source == "constant" else dataclasses.replace(row, value=None)
-        for row in traced.effects.rows
+        row if row.source == "constant" else replace(row, value=None) for row in traced.effects.rows
     ]
     plain = {name: getattr(traced, name) for name in _PLAIN_FIELDS}
     plain["effects"] = Effects(rows, traced.effects.mutations, bumps=traced.effects.bumps)

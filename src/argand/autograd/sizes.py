@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, final
 
 import torch
@@ -29,6 +28,7 @@ from argand.sizes.refusals import FixSizes, Stop
 from argand.sizes.table import SizeTable
 from argand.sizes.view import GraphSizes
 from argand.support import events
+from argand.support.dataclass import dataclass
 
 _JOIN: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     **{

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, final, runtime_checkable
 
 from torch.fx import GraphModule
@@ -21,6 +20,7 @@ from argand.native.graph_cache import GraphCompiler
 from argand.protocol import Bypass, CompiledGraph, Compiler, GraphContext, PlainCompiler, adapted
 from argand.runtime.disk.stage import run_stage
 from argand.sizes.refusals import Refusal
+from argand.support.dataclass import dataclass
 from argand.support.options import Options, make_options
 from argand.support.switches import is_off
 

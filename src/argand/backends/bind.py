@@ -7,7 +7,6 @@ comes out as ``BackendCompilerFailed`` with the inner error.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from argand.backends.resolve import is_own, own_compiler, own_restore, plain_com
 from argand.protocol import Backend, CompiledGraph, Compiler, Described, GraphContext, OpenSizes
 from argand.sizes.refusals import Refusal
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, OptionError
 from argand.support.options import Options, make_options
 
@@ -55,7 +55,7 @@ def bind_backend(
     if isinstance(backend, Described):
         backend = backend.describe()
     if isinstance(backend, Backend):
-        return dataclasses.replace(backend, compile=_guarded(backend.name, backend.compile))
+        return replace(backend, compile=_guarded(backend.name, backend.compile))
     if isinstance(backend, Sequence) and not isinstance(backend, str):
         return _bind_several(FirstThatTakes(tuple(backend)), mode, given)
     function = lookup_backend(backend)

@@ -9,7 +9,6 @@ where that is not sound, or after too many times.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -30,6 +29,7 @@ from argand.sizes.facts import Fact
 from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Refusal, or_refusal
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.errors import ArgandError
 from argand.support.locks import Turns
 
@@ -205,7 +205,7 @@ class CheckedGraph:
 
     def _exact(self, inputs: tuple[Any, ...]) -> Variant:
         graph = self.gm if self._context.sizes is None else plain_copy(self.gm)
-        context = dataclasses.replace(self._context, sizes=None)
+        context = replace(self._context, sizes=None)
         return self._variant(inputs, settled(self._compiler(graph, list(inputs), context)), None)
 
     def _open(self, inputs: tuple[Any, ...]) -> Variant | None:
@@ -245,7 +245,7 @@ class CheckedGraph:
         opening = Opening(plan, inputs, groups)
         if not opening.symbols:
             return None
-        context = dataclasses.replace(self._context, sizes=opening.sizes)
+        context = replace(self._context, sizes=opening.sizes)
         compiled = self._compiler(opening.graph(self.gm), [*inputs, *opening.extra_reals], context)
         return (
             self._variant(inputs, compiled, opening)

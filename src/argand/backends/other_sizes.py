@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, final
 
 import torch
 
 from argand.protocol import CompiledGraph
+from argand.support.dataclass import replace
 
 _ROUNDED = {torch.float16: 2e-2, torch.bfloat16: 5e-2, torch.float32: 1e-3, torch.complex64: 1e-3}
 _TEXT = (

@@ -9,7 +9,6 @@ under a checkpoint, what is differentiated twice, and what is too short for the 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from torch.fx import GraphModule
 
 from argand.protocol import CompiledGraph
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.options import Options
 
 SHORT: Final = 2e-4  # seconds below which compiled code wins by its overhead alone
@@ -53,7 +53,7 @@ def never_slower(
     def run(*inputs: Any) -> Any:
         return trial.chosen(*inputs) if trial.chosen else trial.turn(inputs)
 
-    return dataclasses.replace(compiled, call=run, boxed=False)
+    return replace(compiled, call=run, boxed=False)
 
 
 class _Trial:

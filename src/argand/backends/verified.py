@@ -7,7 +7,6 @@ measured (`differences.values`) when something differs at all.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +31,7 @@ from argand.protocol import CompiledGraph, Compiler, GraphContext
 from argand.runtime import state
 from argand.sizes.refusals import Refusal
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.errors import Location
 from argand.support.options import Options
 
@@ -50,7 +50,7 @@ def verified(compiler: Compiler, options: Options) -> Compiler:
         compiled = compiler(gm, example_inputs, context)
         if not isinstance(compiled, CompiledGraph):
             return compiled
-        return dataclasses.replace(
+        return replace(
             compiled,
             call=VerifiedGraph(gm, compiled, options, example_inputs, context),
             boxed=False,

@@ -7,11 +7,11 @@ raw code into the normal form with it, `assemble` turns the normal form back int
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Final, NamedTuple, final
 
 from argand.bytecode.instruction import Instruction
+from argand.support.dataclass import dataclass
 
 PADDING: Final = 255  # argument of a no-operation that is none of the compiler's
 

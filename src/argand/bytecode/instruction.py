@@ -9,11 +9,12 @@ raised by it goes to; a jump names its target by index.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple, final
 
 from typing_extensions import override
+
+from argand.support.dataclass import dataclass
 
 
 class CodeHandler(NamedTuple):

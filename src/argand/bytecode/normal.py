@@ -19,8 +19,9 @@ writer of resume functions) knows only these rows. It keeps what a program can o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, final
+
+from argand.support.dataclass import dataclass
 
 Effect = tuple[int, int]  # values popped and pushed
 EffectOf = Callable[[int], Effect]  # by the instruction's argument

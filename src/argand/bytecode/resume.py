@@ -23,7 +23,6 @@ made before the break share them; what a comprehension hides of them is in `shad
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 from types import CodeType
@@ -42,6 +41,7 @@ from argand.bytecode.shadows import (
     shadows,
 )
 from argand.bytecode.version import DIALECT, decode
+from argand.support.dataclass import replace
 from argand.support.errors import Break, CaptureBreak, Location
 
 _LOCALS: Final = frozenset({"load_fast", "load_fast_and_clear", "store_fast", "delete_fast"})
@@ -402,7 +402,7 @@ class _Builder:
         return self.names.index(self.prefix + action.name if action.own else action.name)
 
     def _copy(self, old: Instruction) -> Instruction:
-        new = dataclasses.replace(old, offset=-1)
+        new = replace(old, offset=-1)
         if old.op in _CELLS or (old.op in _LOCALS and in_cell_slot(self.code, old)):
             new.arg = len(self.names) + self.cells.index(str(old.argval))
         elif old.op in _LOCALS:

@@ -14,13 +14,13 @@ closure's, and the others come in further free variables; its prologue puts all 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, final
 
 from argand.bytecode import flow
 from argand.bytecode.instruction import Instruction, Origin
 from argand.bytecode.version import decode
+from argand.support.dataclass import dataclass
 
 HERE: Final = -1  # in place of a slot of the stack: the cell is in the slot of its variable
 

@@ -7,7 +7,6 @@ with its reason (`capture.retry`, `ARGAND_LOGS=retries`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from typing_extensions import override
@@ -15,6 +14,7 @@ from typing_extensions import override
 from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Refusal
 from argand.support import events
+from argand.support.dataclass import dataclass
 from argand.support.errors import BackendCompilerFailed, CaptureBreak, Location
 
 

@@ -7,7 +7,6 @@ In: the captured frames of one run and the events of it. Out: `Explanation`, whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch.fx
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from argand.capture.finish.finish import Captured
 from argand.runtime.guards import Guard
+from argand.support.dataclass import dataclass
 from argand.support.errors import CaptureBreak
 from argand.support.events import Collector
 
@@ -22,7 +22,7 @@ _LEFT = "(the frame runs in Python)"  # how trace.give_up marks its artefact
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """The graphs and breaks of one run."""
 

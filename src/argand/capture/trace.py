@@ -11,7 +11,6 @@ import inspect
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast, final
 
 import torch
@@ -48,6 +47,7 @@ from argand.runtime.tracebacks import trim
 from argand.sizes.plan import SizePlan
 from argand.sizes.refusals import Stop, attempt
 from argand.support import events
+from argand.support.dataclass import dataclass
 from argand.support.errors import (
     ArgandError,
     BackendCompilerFailed,

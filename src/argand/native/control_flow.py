@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -19,6 +18,7 @@ from argand.ops.control_flow import COND, SCAN, WHILE_LOOP
 from argand.ops.layout import contiguous
 from argand.runtime import launch
 from argand.runtime.plans import NestedPlan
+from argand.support.dataclass import dataclass
 
 # kinds of buffers that a branch may give back: fresh, constant, made by a call
 _SUITABLE: Final = (0, 2, 3)

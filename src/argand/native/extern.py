@@ -15,7 +15,6 @@ their own tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -27,6 +26,7 @@ from argand.native.pointers import pointer_steps
 from argand.ops.rows import row_of
 from argand.ops.table import Blas
 from argand.runtime.launch import Call, Product, Ref, Step
+from argand.support.dataclass import dataclass
 
 _INT_MAX: Final = 2**31 - 1
 aten = torch.ops.aten

@@ -8,7 +8,6 @@ a second part, so that entries built for one can be given to another that can do
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,7 @@ from argand.runtime.disk.store import open_store
 from argand.runtime.plans import Detached, Rows
 from argand.sizes.refusals import Refusal, or_refusal
 from argand.support import events
+from argand.support.dataclass import replace
 from argand.support.options import Options
 
 
@@ -157,7 +157,7 @@ class GraphCompiler:
         if isinstance(key, str) and stage.text is not None:
             # the machine is no part of it: a program may be carried to another one
             key = stage.text.key
-        return dataclasses.replace(graph, key=key)
+        return replace(graph, key=key)
 
     def text(
         self, module: GraphModule, example_inputs: Sequence[Any], context: GraphContext

@@ -6,7 +6,6 @@ them. Out: the rows with a ``Sym`` for each size, and the ``Number`` rows that c
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Sequence
 from typing import Any, Final, final
@@ -14,6 +13,7 @@ from typing import Any, Final, final
 from argand.native.ir.tensor import TensorMeta
 from argand.runtime import launch
 from argand.sizes.expressions import Expr, SizeInt, Symbol
+from argand.support.dataclass import fields_of, replace
 from argand.support.errors import InternalError
 
 _KINDS: Final = {
@@ -76,6 +76,6 @@ class Numbers:
         if isinstance(value, dict):
             return {key: self.within(item) for key, item in value.items()}
         if type(value).__module__ == launch.__name__ and not isinstance(value, enum.Enum):
-            names = [f.name for f in dataclasses.fields(value)]
-            return dataclasses.replace(value, **{n: self.within(getattr(value, n)) for n in names})
+            names = [f.name for f in fields_of(value)]
+            return replace(value, **{n: self.within(getattr(value, n)) for n in names})
         return value

@@ -6,9 +6,8 @@ kernels still by name; ``runtime.plans.link`` puts in the addresses.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, final
 
 import torch
@@ -28,6 +27,7 @@ from argand.runtime import launch
 from argand.runtime.plan_rows import plan_rows
 from argand.runtime.plans import Detached, Rows
 from argand.sizes.expressions import SizeInt
+from argand.support.dataclass import dataclass, replace
 from argand.support.errors import InternalError
 
 ALIGNMENT: Final = 64
@@ -217,7 +217,7 @@ class _Planner:
     def _operand(self, node: Node, step: int) -> extern.Operand:
         place_ = self._strided(node)
         base = self._touch(self._leaf(place_.leaf), step)
-        place_ = dataclasses.replace(place_, strides=with_unit_steps(node.shape, place_.strides))
+        place_ = replace(place_, strides=with_unit_steps(node.shape, place_.strides))
         number = self._view(base, node, place_)
         return extern.Operand(number, node.shape, place_.strides, _torch_dtype(self, place_.leaf))
 
@@ -276,7 +276,7 @@ class _Planner:
         total, inputs = 0, len(self.schedule.demand.graph.inputs)
         for position, buffer in enumerate(self.buffers):
             if isinstance(buffer, launch.Kept):
-                self.buffers[position] = dataclasses.replace(buffer, offset=total)
+                self.buffers[position] = replace(buffer, offset=total)
                 total += (
                     -(-_bytes(buffer.sizes, buffer.strides, buffer.dtype) // ALIGNMENT) * ALIGNMENT
                 )
@@ -332,7 +332,7 @@ class _Planner:
                 )
                 self.ids[item] = self._new(made)
             number = self._touch(self._leaf(item), step)
-            outputs.append(dataclasses.replace(wanted, id=number))
+            outputs.append(replace(wanted, id=number))
         return extern.make_extern(target, args, kwargs, outputs)
 
     def _scratch(self, spec: TensorMeta, shape: tuple[int, ...], step: int) -> extern.Operand:
@@ -361,10 +361,10 @@ class _Planner:
         if number == base and place >= 0 and isinstance(self.buffers[place], launch.Fresh):
             # Strides of sizes 0 and 1 are eager's too, those of the first result with this memory.
             own = self.settled.setdefault(base, strides)
-            self.buffers[place] = dataclasses.replace(self.buffers[place], strides=own)
+            self.buffers[place] = replace(self.buffers[place], strides=own)
         if own == strides:
             return number
-        return self._view(base, output, dataclasses.replace(place_, strides=strides), exact=True)
+        return self._view(base, output, replace(place_, strides=strides), exact=True)
 
     def _free(self, steps: list[list[Any]], inputs: int) -> None:
         """Give back tensors made by torch, and inputs, after their last use."""
@@ -387,13 +387,13 @@ class _Planner:
         offsets, total = place(lifetimes)
         for number, offset in zip(numbers, offsets, strict=True):
             slot = self.buffers[number - inputs]
-            self.buffers[number - inputs] = dataclasses.replace(slot, offset=offset)
+            self.buffers[number - inputs] = replace(slot, offset=offset)
         return total
 
 
 def _with_numbers(plan: PlanData, numbers: Numbers, arena_bytes: int) -> PlanData:
     """The same plan with numbers of its own in place of expressions of sizes."""
-    return dataclasses.replace(
+    return replace(
         plan,
         buffers=numbers.within(plan.buffers),
         given=numbers.within(plan.given),

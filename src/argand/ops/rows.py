@@ -7,7 +7,6 @@ say; for an op that nobody here has heard of, the tags alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,6 +28,7 @@ from argand.ops import (
 )
 from argand.ops.facts import FUNCTION_COLUMNS, columns
 from argand.ops.table import Draws, FunctionDef, Kind, OpDef, Raises
+from argand.support.dataclass import replace
 
 _FAMILIES: Final = (
     pointwise,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, final
+
+from argand.support.dataclass import dataclass
 
 
 class Kind(enum.Enum):

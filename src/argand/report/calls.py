@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -27,6 +27,7 @@ from argand.report.turns import (
 )
 from argand.runtime import _native, stance
 from argand.runtime.callables import code_of
+from argand.support.dataclass import dataclass
 
 _MOST_CALLS: Final = 5_000  # kept one by one
 

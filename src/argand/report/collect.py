@@ -11,12 +11,13 @@ import collections
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, final
 
 from argand.differences.telling import EQUAL
 from argand.runtime.disk.store import SHOWN_BESIDES
 from argand.support import events
+from argand.support.dataclass import dataclass
 
 _TOLD: Final = frozenset(
     [

@@ -7,7 +7,6 @@ what ``argand.explain`` tells, of a program that runs under the backend one real
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import final
 
@@ -19,6 +18,7 @@ from argand.capture.explain import Explanation, explain
 from argand.capture.finish.finish import Captured
 from argand.protocol import Backend, Described
 from argand.support import events
+from argand.support.dataclass import replace
 
 
 @final
@@ -34,7 +34,7 @@ class ExplainWithBackend(Described):
     def describe(self) -> Backend:
         """The backend inside, seen by this object. Nothing comes from disk: there would be nothing to see."""
         name = f"explained {self.backend.name}"
-        return dataclasses.replace(
+        return replace(
             self.backend, name=name, restore=None, observe=self._observe, reset=self.reset
         )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import torch
 
 from argand.runtime import _native
+from argand.support.dataclass import dataclass
 
 GONE: Final = "an argument of a cached function is gone"
 

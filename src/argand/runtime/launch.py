@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, final
 
 import torch
+
+from argand.support.dataclass import dataclass
 
 # The numbers torch's C interface uses for element types; tests compare them with torch's own.
 DTYPE_NUMBERS: Final[Mapping[torch.dtype, int]] = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from argand.customops import registry
 from argand.runtime import _native
 from argand.runtime.bindings import quickest
+from argand.support.dataclass import dataclass
 
 Row = tuple[Any, ...]
 

@@ -12,10 +12,11 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from typing_extensions import override
+
+from argand.support.dataclass import dataclass
 
 
 @final

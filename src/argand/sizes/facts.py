@@ -7,12 +7,13 @@ it holds for the sizes of this call, compiled code relies on it, and a guard che
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, final
 
 from typing_extensions import override
 
 from argand.sizes.expressions import Expr, Symbol
+from argand.support.dataclass import dataclass
 from argand.support.errors import Location
 
 HOLDS: Final[Mapping[str, Callable[[int, int], bool]]] = {

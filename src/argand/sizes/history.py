@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import types
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
+
+from argand.support.dataclass import dataclass
 
 
 @final

@@ -7,7 +7,7 @@ reason. A plan outlives the attempts on one frame: each restart of the trace kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, final
 
 from argand.sizes.expressions import INT64_MAX, Expr, Symbol
@@ -15,6 +15,7 @@ from argand.sizes.facts import Fact
 from argand.sizes.floats import LARGEST
 from argand.sizes.refusals import FixSizes, NeedFacts, OtherSamples, Refusal
 from argand.support import events
+from argand.support.dataclass import dataclass
 from argand.support.errors import Break, CaptureBreak, CaptureError, Location, UserError
 
 _MANY: Final = 24  # restarts after which nothing stays open

@@ -9,13 +9,13 @@ code, up to the stage that had called it. `attempt` is where it becomes a value,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, final
 
 from typing_extensions import override
 
 from argand.sizes.expressions import Symbol
 from argand.sizes.facts import Fact
+from argand.support.dataclass import dataclass
 from argand.support.errors import Location
 
 

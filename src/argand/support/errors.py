@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from typing_extensions import override  # typing has it in newer versions only
+
+from argand.support.dataclass import dataclass
 
 
 @final

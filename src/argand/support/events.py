@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
+from argand.support.dataclass import dataclass
 from argand.support.locks import make_lock
 
 

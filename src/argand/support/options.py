@@ -6,13 +6,12 @@ part of every cache key. Fails with ``OptionError``, which lists what is valid.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
+from argand.support.dataclass import Field, dataclass, fields_of
 from argand.support.errors import OptionError, guess
 from argand.support.switches import read as read_switches
 
@@ -107,8 +106,8 @@ def read_environment() -> Environment:
     )
 
 
-def _fields() -> dict[str, dataclasses.Field[Any]]:
-    return {field.name: field for field in dataclasses.fields(Options)}
+def _fields() -> dict[str, Field]:
+    return {field.name: field for field in fields_of(Options)}
 
 
 def _reject(name: str) -> OptionError:

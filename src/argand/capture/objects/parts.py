@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, final
 
 from argand.bytecode import Instruction
@@ -23,6 +23,7 @@ from argand.capture.outside.state import Outside
 from argand.capture.outside.subclasses import Overrides
 from argand.capture.record.recorder import Recorder
 from argand.runtime.sources import Source
+from argand.support.dataclass import dataclass
 from argand.support.errors import CaptureBreak, Location
 
 

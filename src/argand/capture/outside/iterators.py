@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from argand.capture.outside.reader import WorldReader
 from argand.runtime.guards import GuardKind
 from argand.runtime.sources import Item, MadeFrom, Source
+from argand.support.dataclass import dataclass
 
 _SEQUENCES: Final[tuple[Any, ...]] = ([], (), range(0), range(1 << 99), "", "\u1234")
 _OVER_SEQUENCES: Final[frozenset[type]] = frozenset(type(iter(made)) for made in _SEQUENCES) | {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
 from argand.runtime.sources import Source
+from argand.support.dataclass import dataclass
 
 
 @final

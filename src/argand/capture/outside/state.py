@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 from argand.capture.outside.journal import Journal
 from argand.capture.outside.world import World
 from argand.runtime.sources import Source
 from argand.sizes.plan import SizePlan
+from argand.support.dataclass import dataclass
 from argand.support.errors import Location
 
 

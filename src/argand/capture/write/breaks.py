@@ -11,7 +11,6 @@ import functools
 import operator
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from argand.bytecode import (
@@ -37,6 +36,7 @@ from argand.capture.objects.tracer import places_of
 from argand.capture.write.rebuild import Rebuilder
 from argand.runtime.sources import Local
 from argand.sizes.refusals import Stop
+from argand.support.dataclass import dataclass
 from argand.support.errors import Break, CaptureBreak
 
 

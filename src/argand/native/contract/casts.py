@@ -11,7 +11,6 @@ So a product with few rows reads a quarter of the bytes, and nobody writes the c
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.schedule.nest import LoopNest
 from argand.native.schedule.order import Schedule
+from argand.support.dataclass import replace
 
 READ: Final = (DType.I8, DType.BF16, DType.F16)  # what the inner functions of products convert
 
@@ -103,7 +103,7 @@ def _converted(
     if source is not None:
         if product.right.dtype is not DType.F32 and source.dtype is not DType.I8:
             return None  # a half of one kind is rounded to the other; integers of 8 bits are exact in both
-        return dataclasses.replace(product.right, buffer=source.buffer, dtype=source.dtype)
+        return replace(product.right, buffer=source.buffer, dtype=source.dtype)
     right = product.right
     if (right.batch, right.across, right.inner, right.offset) != ((0, 0), product.inner, 1, 0):
         return None
@@ -120,7 +120,7 @@ def _converted(
         offset=0,
         quantized=found.quantized,
     )
-    return factor if reads_quantized(dataclasses.replace(product, right=factor), target) else None
+    return factor if reads_quantized(replace(product, right=factor), target) else None
 
 
 def _plainly_converted(nest: LoopNest, value: Node) -> ir.Load | None:
@@ -151,7 +151,7 @@ def _reading(nest: LoopNest, product: ir.Contraction, cast: _Cast) -> LoopNest:
     owners = dict.fromkeys((*(o for o in nest.owners if o is not value), *cast.owners.values()))
     numbers = {owner: k for k, owner in enumerate(owners)}
     old = {k: numbers[o] for k, o in enumerate(nest.owners) if o is not value}
-    kernel = dataclasses.replace(
+    kernel = replace(
         product,
         buffers=tuple(_type_of(owner) for owner in owners),
         left=ir.factor_with_buffers(product.left, old),

@@ -9,7 +9,6 @@ After:   contraction: the sum over inner, + %2, gelu, stored once
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -29,6 +28,7 @@ from argand.native.ir.tensor import ExternCall, Node, TensorArgument
 from argand.native.ir.types import DType, at_least
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
+from argand.support.dataclass import replace
 
 aten = torch.ops.aten
 _INTEGERS: Final = aten._int_mm.default
@@ -60,7 +60,7 @@ def take_products(
     if fusion:
         work = pull_casts(nests.schedule, work, target)
         work = _with_followers(nests.schedule, work, decisions)
-    schedule = dataclasses.replace(nests.schedule, decisions=tuple(decisions))
+    schedule = replace(nests.schedule, decisions=tuple(decisions))
     return LoopNests(schedule, tuple(work))
 
 
@@ -421,7 +421,7 @@ def _renamed(
         if moved:
             (changed,) = ir.with_indices((changed,), lambda _, to=moved[0]: to)  # type: ignore[misc]
         body.append(ir.with_buffers(changed, second))
-    kernel = dataclasses.replace(
+    kernel = replace(
         product,
         buffers=tuple(_known(owner) for owner in owners),
         left=ir.factor_with_buffers(product.left, first),

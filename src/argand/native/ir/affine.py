@@ -7,12 +7,12 @@ rewrites or fail with ``NotAffine``, which names the variable to split.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from typing_extensions import override
 
 from argand.native.ir.types import at_least, divides
+from argand.support.dataclass import dataclass
 
 Var: TypeAlias = int
 

@@ -8,13 +8,12 @@ values of the block around the loop. Indices are affine forms of the loop variab
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.types import DType
+from argand.support.dataclass import dataclass, replace
 
 ValueId: TypeAlias = int
 
@@ -214,9 +213,9 @@ def with_indices(block: Block, change: Callable[[Affine], Affine]) -> Block:
 
     def changed(statement: Statement) -> Statement:
         if isinstance(statement, Load | Store | Coordinate):
-            return dataclasses.replace(statement, index=change(statement.index))
+            return replace(statement, index=change(statement.index))
         if isinstance(statement, Accumulate):
-            return dataclasses.replace(statement, position=change(statement.position))
+            return replace(statement, position=change(statement.position))
         return statement
 
     return tuple(map(changed, block))
@@ -226,23 +225,19 @@ def renamed(statement: Statement, names: Mapping[ValueId, ValueId]) -> Statement
     """A statement with other names for values; those without one keep theirs."""
     match statement:
         case Literal(result) | Coordinate(result):
-            return dataclasses.replace(statement, result=names.get(result, result))
+            return replace(statement, result=names.get(result, result))
         case Load(result, indirect=indirect):
             listed = tuple(
                 (names.get(value, value), stride, bound) for value, stride, bound in indirect
             )
-            return dataclasses.replace(statement, result=names.get(result, result), indirect=listed)
+            return replace(statement, result=names.get(result, result), indirect=listed)
         case Compute(result, arguments=arguments):
             listed_arguments = tuple(names.get(value, value) for value in arguments)
-            return dataclasses.replace(
-                statement, result=names.get(result, result), arguments=listed_arguments
-            )
+            return replace(statement, result=names.get(result, result), arguments=listed_arguments)
         case Store(value=value) | Accumulate(value=value):
-            return dataclasses.replace(statement, value=names.get(value, value))
+            return replace(statement, value=names.get(value, value))
         case Loop():
-            return dataclasses.replace(
-                statement, body=tuple(renamed(s, names) for s in statement.body)
-            )
+            return replace(statement, body=tuple(renamed(s, names) for s in statement.body))
 
 
 def results_of(statement: Statement) -> tuple[ValueId, ...]:
@@ -265,24 +260,18 @@ def factor_with_buffers(factor: Factor, numbers: Mapping[int, int]) -> Factor:
     given = factor.quantized
     if given is not None:
         zero, scale = (
-            dataclasses.replace(table, buffer=numbers[table.buffer])
-            if isinstance(table, PerGroup)
-            else table
+            replace(table, buffer=numbers[table.buffer]) if isinstance(table, PerGroup) else table
             for table in (given.zero, given.scale)
         )
         given = Quantization(given.bits, given.group, 0.0 if zero is None else zero, scale)  # type: ignore[arg-type]
-    return dataclasses.replace(factor, buffer=numbers[factor.buffer], quantized=given)
+    return replace(factor, buffer=numbers[factor.buffer], quantized=given)
 
 
 def with_buffers(statement: Statement, numbers: Mapping[int, int]) -> Statement:
     """A statement with other numbers for its buffers; those of rows on the stack stay."""
     if isinstance(statement, Load):
         flag = numbers.get(statement.flag, statement.flag)
-        return dataclasses.replace(
-            statement, buffer=numbers.get(statement.buffer, statement.buffer), flag=flag
-        )
+        return replace(statement, buffer=numbers.get(statement.buffer, statement.buffer), flag=flag)
     if isinstance(statement, Store):
-        return dataclasses.replace(
-            statement, buffer=numbers.get(statement.buffer, statement.buffer)
-        )
+        return replace(statement, buffer=numbers.get(statement.buffer, statement.buffer))
     return statement

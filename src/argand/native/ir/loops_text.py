@@ -8,7 +8,6 @@ kernel(f32, f32) outer d0:7
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Final
 
@@ -16,6 +15,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
 from argand.native.ir.tensor_text import parse_affine
 from argand.native.ir.types import DType
+from argand.support.dataclass import replace
 from argand.support.errors import InternalError
 
 
@@ -150,7 +150,7 @@ def _parse_contraction(head: str, lines: list[str]) -> ir.Contraction:
         quantized = ir.Quantization(
             int(bits), int(group), zeros, None if scale is None else table(scale)
         )
-        right = dataclasses.replace(right, quantized=quantized)
+        right = replace(right, quantized=quantized)
     body, _ = _parse_block(lines[1:], 0, 2)
     return ir.Contraction(
         buffers=buffers,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, final
 
 from argand.native.ir.tensor import Node, NodeKind
 from argand.native.ir.types import Shape, at_least, contiguous_strides, divides
+from argand.support.dataclass import dataclass
 
 
 @final

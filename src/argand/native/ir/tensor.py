@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
 from typing_extensions import override
@@ -20,6 +19,7 @@ from typing_extensions import override
 from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, Shape
 from argand.runtime.marks import OutOfRange
+from argand.support.dataclass import dataclass
 
 Ordered = TypeVar("Ordered")
 

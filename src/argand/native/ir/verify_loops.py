@@ -7,7 +7,7 @@ a rule of loop nests, who know their owners (``schedule.verify``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
 from argand.native.ir.affine import Var
@@ -31,6 +31,7 @@ from argand.native.ir.loops import (
     walk,
 )
 from argand.native.ir.types import DType
+from argand.support.dataclass import dataclass
 
 
 @final

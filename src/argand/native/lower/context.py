@@ -6,9 +6,7 @@ the aten graph. The context knows the metadata of the result. ``NotLowered`` sen
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
@@ -18,6 +16,7 @@ from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import MATHS, GatherMap, Lookup, Node
 from argand.native.ir.types import FROM_TORCH, DType, Shape
 from argand.sizes.expressions import SizeInt
+from argand.support.dataclass import dataclass, replace
 from argand.support.options import Options
 
 Scalar: TypeAlias = bool | int | float
@@ -137,7 +136,7 @@ def in_float(row: Lowering) -> Lowering:
             half = isinstance(value, Node) and value.dtype is not None and value.dtype.is_half
             return context.build.cast(value, DType.F32) if half else value
 
-        wide = dataclasses.replace(context, compute=DType.F32)
+        wide = replace(context, compute=DType.F32)
         return row(wide, *map(widen, args), **{k: widen(v) for k, v in kwargs.items()})
 
     return lower

@@ -6,7 +6,6 @@ docs/ir.md has the grammar of each and the rules the verifiers cite.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 from argand.native.codegen.llvm.module import KernelModule
@@ -25,6 +24,7 @@ from argand.native.schedule.order import Schedule
 from argand.native.schedule.storage import Storage
 from argand.native.verify_module import verify_module
 from argand.native.verify_plan import verify_plan
+from argand.support.dataclass import dataclass
 
 
 @final

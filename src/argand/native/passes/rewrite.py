@@ -6,10 +6,10 @@ Equal nodes become one on the way (the builder sees to it), and what nobody need
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from argand.native.ir.builder import Builder
 from argand.native.ir.tensor import Graph, Node, Output
+from argand.support.dataclass import replace
 
 Rewrite = Callable[[Builder, Node], Node | None]
 

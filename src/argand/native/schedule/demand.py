@@ -7,11 +7,10 @@ concatenations, sources of gathers.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, final
 
 from torch._ops import OpOverload
@@ -34,6 +33,7 @@ from argand.native.ir.tensor import (
 from argand.native.ir.types import DType, Shape, at_least, contiguous_strides, numel
 from argand.ops.table import Blas
 from argand.support import events
+from argand.support.dataclass import dataclass, replace
 
 COMPUTED = (NodeKind.POINTWISE, NodeKind.REDUCE, NodeKind.GATHER)
 
@@ -79,7 +79,7 @@ class Demand:
         """The new value of an input gets memory of its own, and the caller copies it."""
         position, strides = self.writes[copy], self.layouts[self.destinations[copy].owner]
         own = strides if dense(copy.shape, strides) else contiguous_strides(copy.shape)
-        return dataclasses.replace(
+        return replace(
             self,
             layouts={**self.layouts, copy: own},
             writes={node: k for node, k in self.writes.items() if node is not copy},
@@ -131,7 +131,7 @@ class _Draft:
         )
         whole = Demand(*fields, outputs, frozenset(self.required), ())
         roots = [*roots_of(self.graph.effects, outputs), *self.writes]
-        return dataclasses.replace(whole, nodes=topological(roots, whole.needs))
+        return replace(whole, nodes=topological(roots, whole.needs))
 
 
 def find_demand(graph: Graph) -> Demand:

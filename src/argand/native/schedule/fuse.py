@@ -12,9 +12,7 @@ groups share their loops that read the same elements, and not each other's resul
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import final
 
 from argand.native.ir.affine import Affine, NotAffine
@@ -24,6 +22,7 @@ from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Extents, Fusion, Group, split, unify, variables_of
 from argand.native.schedule.mapping import Coordinates, reads, through_views
+from argand.support.dataclass import dataclass, replace
 from argand.support.options import Options
 
 SMALL_OUTER = 16  # rows below which a row kernel cannot keep the threads busy
@@ -181,12 +180,12 @@ class _Fuser:
         here, there = self._place(one, source), self._place(two, source)
         if here is None or there is None or (one.outer is None) != (two.outer is None):
             return
-        reading = dataclasses.replace(two, members={**two.members, source: there})
+        reading = replace(two, members={**two.members, source: there})
         matched = unify(reading, source, one, here, self.extents)
         if matched is None:
             return
         members = {node: at for node, at in matched.producer.members.items() if node is not source}
-        beside = dataclasses.replace(matched.producer, members=members)
+        beside = replace(matched.producer, members=members)
         merged, _ = self._joined(matched.user, beside, matched.binding)
         if merged is None:
             return
@@ -224,7 +223,7 @@ class _Fuser:
         outer, reason = self._rows(user, other, binding)
         if reason:
             return None, reason
-        user = dataclasses.replace(user, outer=outer)
+        user = replace(user, outer=outer)
         return user.joined(other, {**binding, **self._alike(user, other, binding)}), ""
 
     def _rows(

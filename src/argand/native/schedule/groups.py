@@ -6,9 +6,7 @@ member runs over all variables (pointwise so far) and any of them may become the
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from argand.native.ir.affine import Affine, Var
@@ -17,6 +15,7 @@ from argand.native.ir.tensor import Node
 from argand.native.ir.types import divides
 from argand.native.schedule.demand import Demand
 from argand.native.schedule.mapping import Coordinates, factors
+from argand.support.dataclass import dataclass, replace
 
 Variables = frozenset[Var]
 
@@ -45,7 +44,7 @@ class Group:
 
     def substitute(self, values: Mapping[Var, Affine]) -> Group:
         """Replace variables by forms of others, everywhere."""
-        return dataclasses.replace(
+        return replace(
             self,
             members=_substituted(self.members, values),
             operands=_substituted(self.operands, values),
@@ -56,7 +55,7 @@ class Group:
     def joined(self, other: Group, binding: Mapping[Var, Var]) -> Group:
         """Together with the members of another group, its variables renamed."""
         renamed = other.substitute({theirs: Affine.of(ours) for theirs, ours in binding.items()})
-        return dataclasses.replace(
+        return replace(
             self,
             members={**self.members, **renamed.members},
             operands={**self.operands, **renamed.operands},

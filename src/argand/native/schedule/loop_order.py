@@ -6,7 +6,6 @@ with stride one should lie under the innermost loop; neighbours that are one lon
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from argand.native.ir.types import DType, at_least, divides
 from argand.native.schedule.groups import Group, Variables
 from argand.native.target import Limits
 from argand.sizes.expressions import SizeInt
+from argand.support.dataclass import replace
 
 RowSite: TypeAlias = tuple[int, ir.Block]
 LoopSite: TypeAlias = tuple[int, Variables, ir.Block]
@@ -183,7 +183,7 @@ def _tiled(
     body = _nest([best], cut, sizes, vectorize=True)
     if not divides(length, size) and isinstance(body[-1], ir.Loop):
         left = Affine.of(strip).scale(-length).shift(size)
-        body = (*body[:-1], dataclasses.replace(body[-1], limit=left))
+        body = (*body[:-1], replace(body[-1], limit=left))
     return ir.Kernel(buffers, tuple((v, sizes[v]) for v in outer), body)
 
 

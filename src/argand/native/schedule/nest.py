@@ -9,10 +9,9 @@ the same depth over the same variables are one loop.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, final
 
 from argand.native.ir import loops as ir
@@ -27,6 +26,7 @@ from argand.native.schedule.mapping import Coordinates, reads, view_coordinates
 from argand.native.schedule.order import Schedule
 from argand.native.target import CPU_LIMITS, Limits
 from argand.sizes.expressions import SizeInt
+from argand.support.dataclass import dataclass, replace
 from argand.support.errors import InternalError
 
 SiteKey: TypeAlias = tuple[int, Variables]  # depth, inner variables
@@ -107,7 +107,7 @@ def _write_aside(schedule: Schedule, copies: list[Node]) -> Schedule:
     for copy in copies:
         decisions = (*decisions, demand.aside(copy, reason))
         demand = demand.with_write_aside(copy)
-    return dataclasses.replace(schedule, demand=demand, decisions=decisions)
+    return replace(schedule, demand=demand, decisions=decisions)
 
 
 @final

@@ -6,7 +6,7 @@ In: Storage. Out: Schedule, all that the loops and the plan are made of.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
 from argand.native.ir.affine import Var
@@ -15,6 +15,7 @@ from argand.native.ir.types import DType
 from argand.native.schedule.demand import Demand
 from argand.native.schedule.groups import Group
 from argand.native.schedule.storage import Storage
+from argand.support.dataclass import dataclass
 
 
 @final

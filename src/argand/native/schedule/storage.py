@@ -8,7 +8,7 @@ in every kernel that reads it where that is cheap.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, final
 
 from argand.native.ir.affine import NotAffine
@@ -18,6 +18,7 @@ from argand.native.ir.types import numel
 from argand.native.schedule.demand import COMPUTED, Demand
 from argand.native.schedule.groups import Fusion, Group
 from argand.native.schedule.mapping import Coordinates, reads, through_views
+from argand.support.dataclass import dataclass
 
 CHEAP = 6  # cost up to which a value is computed again instead of stored
 

@@ -6,7 +6,6 @@ the others the groups they must wait for: those that read the old value, and cal
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from argand.native.ir.strides import source_of
@@ -14,6 +13,7 @@ from argand.native.ir.tensor import Node, topological
 from argand.native.schedule.demand import COMPUTED
 from argand.native.schedule.groups import Fusion, Group
 from argand.native.schedule.storage import Storage
+from argand.support.dataclass import replace
 
 
 def settle_writes(storage: Storage) -> Storage:
@@ -48,8 +48,8 @@ def settle_writes(storage: Storage) -> Storage:
             *waits.get(group, ()),
             *(other for other in fusion.groups if other in first),
         )
-    fusion = dataclasses.replace(fusion, demand=settled, decisions=tuple(decisions))
-    return dataclasses.replace(storage, fusion=fusion, waits=waits)
+    fusion = replace(fusion, demand=settled, decisions=tuple(decisions))
+    return replace(storage, fusion=fusion, waits=waits)
 
 
 def _users(fusion: Fusion) -> dict[Node, list[Node]]:

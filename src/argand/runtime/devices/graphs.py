@@ -9,7 +9,7 @@ Programs that cannot be recorded (inputs elsewhere, inputs that are written to, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, final
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from argand.protocol import Boxed
 from argand.runtime.devices.table import DeviceRow, Replay
 from argand.support import events
+from argand.support.dataclass import dataclass
 
 WARM_UPS: Final = 2  # calls before a recording: kernels are compiled, libraries make their handles
 MOST: Final = 16  # recordings of one plan: each holds memory

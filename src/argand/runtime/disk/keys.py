@@ -7,7 +7,6 @@ same bits however they are split.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -23,6 +22,7 @@ import torch
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.store import DiskStore, default_directory
 from argand.runtime.disk.values import guarded
+from argand.support.dataclass import fields_of
 from argand.support.options import Options
 
 # Options that change whether or where something is compiled, not what comes out.
@@ -93,7 +93,7 @@ def state_part() -> str:
 
 def options_part(options: Options) -> str:
     """The options that can change what is compiled."""
-    rows = dataclasses.fields(options)
+    rows = fields_of(options)
     kept = [(f.name, getattr(options, f.name)) for f in rows if f.name not in _NOT_IN_KEYS]
     return " ".join(f"{name}={value!r}" for name, value in kept)
 

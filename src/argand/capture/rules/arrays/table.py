@@ -8,12 +8,13 @@ and of which the result is (`resolve_dtypes`); whatever a row does not allow is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy
 import torch
 from torch import Tensor
+
+from argand.support.dataclass import dataclass
 
 
 @final

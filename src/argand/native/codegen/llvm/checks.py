@@ -7,7 +7,6 @@ to a piece of the stack, so that nothing else is read or written by it. For fuzz
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
 from argand.native.codegen.text import Text
@@ -16,6 +15,7 @@ from argand.native.ir.tensor import Node
 from argand.native.ir.types import DType
 from argand.native.schedule.nest import LoopNest
 from argand.native.schedule.order import Schedule
+from argand.support.dataclass import dataclass
 
 ASIDE: Final = 512  # words of stack for accesses that went wrong: more than any vector has
 _BUFFER, _ELEMENT, _KERNEL = 1, 2, 3  # words of the marks

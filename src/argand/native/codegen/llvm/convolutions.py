@@ -6,7 +6,7 @@ convolutions of a class: tile or window, epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple, final
 
 from argand.native.codegen.llvm import dense, depthwise, packing, spread
@@ -22,6 +22,7 @@ from argand.native.ir.strides import source_of
 from argand.native.ir.tensor import ExternCall, Node
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.support import events
+from argand.support.dataclass import dataclass
 
 _GRAIN: Final = 30_000  # vector instructions that are worth a thread
 

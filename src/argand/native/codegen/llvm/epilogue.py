@@ -6,7 +6,6 @@ cannot be: the convolution's result is then stored, and the nest runs after it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -19,6 +18,7 @@ from argand.native.codegen.text import Text
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.types import DType
+from argand.support.dataclass import replace
 
 PIXEL: Final = 0
 CHANNEL: Final = 1
@@ -96,10 +96,10 @@ def _with_steps(kernel: ir.Kernel, source: int) -> Epilogue:
         return Affine(index.constant, (*rest, (var, 1)))
 
     body = tuple(
-        dataclasses.replace(s, index=step(s.index)) if isinstance(s, ir.Load | ir.Store) else s
+        replace(s, index=step(s.index)) if isinstance(s, ir.Load | ir.Store) else s
         for s in kernel.body
     )
-    return Epilogue(dataclasses.replace(kernel, body=body), source, tuple(steps))
+    return Epilogue(replace(kernel, body=body), source, tuple(steps))
 
 
 class _NoForm(Exception):
@@ -158,9 +158,9 @@ def _renamed(
     statement: ir.Statement, source: int, rename: Callable[[Affine], Affine]
 ) -> ir.Statement:
     if isinstance(statement, ir.Load) and statement.buffer == source:
-        return dataclasses.replace(statement, index=_place())
+        return replace(statement, index=_place())
     if isinstance(statement, ir.Load | ir.Store):
-        return dataclasses.replace(statement, index=rename(statement.index))
+        return replace(statement, index=rename(statement.index))
     return statement
 
 

@@ -5,9 +5,7 @@ In: LoopNests. Out: KernelModule: the text, its functions, and what runs by name
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
 from argand.native.codegen.llvm.checks import checked
@@ -27,6 +25,7 @@ from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
 from argand.native.schedule.origins import origins_of
 from argand.support import events
+from argand.support.dataclass import dataclass, replace
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
 GRAIN: Final = 30_000
@@ -74,15 +73,13 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
         if not isinstance(item, LoopNest):
             if is_convolution(item) and item not in moved:
                 call = convolutions.call(item, items[item], None)
-                work.append(dataclasses.replace(call, origins=tuple(filter(None, [item.trace]))))
+                work.append(replace(call, origins=tuple(filter(None, [item.trace]))))
             elif item not in moved:
                 work.append(item)
             continue
         if item in epilogues:
             call = convolutions.call(epilogues[item], items[epilogues[item]], item)
-            work.append(
-                dataclasses.replace(call, origins=origins_of(nests.schedule, item, epilogues[item]))
-            )
+            work.append(replace(call, origins=origins_of(nests.schedule, item, epilogues[item])))
             continue
         checks = None
         if check:

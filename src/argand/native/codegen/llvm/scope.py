@@ -6,12 +6,13 @@ inside works on a copy, so that nothing it defines is used after it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
 from argand.native.codegen.llvm.accumulators import Accumulator
 from argand.native.ir.affine import Affine, Var
 from argand.native.ir.types import DType
+from argand.support.dataclass import dataclass
 
 
 @final

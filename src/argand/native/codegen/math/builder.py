@@ -8,10 +8,11 @@ scalar or vector. Floating-point operations are exactly the ones written: no fas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, final
 
 from argand.native.codegen.text import mangled, splat, vector
+from argand.support.dataclass import dataclass
 
 Element = Literal["float", "double"]
 PlainNumber = float | int

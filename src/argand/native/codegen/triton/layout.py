@@ -7,7 +7,6 @@ some rows, points of the outer loops; the loops inside become one axis each, who
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, final
 
 from argand.native.codegen.triton.source import Refused
@@ -15,6 +14,7 @@ from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine, Var
 from argand.native.target import Gpu
 from argand.sizes.expressions import SizeInt
+from argand.support.dataclass import dataclass
 
 _SHORT = 1 << 31  # what 32 bits can count
 
