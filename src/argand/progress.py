@@ -8,7 +8,6 @@ through rich when it is installed, else one line in the logs; a bar in a noteboo
 from __future__ import annotations
 
 import functools
-import html
 import importlib.util
 import logging
 import sys
@@ -176,7 +175,9 @@ class NotebookBar(Display):
 
     @override
     def show(self, doing: Doing) -> None:
-        bar = f'<progress value="{doing.share:.2f}" max="1"></progress> {html.escape(doing.text)}'
+        from html import escape  # noqa: PLC0415  # with a table of all entities, for notebooks only
+
+        bar = f'<progress value="{doing.share:.2f}" max="1"></progress> {escape(doing.text)}'
         self._put(bar)
 
     @override

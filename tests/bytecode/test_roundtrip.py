@@ -9,7 +9,8 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from argand.bytecode import Instruction, assemble, decode
+from argand.bytecode import Instruction, decode
+from argand.bytecode.assemble import assemble
 from argand.bytecode.flow import stack_before
 from argand.bytecode.normal import ROWS, effect
 from argand.bytecode.version import DIALECT

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argand.runtime import guard_programs, guards, launch, marks, plan_rows, tables
+from argand.runtime import guard_programs, guards, launch, marks, plan_rows, plans, tables
 
 FOLDER = Path(launch.__file__).parent
 
@@ -35,9 +35,9 @@ def of_python(kind):
     [
         ("guards.h", "OP_", guard_programs.Op),
         ("guards.h", "", guards.GuardKind),
-        ("plan.h", "BUFFER_", plan_rows.BufferKind),
-        ("plan.h", "STEP_", plan_rows.StepKind),
-        ("plan.h", "ARGUMENT_", plan_rows.ArgumentKind),
+        ("plan.h", "BUFFER_", plans.BufferKind),
+        ("plan.h", "STEP_", plans.StepKind),
+        ("plan.h", "ARGUMENT_", plans.ArgumentKind),
         ("plan.h", "NESTED_", launch.NestedKind),
         ("plan.h", "PLACE_", launch.PlaceKind),
         ("launch.c", "OF_", marks.OutOfRange),

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import Final
 
-from argand.bytecode.instruction import Instruction, Origin
+from argand.bytecode.instruction import Instruction
 from argand.bytecode.normal import ROWS, effect
+from argand.bytecode.origin import Origin
 from argand.bytecode.version import decode
 
 

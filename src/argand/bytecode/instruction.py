@@ -9,7 +9,6 @@ raised by it goes to; a jump names its target by index.
 
 from __future__ import annotations
 
-from types import CodeType
 from typing import Any, NamedTuple, final
 
 from typing_extensions import override
@@ -80,24 +79,3 @@ class Decoded:
     def __str__(self) -> str:
         """The listing, one instruction per line."""
         return "\n".join(map(str, self.instructions))
-
-
-class Origin(NamedTuple):
-    """Where a resume function's code was copied from; the last of its constants.
-
-    A loop that breaks in its body resumes in a copy of itself, which breaks there again: by going back to the first
-    code object, the second resume function is the first one, and no chain of copies of copies begins.
-    """
-
-    code: CodeType
-    places: tuple[int, ...]  # index -> index in `code`, -1 in the prologue
-    # index, stack, bound, thunk, raises: `make_resume` makes it again of them
-    request: tuple[object, ...]
-
-    @staticmethod
-    def of(code: CodeType, index: int) -> tuple[CodeType, int]:
-        """The first code object, and the place in it; `code` and `index` where there is none."""
-        last = code.co_consts[-1] if code.co_consts else None
-        if isinstance(last, Origin) and last.places[index] >= 0:
-            return last.code, last.places[index]
-        return code, index

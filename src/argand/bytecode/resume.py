@@ -30,8 +30,9 @@ from typing import Final, final
 
 from argand.bytecode import flow, steps
 from argand.bytecode.assemble import assemble
-from argand.bytecode.instruction import CodeHandler, Instruction, Origin
+from argand.bytecode.instruction import CodeHandler, Instruction
 from argand.bytecode.normal import ROWS
+from argand.bytecode.origin import Origin
 from argand.bytecode.shadows import (
     HERE,
     closure_of_resume,
@@ -57,17 +58,6 @@ def handled_slots(code: CodeType, index: int) -> tuple[int, ...]:
     """
     stack = flow.stack_before(code)[index] or ()
     return tuple(slot for slot, kind in enumerate(stack) if kind is flow.StackSlot.PREVIOUS)
-
-
-def is_resume(code: CodeType) -> bool:
-    """Whether `make_resume` made it."""
-    return bool(code.co_consts) and isinstance(code.co_consts[-1], Origin)
-
-
-def original_code(code: CodeType) -> CodeType:
-    """The code a resume function was made of; other code itself."""
-    last = code.co_consts[-1] if code.co_consts else None
-    return last.code if isinstance(last, Origin) else code
 
 
 def make_resume(

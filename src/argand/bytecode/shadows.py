@@ -18,7 +18,8 @@ from types import CodeType
 from typing import Any, Final, final
 
 from argand.bytecode import flow
-from argand.bytecode.instruction import Instruction, Origin
+from argand.bytecode.instruction import Instruction
+from argand.bytecode.origin import Origin
 from argand.bytecode.version import decode
 from argand.support.dataclass import dataclass
 

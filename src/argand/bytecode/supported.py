@@ -6,7 +6,6 @@ In: nothing.  Out: `check`, which raises `UnsupportedPython` on any other.
 from __future__ import annotations
 
 import sys
-import sysconfig
 from typing import Final
 
 from argand.support.errors import UnsupportedPython
@@ -16,7 +15,7 @@ VERSIONS: Final = ((3, 11), (3, 12), (3, 13))
 
 def _running() -> str:
     name, version = sys.implementation.name, ".".join(map(str, sys.version_info[:2]))
-    free = sys.version_info >= (3, 13) and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    free = sys.version_info >= (3, 13) and "t" in sys.abiflags
     return (
         f"{'CPython' if name == 'cpython' else name} {version}{' without the GIL' if free else ''}"
     )

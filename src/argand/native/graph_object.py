@@ -13,8 +13,7 @@ from argand.native.codegen.load import load
 from argand.protocol import Bypass, CompiledGraph
 from argand.runtime import _native
 from argand.runtime.disk.format import Damaged
-from argand.runtime.plan_rows import StepKind
-from argand.runtime.plans import NestedPlan, Rows, link
+from argand.runtime.plans import NestedPlan, Rows, StepKind, link
 from argand.support import events
 from argand.support.options import read_environment
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 
-from argand.bytecode import is_resume
+from argand.bytecode.origin import is_resume
 from argand.customops import registry
 from argand.runtime import _native, debuggers, quiet, skips, stance, state, tracebacks
 from argand.runtime._native import OFF, SKIP, Entry, FrameView, Region, release_arenas

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from typing_extensions import override
 
-from argand.bytecode.resume import original_code
+from argand.bytecode.origin import original_code
 from argand.runtime import sources, state
 from argand.runtime._native import NULL, FrameView
 from argand.runtime.guard_programs import GuardProgram

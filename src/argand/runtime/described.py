@@ -14,8 +14,7 @@ import torch
 
 from argand.runtime import _native
 from argand.runtime.launch import DTYPE_NUMBERS, SYMBOL
-from argand.runtime.plan_rows import BufferKind, StepKind
-from argand.runtime.plans import Detached, Row, Rows
+from argand.runtime.plans import BufferKind, Detached, Row, Rows, StepKind
 
 _SIZES: Final = {number: dtype.itemsize for dtype, number in DTYPE_NUMBERS.items()}
 # What no fusion makes faster: products, convolutions, attention, by the names of operators and of our kernels.

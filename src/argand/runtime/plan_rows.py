@@ -6,7 +6,7 @@ In: buffers and steps (``runtime.launch``). Out: the rows that ``runtime.plans``
 from __future__ import annotations
 
 import math
-from typing import Any, Final, assert_never, final
+from typing import Any, Final, assert_never
 
 from argand.runtime.launch import (
     DTYPE_NUMBERS,
@@ -34,7 +34,7 @@ from argand.runtime.launch import (
     Sym,
     View,
 )
-from argand.runtime.plans import Row, Rows
+from argand.runtime.plans import ArgumentKind, BufferKind, Row, Rows, StepKind
 
 # C's order
 _NUMBER_KINDS: Final = (
@@ -61,27 +61,6 @@ def _numbers(sizes: PlanSizes) -> tuple[int, ...]:
 
 # Multiply-adds from which on a matrix product is worth releasing the GIL (about 5 us).
 _LONG_PRODUCT: Final = 1 << 17
-
-
-@final
-class BufferKind:
-    """Rows of buffers. The C code knows the numbers (plan.h), a test compares them."""
-
-    FRESH, SLOT, OBJECT, MADE, VIEW, INTEGER, MARKS, KEPT = range(8)
-
-
-@final
-class StepKind:
-    """Rows of steps, as above."""
-
-    KERNEL, PRODUCT, CALL, FREE, NESTED, KEEP = range(6)
-
-
-@final
-class ArgumentKind:
-    """Arguments of a Call, as above."""
-
-    OBJECT, BUFFER, LIST, NUMBER = range(4)
 
 
 def _buffer_row(buffer: Buffer) -> Row:

@@ -21,6 +21,27 @@ from argand.support.dataclass import dataclass
 Row = tuple[Any, ...]
 
 
+@final
+class BufferKind:
+    """Rows of buffers. The C code knows the numbers (plan.h), a test compares them."""
+
+    FRESH, SLOT, OBJECT, MADE, VIEW, INTEGER, MARKS, KEPT = range(8)
+
+
+@final
+class StepKind:
+    """Rows of steps, as above."""
+
+    KERNEL, PRODUCT, CALL, FREE, NESTED, KEEP = range(6)
+
+
+@final
+class ArgumentKind:
+    """Arguments of a Call, as above."""
+
+    OBJECT, BUFFER, LIST, NUMBER = range(4)
+
+
 class Rows(NamedTuple):
     """The arguments of the C object."""
 

@@ -16,8 +16,7 @@ import torch
 
 from argand.runtime.devices.table import DeviceRow
 from argand.runtime.launch import DTYPE_NUMBERS
-from argand.runtime.plan_rows import ArgumentKind, BufferKind, StepKind
-from argand.runtime.plans import Row, Rows
+from argand.runtime.plans import ArgumentKind, BufferKind, Row, Rows, StepKind
 
 _DTYPES: Final = {number: dtype for dtype, number in DTYPE_NUMBERS.items()}
 _SYMBOL: Final = -(2**63)
