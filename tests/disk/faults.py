@@ -119,7 +119,12 @@ def clock_change(directory):
 @contextlib.contextmanager
 def full_disk():
     """Nothing can be written."""
-    with mock.patch.object(os, "fsync", side_effect=OSError(28, "No space left on device")):
+
+    def full(prefix, dir):
+        (dir / f"{prefix}full").touch()
+        return os.open("/dev/full", os.O_WRONLY), str(dir / f"{prefix}full")
+
+    with mock.patch.object(tempfile, "mkstemp", full):
         yield
 
 

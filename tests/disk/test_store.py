@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from unittest.mock import Mock
@@ -152,10 +153,11 @@ def test_directory_that_cannot_be_made(tmp_path):
 def test_full_disk(tmp_path, monkeypatch):
     store = DiskStore(tmp_path)
 
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
+    def full(prefix, dir):
+        (dir / f"{prefix}1").touch()
+        return os.open("/dev/full", os.O_WRONLY), str(dir / f"{prefix}1")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(tempfile, "mkstemp", full)
     with pytest.warns(CacheWarning, match="No space left"):
         assert not store.put(KEY, SECTIONS)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -17,12 +17,9 @@ from torch.fx import Graph, GraphModule
 from argand.autograd.bodies import below_autograd
 from argand.autograd.compilers import CompiledProgram, Compilers, Recorded, can_repeat
 from argand.autograd.graphs import extract, flat_outputs, make_module, readable
-from argand.autograd.higher_order import gradient_program, run_eagerly
 from argand.autograd.kept import parts_of
-from argand.autograd.linked import link
 from argand.autograd.outputs import Traced, Untraceable
 from argand.autograd.partition import default_partition, min_cut_partition
-from argand.autograd.pieces import in_pieces
 from argand.autograd.programs import Flat, Program, has_own_formula, run_graph
 from argand.autograd.runtime import (
     MOST_BACKWARDS,
@@ -51,8 +48,16 @@ from argand.sizes.refusals import NeedFacts, Refusal, Stop, or_refusal
 from argand.support import events
 from argand.support.dataclass import replace
 from argand.support.errors import InternalError
+from argand.support.later import later
 from argand.support.locks import Turns
 from argand.support.options import Options
+
+if TYPE_CHECKING:
+    from argand.autograd import higher_order, linked, pieces
+else:
+    higher_order = later("argand.autograd.higher_order")
+    linked = later("argand.autograd.linked")
+    pieces = later("argand.autograd.pieces")
 
 
 def compile_with_autograd(
@@ -127,7 +132,7 @@ def _in_pieces(
     def compile(piece: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         return _settled(compile_program(piece, inputs, context, compilers)).call
 
-    call = None if compilers.sizes is not None else in_pieces(gm, has_own_formula, compile)
+    call = None if compilers.sizes is not None else pieces.in_pieces(gm, has_own_formula, compile)
     if call is None:
         events.count("autograd.fallback", detail=reason.reason)
     return CompiledProgram(call or gm.forward, reason, traced.random)
@@ -244,7 +249,11 @@ def _linking(
 ) -> Callable[[Sequence[Any]], Callable[..., Any] | None]:
     def make(inputs: Sequence[Any]) -> Callable[..., Any] | None:
         with events.stage("autograd.link"):
-            return None if compilers.sizes is not None else link(program, inputs, _Tools(compilers))
+            return (
+                None
+                if compilers.sizes is not None
+                else linked.link(program, inputs, _Tools(compilers))
+            )
 
     return make
 
@@ -464,13 +473,13 @@ def _differentiate_later(
         if key not in known:
             with turns.take("again"), quiet.compiling():
                 if key not in known:
-                    again = gradient_program(program, traced, asked)
+                    again = higher_order.gradient_program(program, traced, asked)
                     second = _try_trace(again, values, compilers)
                     # functions inside of backwards may not be linear, which only now is to be seen
                     if isinstance(second, Traced) and not (second.training and second.bent):
                         known[key] = _settled(compile_traced(again, second, compilers)).call
                     else:
-                        known[key] = functools.partial(run_eagerly, again)
+                        known[key] = functools.partial(higher_order.run_eagerly, again)
         return known[key](*values)
 
     return gradients

@@ -10,13 +10,12 @@ import bisect
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from argand.autograd import control_flow, recurrent
 from argand.autograd.bodies import Program as Program
 from argand.autograd.opaque import is_custom
 from argand.autograd.recorder import AtenRecorder
@@ -24,14 +23,23 @@ from argand.ops.function_graphs import OF_USERS, apply_graphs
 from argand.ops.hooks import HOOKS
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.autograd import control_flow, recurrent
+else:
+    control_flow = later("argand.autograd.control_flow")
+    recurrent = later("argand.autograd.recurrent")
+
+_RECURRENT: Final = frozenset({torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu})
 
 
 def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any, loops: bool) -> Any:
     if isinstance(recorder, AtenRecorder):
         run = functools.partial(run_graph, loops=loops)
-        if target in control_flow.RULES:
+        if isinstance(target, torch._ops.HigherOrderOperator) and target in control_flow.RULES:
             return control_flow.RULES[target](recorder, run, *args, **kwargs)
-        if loops and target in recurrent.CELLS and not kwargs:
+        if loops and target in _RECURRENT and not kwargs:
             made = recurrent.as_loop(recorder, run, target, args)
             return target(*args) if made is None else made
     return target(*args, **kwargs)

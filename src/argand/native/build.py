@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 import torch.fx
@@ -16,7 +16,6 @@ from argand.native.choice import Choices
 from argand.native.codegen.llvm.objects import object_code
 from argand.native.codegen.target import host_target
 from argand.native.graph_object import GraphObject
-from argand.native.ir.tensor_text import print_graph
 from argand.native.lower.importer import import_graph, is_functional
 from argand.native.passes.table import Setting, run_passes
 from argand.native.plan import rows_of
@@ -25,7 +24,13 @@ from argand.runtime.plans import NestedPlan
 from argand.sizes.view import GraphSizes
 from argand.support import events
 from argand.support.errors import InternalError
+from argand.support.later import later
 from argand.support.options import Options
+
+if TYPE_CHECKING:
+    from argand.native.ir import tensor_text
+else:
+    tensor_text = later("argand.native.ir.tensor_text")
 
 
 @final
@@ -94,7 +99,7 @@ def build(
             context,
             lambda body: build_body(body, context.sizes, options),
         )
-    events.artifact("ir", lambda: print_graph(graph), "lowered")
+    events.artifact("ir", lambda: tensor_text.print_graph(graph), "lowered")
     with _stage(module, "native.passes"):
         setting = Setting(options, host_target(), Choices(options), is_branch)
         launch = run_passes(graph, setting)

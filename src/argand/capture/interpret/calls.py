@@ -11,7 +11,7 @@ import inspect
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy
 import torch
@@ -28,7 +28,6 @@ from argand.capture.outside.kinds import HEAP_TYPE, is_constant
 from argand.capture.outside.state import Outside
 from argand.capture.rules import (
     autograd_functions,
-    control_flow,
     dynamic_layers,
     getters,
     marks,
@@ -45,7 +44,7 @@ from argand.capture.rules.harmless import call_harmless
 from argand.capture.rules.making import call_enumeration, call_new
 from argand.capture.rules.python_builtins import CLASS_RULES, PASSES_THROUGH, RULES
 from argand.capture.sizes.frame_sizes import is_tensors
-from argand.customops.definition import CustomOp
+from argand.customops.operator import Operator
 from argand.runtime import skips
 from argand.runtime._native import Switch
 from argand.runtime.callables import code_of
@@ -53,6 +52,13 @@ from argand.runtime.callables import original as compiled_original
 from argand.runtime.tracebacks import is_ours
 from argand.sizes.refusals import fixing
 from argand.support.errors import ArgandError, Break, CaptureBreak
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.capture.rules import control_flow
+else:
+    control_flow = later("argand.capture.rules.control_flow")
+
 
 # Of the modules whose functions are run for real, those whose answers depend on the arguments alone.
 _PURE: Final = frozenset(
@@ -95,7 +101,7 @@ def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
         return tracer.recorder.call_function(function, args, kwargs)
     if isinstance(function, torch._ops.HigherOrderOperator):
         return control_flow.call(tracer, function, args, kwargs)
-    if isinstance(function, CustomOp):
+    if isinstance(function, Operator):
         return tracer.recorder.call_function(function.overload, args, kwargs)
     if isinstance(function, torch.jit.ScriptFunction):
         original = getattr(function, "_torchdynamo_inline", None)  # torch keeps it there

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import AuxOutput
 
 _FEW_BLOCKS = 4
 _NO_BLOCKS = 1 << 30  # the block size of a mask that torch makes when there is none
@@ -45,7 +44,8 @@ def flex_attention(
         out, lse, top = at_once(query, key, value, score_mod, block_mask, scale, wants_lse)
     out = laid_out_like(out, query)
     if return_aux is not None:
-        return out, AuxOutput(
+        # only who has imported that module calls this
+        return out, torch.nn.attention.flex_attention.AuxOutput(
             lse=lse if wants_lse else None, max_scores=top if return_aux.max_scores else None
         )
     return (out, lse) if return_lse else out

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from argand.native.choice import Choices
 from argand.native.codegen.llvm.module import KernelModule, emit_module
 from argand.native.codegen.target import Target
-from argand.native.codegen.triton.module import emit_triton
 from argand.native.contract.take import take_products
 from argand.native.ir.faults import report
 from argand.native.ir.tensor import Graph
@@ -87,6 +86,8 @@ def _take_products(nests: LoopNests, setting: Setting) -> LoopNests:
 
 def _emit(nests: LoopNests, setting: Setting) -> KernelModule:
     if setting.target.gpu is not None:
+        from argand.native.codegen.triton.module import emit_triton  # noqa: PLC0415  # for GPUs only
+
         return emit_triton(nests, setting.target.gpu)
     return emit_module(nests, setting.target, setting.options.checked_kernels)
 

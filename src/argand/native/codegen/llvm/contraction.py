@@ -8,20 +8,26 @@ them like any other vector loop.
 from __future__ import annotations
 
 import functools
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from argand.native.codegen.llvm import digits, groups, integers, panels, small
+from argand.native.codegen.llvm import groups, integers, panels, small
 from argand.native.codegen.llvm.control import counted
 from argand.native.codegen.llvm.dots import dots
 from argand.native.codegen.llvm.emit import Emitted, Emitter
 from argand.native.codegen.llvm.panels import Tile, Way
 from argand.native.codegen.llvm.scope import Scope
-from argand.native.codegen.llvm.small_dots import small_dots
 from argand.native.codegen.target import Target
 from argand.native.ir import loops as ir
 from argand.native.ir.affine import Affine
 from argand.native.ir.types import DType, divides
 from argand.sizes.expressions import SizeInt
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.native.codegen.llvm import digits, small_dots
+else:  # for small integers only
+    digits = later("argand.native.codegen.llvm.digits")
+    small_dots = later("argand.native.codegen.llvm.small_dots")
 
 ROWS: Final = 240  # of a block: a multiple of all heights of tiles, its sums 30 KB of stack
 DIRECT: Final = 960  # the same where sums are stored as they are
@@ -260,7 +266,7 @@ class _Emission:
                 if digits.fits(given, self.emitter.target):
                     name = digits.dots(text, about, given)
                 else:
-                    name = small_dots(text, about, given.rows)
+                    name = small_dots.small_dots(text, about, given.rows)
                 sizes = f"i64 {size(given.inner)}, i64 {columns}"
             else:
                 name = small.product(text, about, given.left.inner == 1, self._heights())

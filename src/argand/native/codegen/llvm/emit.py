@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from argand.native.codegen.llvm import arithmetic
 from argand.native.codegen.llvm.accumulators import Accumulator
@@ -18,7 +18,6 @@ from argand.native.codegen.llvm.checks import Checks
 from argand.native.codegen.llvm.control import counted, function
 from argand.native.codegen.llvm.memory import BufferAccess
 from argand.native.codegen.llvm.scope import Scope, VectorValue
-from argand.native.codegen.math.random import emit_random
 from argand.native.codegen.target import Target
 from argand.native.codegen.text import number
 from argand.native.ir import loops as ir
@@ -26,6 +25,13 @@ from argand.native.ir.affine import Var
 from argand.native.ir.tensor import OPS
 from argand.native.ir.types import DType, divides
 from argand.sizes.expressions import SizeInt
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.native.codegen.math import random
+else:
+    random = later("argand.native.codegen.math.random")
+
 
 BLOCK = 1024  # elements per parallel unit of a flat loop
 FEW = 4  # elements worth a vector of their own at the end of a row
@@ -293,7 +299,7 @@ class Emitter(BufferAccess):
                 if op in ("uniform", "normal"):
                     seed, index_ = values[0].name, values[1].name
                     kind: Any = dtype.row.compute
-                    name = emit_random(
+                    name = random.emit_random(
                         op, self.text, seed=seed, stream=0, index=index_, element=kind, lanes=lanes
                     )
                     scope.values[result] = VectorValue(dtype, name, lanes)

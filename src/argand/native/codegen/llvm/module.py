@@ -6,7 +6,7 @@ In: LoopNests. Out: KernelModule: the text, its functions, and what runs by name
 from __future__ import annotations
 
 import functools
-from typing import Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from argand.native.codegen.llvm.checks import checked
 from argand.native.codegen.llvm.contraction import emit_contraction
@@ -19,13 +19,19 @@ from argand.native.codegen.llvm.convolutions import (
 from argand.native.codegen.llvm.emit import Emitted, emit_kernel
 from argand.native.codegen.target import Target
 from argand.native.ir.loops import Accumulate, Compute, Contraction, Kernel, Literal, walk
-from argand.native.ir.loops_text import print_kernel
 from argand.native.ir.tensor import Node
 from argand.native.schedule.nest import LoopNest, LoopNests
 from argand.native.schedule.order import Schedule
 from argand.native.schedule.origins import origins_of
 from argand.support import events
 from argand.support.dataclass import dataclass, replace
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.native.ir import loops_text
+else:
+    loops_text = later("argand.native.ir.loops_text")
+
 
 # Vector instructions below which a thread is not worth waking (about 10 us of work).
 GRAIN: Final = 30_000
@@ -88,7 +94,7 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
         if key not in functions:
             number = len(functions)
             name = kernel_name(number, item.kernel)
-            events.artifact("schedule", functools.partial(print_kernel, item.kernel), name)
+            events.artifact("schedule", functools.partial(_print, item.kernel), name)
             if isinstance(item.kernel, Contraction):
                 functions[key] = (name, emit_contraction(name, item.kernel, target, declarations))
             else:
@@ -106,6 +112,10 @@ def emit_module(nests: LoopNests, target: Target, check: bool = False) -> Kernel
     )
     names = (*(name for name, _ in functions.values()), *(name for name, _ in own))
     return KernelModule(nests.schedule, text, names, tuple(work))
+
+
+def _print(kernel: Kernel | Contraction) -> str:
+    return loops_text.print_kernel(kernel)
 
 
 def kernel_name(number: int, kernel: Kernel | Contraction) -> str:

@@ -8,10 +8,10 @@ place are tested in tests/math and printed by `python -m tests.vector_math.ulp_t
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from argand.native.codegen.math import error, exponential, logarithm, power, trigonometric
 from argand.native.codegen.math.builder import Element, FunctionBody, Lanes, symbol_of
 from argand.native.codegen.text import Text, vector
 
@@ -20,24 +20,25 @@ MathWriter = Callable[..., Lanes]
 
 # Each is written by the function of its name.
 _FAMILIES: Final = {
-    exponential: "exp exp2 expm1 sigmoid silu gelu_tanh softplus tanh sinh cosh",
-    logarithm: "log log2 log10 log1p asinh acosh atanh",
-    trigonometric: "sin cos tan asin acos atan atan2",
-    power: "pow rsqrt",
-    error: "erf erfc gelu",
+    "exponential": "exp exp2 expm1 sigmoid silu gelu_tanh softplus tanh sinh cosh",
+    "logarithm": "log log2 log10 log1p asinh acosh atanh",
+    "trigonometric": "sin cos tan asin acos atan atan2",
+    "power": "pow rsqrt",
+    "error": "erf erfc gelu",
 }
 # What is only called for arguments that hardly occur: not inlined, and not for others to call.
-_RARE: Final[dict[str, MathWriter]] = {
-    f"{name}_large": trigonometric.by_libm(name) for name in ("sin", "cos", "tan")
-}
-WRITERS: Final[dict[str, MathWriter]] = {
-    **{
-        name: getattr(family, name) for family, names in _FAMILIES.items() for name in names.split()
-    },
-    **_RARE,
-}
+_RARE: Final = {f"{name}_large": name for name in ("sin", "cos", "tan")}
+_FAMILY_OF: Final = {name: family for family, names in _FAMILIES.items() for name in names.split()}
 BINARY: Final = frozenset({"atan2", "pow"})
-SUPPORTED: Final = frozenset(WRITERS.keys() - _RARE.keys())
+SUPPORTED: Final = frozenset(_FAMILY_OF)
+NAMES: Final = SUPPORTED | _RARE.keys()
+
+
+def writer_of(name: str) -> MathWriter:
+    """What writes a function; its family is loaded when somebody uses one of it."""
+    family = importlib.import_module(f"{__name__}.{_FAMILY_OF.get(name, 'trigonometric')}")
+    found: MathWriter = family.by_libm(_RARE[name]) if name in _RARE else getattr(family, name)
+    return found
 
 
 @functools.cache
@@ -45,7 +46,7 @@ def definitions(name: str, element: Element, lanes: int) -> tuple[str, ...]:
     """The declarations and definitions that a call of `name` needs, callees first."""
     body = FunctionBody(element, lanes)
     names = ["%x", "%y"] if name in BINARY else ["%x"]
-    result = WRITERS[name](body, *(Lanes(body, argument, element) for argument in names))
+    result = writer_of(name)(body, *(Lanes(body, argument, element) for argument in names))
     parameters = ", ".join(f"{vector(element, lanes)} {argument}" for argument in names)
     inline = "noinline cold" if name in _RARE else "alwaysinline"
     return define(body, symbol_of(name, element, lanes), parameters, result, inline)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from argand.native.codegen.math import BINARY, WRITERS
+from argand.native.codegen.math import BINARY, NAMES, writer_of
 from argand.native.codegen.math import random as draws
 from argand.native.codegen.math.builder import Element, Lanes
 from argand.native.codegen.triton.body import TritonBody
@@ -105,8 +105,8 @@ def _definition(name: str) -> tuple[str, tuple[str, ...]]:
         parameters = ["x", "y"] if stem in BINARY else ["x"]
         if stem in NATIVE:
             result = body.line(NATIVE[stem].format("x"), element)
-        elif stem in WRITERS:
-            result = WRITERS[stem](
+        elif stem in NAMES:
+            result = writer_of(stem)(
                 body, *(Lanes(body, argument, element) for argument in parameters)
             )
         else:
