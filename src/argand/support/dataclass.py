@@ -94,10 +94,10 @@ def _field(name: str, own: dict[str, Any], kw_only: bool) -> Field:
 
 # --- methods written at their first call ----------------------------------------------------------------
 
-Writer: TypeAlias = Callable[[tuple[Field, ...]], str]
+MethodText: TypeAlias = Callable[[tuple[Field, ...]], str]
 
 
-def _later(name: str, writer: Writer) -> Callable[..., Any]:
+def _later(name: str, writer: MethodText) -> Callable[..., Any]:
     """A method that puts the real one in its place."""
 
     def first(self: Any, *args: Any, **keywords: Any) -> Any:
@@ -109,7 +109,7 @@ def _later(name: str, writer: Writer) -> Callable[..., Any]:
     return first
 
 
-def _write(cls: type, name: str, writer: Writer) -> Callable[..., Any]:
+def _write(cls: type, name: str, writer: MethodText) -> Callable[..., Any]:
     fields = fields_of(cls)
     names: dict[str, Any] = {"__name__": cls.__module__, "_set": object.__setattr__, "_NONE": _NONE}
     for number, field in enumerate(fields):
