@@ -35,6 +35,7 @@ RULES = (
     Rule("torch.fx.experimental", PEER, BRIDGES),
     Rule("sympy", "design D2: importing it costs more than a compile"),
     Rule("pickle", "design D7: no pickle in caches"),
+    Rule("dataclasses.dataclass", "it compiles five methods at every import: support.dataclass"),
     Rule("llvmlite", "only the code generator knows LLVM", ("native",)),
 )
 

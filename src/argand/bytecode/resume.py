@@ -26,9 +26,9 @@ from __future__ import annotations
 import functools
 import inspect
 from types import CodeType
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from argand.bytecode import flow, steps
+from argand.bytecode import flow
 from argand.bytecode.assemble import assemble
 from argand.bytecode.instruction import CodeHandler, Instruction
 from argand.bytecode.normal import ROWS
@@ -44,6 +44,12 @@ from argand.bytecode.shadows import (
 from argand.bytecode.version import DIALECT, decode
 from argand.support.dataclass import replace
 from argand.support.errors import Break, CaptureBreak, Location
+from argand.support.later import later
+
+if TYPE_CHECKING:
+    from argand.bytecode import steps
+else:
+    steps = later("argand.bytecode.steps")
 
 _LOCALS: Final = frozenset({"load_fast", "load_fast_and_clear", "store_fast", "delete_fast"})
 _CELLS: Final = frozenset(
@@ -373,12 +379,12 @@ class _Builder:
     def _copies(self, old: Instruction) -> list[Instruction]:
         """A kept instruction, or what a step does there instead."""
         if self.exits and old.op in steps.UNDONE:
-            return [dataclasses.replace(old, op="nop", arg=None, argval=None, offset=-1)]
+            return [replace(old, op="nop", arg=None, argval=None, offset=-1)]
         if old.index not in self.exits:
             return [self._copy(old)]
-        plain = dataclasses.replace(old, argval=None, offset=-1, handler=None, target=None)
+        plain = replace(old, argval=None, offset=-1, handler=None, target=None)
         return [
-            dataclasses.replace(plain, op=action.op, arg=self._operand(action))
+            replace(plain, op=action.op, arg=self._operand(action))
             for action in steps.leaving(self.code, old)
         ]
 
