@@ -165,3 +165,9 @@ def test_loops_of_halves(dtype):
         error = (layer(x)[0].double() - exact(x.double())[0]).abs().max()
         ours = (compiled(x)[0].double() - exact(x.double())[0]).abs().max()
     assert ours <= 1.5 * error
+
+
+def test_the_layers_that_are_asked_for_are_those_that_have_loops():
+    from argand.autograd import programs, recurrent
+
+    assert set(recurrent.CELLS) == programs._RECURRENT
