@@ -496,3 +496,15 @@ def test_integers_beyond_64_bits_are_eagers(name, backend):
                 except (OverflowError, RuntimeError) as error:
                     outs.append(type(error))
             assert str(outs[0]) == str(outs[1]), n
+
+
+def test_a_size_may_equal_one_that_equals_another():
+    def f(a, v):
+        w = v + v.transpose(0, 1)  # two sizes of `v` are one
+        return w.view(a.shape) * 2 + a  # and those of `a` are those of `v`
+
+    for dynamic in (None, True):
+        compiled = argand.compile(f, backend="eager", dynamic=dynamic)
+        for shape in ((3, 3, 2), (4, 4, 2), (5, 5, 3), (1, 1, 2)):
+            a, v = torch.rand(shape), torch.rand(shape)
+            assert torch.equal(compiled(a, v), f(a, v))

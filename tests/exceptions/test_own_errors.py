@@ -7,6 +7,8 @@ import torch
 
 import argand
 from argand.capture.outside import real
+from argand.sizes.expressions import Expr, Symbol
+from argand.sizes.table import SizeTable
 
 
 def _broken_sin(monkeypatch):
@@ -60,3 +62,17 @@ def test_a_chain_of_resumptions_is_no_recompile():
         function = argand.compile(space["outer"], backend="eager")
         for _ in range(2):
             assert torch.equal(function(torch.ones(3)), space["outer"](torch.ones(3)))
+
+
+def test_except_does_not_catch_a_failed_look_up_of_a_size(monkeypatch):
+    def f(x):
+        try:
+            return x.sin()
+        except KeyError:
+            return x * 0
+
+    stranger = Expr.of(Symbol("nobody", 2))
+    monkeypatch.setattr(SizeTable, "symbol", lambda self, *_: stranger.evaluate({}))
+    x = torch.ones(3, 4)
+    with pytest.warns(RuntimeWarning, match="fell back to eager for f"):
+        assert torch.equal(argand.compile(f, backend="eager", dynamic=True)(x), f(x))

@@ -45,6 +45,10 @@ def _values(
         numbers = numbers * 1e4
     if kind == "zeros":
         numbers = numbers * 0
+    if kind == "whole":
+        numbers = numbers.round()
+    if kind == "edge":
+        return _edges(numbers, dtype)
     if dtype.is_complex:
         return torch.complex(numbers, torch.randn(shape, generator=random, dtype=torch.float64)).to(
             dtype
@@ -55,6 +59,24 @@ def _values(
         numbers = (numbers.nan_to_num(0, 3, -3) * 3).round().clamp(-100, 100)
         return (numbers.abs() if dtype.is_signed is False else numbers).to(dtype)
     return numbers.to(dtype)
+
+
+def _edges(numbers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Values at the limits of a type, in some order, and plain ones between."""
+    if dtype is torch.bool:
+        return numbers > 0
+    info = torch.finfo(dtype) if dtype.is_floating_point or dtype.is_complex else None
+    if info is None:
+        limits = torch.iinfo(dtype)
+        found: list[float] = [limits.min, limits.max, 0, 1, 2, limits.max - 1, limits.min + 1]
+    else:
+        small = [info.tiny, -info.tiny / 4, info.eps, 1 + info.eps, -0.0]
+        found = [info.max, info.min, *small, 2.5, -3.0, float("inf"), float("nan")]
+    order = numbers.reshape(-1).argsort().tolist()
+    chosen = [found[k % len(found)] for k in order]
+    if not order:
+        return torch.empty(numbers.shape, dtype=dtype)
+    return torch.tensor(chosen, dtype=dtype).reshape(numbers.shape)
 
 
 def _laid_out(

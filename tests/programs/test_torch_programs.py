@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import argand
-from tests.programs import worlds
+from tests.programs import operands, worlds
 from tests.programs.checker import check
 from tests.programs.generator import generate
 from tests.programs.shrink import kind_of, shrink
@@ -24,6 +24,11 @@ def test_what_was_found_stays_mended(path):
 def test_random_programs(first):
     failures = {seed: found for seed in range(first, first + 6) if (found := check(generate(seed)))}
     assert failures == {}
+
+
+def test_random_operands():
+    rows = {s: check(operands.generate(s)) for s in range(operands.FIRST, operands.FIRST + 4)}
+    assert {seed: found for seed, found in rows.items() if found} == {}
 
 
 @pytest.mark.parametrize("first", range(worlds.FIRST, worlds.FIRST + 12, 4))

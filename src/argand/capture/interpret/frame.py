@@ -25,6 +25,7 @@ from argand.ops.fakes import DataDependent
 from argand.runtime import skips
 from argand.runtime.sources import Source
 from argand.runtime.tracebacks import is_ours, trim
+from argand.sizes import refusals
 from argand.sizes.refusals import Stop
 from argand.support.errors import ArgandError, Break, CaptureBreak, InternalError, Location
 
@@ -34,6 +35,7 @@ _OURS: Final = tuple(
     for package in (bytecode, capture)
     if package.__file__
 )
+_SIZES: Final = str(pathlib.Path(refusals.__file__).parent)
 _THEIRS: Final = (real.__file__, polyfills.__file__, optimizer_steps.__file__, attention.__file__)
 
 Handler: TypeAlias = Callable[["Frame", Instruction], int | None]
@@ -49,13 +51,15 @@ class TooDeep(BaseException):
 
 
 def is_internal(error: BaseException) -> bool:
-    """Whether an exception is our bug: raised in this room, not by `real`."""
+    """Whether an exception is our bug: raised in this room, not by `real`, or where sizes are looked up."""
     trace = error.__traceback__
     if trace is None:
         return False
     while trace.tb_next is not None:
         trace = trace.tb_next
     name = trace.tb_frame.f_code.co_filename
+    if name.startswith(_SIZES):  # open integers raise what integers raise
+        return isinstance(error, LookupError | AttributeError | AssertionError)
     return name.startswith(_OURS) and name not in _THEIRS
 
 

@@ -72,12 +72,11 @@ class FrameSizes:
         symbol = plan.symbol(place)
         given = plan.given.get(place.name)
         if given is not None and place.name not in plan.pinned:
-            for other in given[0].symbols - self.sources.keys():
-                self.open(plan.places[other])
-            size = self.table.size(given[0])
-            if self.table.real(given[0]) == place.real and type(size) is not int:
+            expr = self._known(given[0])
+            size = self.table.size(expr)
+            if self.table.real(expr) == place.real and type(size) is not int:
                 self.sources[symbol] = source
-                self._guard(Fact("==", Expr.of(symbol), given[0], given[1]))
+                self._guard(Fact("==", Expr.of(symbol), expr, given[1]))
                 return size
         if place.name in plan.pinned or given is not None:
             reason = plan.pinned.get(place.name, ("", given[1] if given else None))
@@ -89,6 +88,11 @@ class FrameSizes:
         if symbol.maximum is not None:
             self._guard(Fact("<=", Expr.of(symbol), Expr.of(symbol.maximum)))
         return self.table.symbol(symbol.name, place.real, symbol.minimum, symbol.maximum)
+
+    def _known(self, expr: Expr) -> Expr:
+        """An expression in symbols that have a sample: others are fixed, or given by yet others."""
+        sizes = {other: Expr.of(self.open(self.plan.places[other])) for other in expr.symbols}
+        return expr.replace(sizes)
 
     def open_float(self, place: SizePlace) -> Float:
         """The float at a place."""

@@ -139,7 +139,10 @@ def linalg_vector_norm(
     result_dtype = (dtype or self.dtype).to_real()
     size = widen(self.to(dtype) if dtype else self).abs()
     dims = _dims(size, dim)
-    if ord == float("inf"):
+    if ord != 0 and (not size.dim() or all(size.shape[k] == 1 for k in dims)):
+        # of one number: no power of it is computed, which could overflow
+        norm = size.sum(dims, keepdim=keepdim)
+    elif ord == float("inf"):
         norm = torch.amax(size, dims, keepdim=keepdim)
     elif ord == float("-inf"):
         norm = torch.amin(size, dims, keepdim=keepdim)
