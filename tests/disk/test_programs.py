@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from torch._higher_order_ops.scan import scan
 
 import argand
 from argand.backends.argand_backend import compile_fx
@@ -66,7 +67,35 @@ def draws(x):
     return torch.nn.functional.dropout(x, 0.5) + torch.rand(4)
 
 
+def recurs(x, state, *weights):
+    return torch.gru(x, state, weights, True, 1, 0.0, True, False, False)
+
+
+def chooses(x, w):
+    def nested(value):
+        return torch.cond(value.mean() > 100, torch.sin, lambda v: torch.cos(v) * 2, (value,))
+
+    return (torch.cond(x.sum() > 0, nested, lambda v: v * torch.tensor([3.0]), (x,)) * w).sum()
+
+
+def scans(x):
+    def step(carry, row):
+        carry = torch.tanh(carry + row)
+        return carry, carry @ torch.ones(4, 4)
+
+    last, rows = scan(step, torch.zeros(4), x)
+    return rows + last
+
+
 CASES = {
+    "loops": (
+        recurs,
+        lambda: (leaf(6, 2, 4), leaf(1, 2, 4), leaf(12, 4), leaf(12, 4), leaf(12), leaf(12)),
+        backward,
+    ),
+    "branches": (chooses, lambda: (leaf(3, 4).abs().detach(), leaf(3, 4)), backward),
+    "scans": (scans, lambda: (torch.ones(5, 4),), None),
+    "scans_training": (scans, lambda: (leaf(5, 4),), backward),
     "inference": (mlp, lambda: (torch.ones(3, 4), torch.ones(4, 5), torch.ones(5)), None),
     "training": (mlp, lambda: (leaf(3, 4), leaf(4, 5), leaf(5)), backward),
     "effects": (writes, lambda: (torch.ones(4, 4), torch.ones(4, 4)), None),

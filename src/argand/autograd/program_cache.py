@@ -29,6 +29,7 @@ from argand.runtime import quiet
 from argand.runtime.disk.format import Damaged
 from argand.runtime.disk.graphs import (
     GraphWriter,
+    constants_of,
     opened,
     read_graph,
     read_spec,
@@ -171,9 +172,17 @@ class ProgramStage(Stage["CompiledProgram | Refusal"]):
         }
 
 
+def _has_constants(gm: GraphModule) -> bool:
+    """Whether a graph, or one that an operator of it takes, reads something that is no graph."""
+    return any(
+        not isinstance(found, GraphModule) or _has_constants(found)
+        for found in constants_of(gm).values()
+    )
+
+
 def _program(gm: GraphModule, sizes: GraphSizes | None) -> bytes:
     # the tensor of a get_attr is the caller's, who may change it: a copy of it would be wrong
-    if any(node.op == "get_attr" for node in gm.graph.nodes):
+    if _has_constants(gm):
         raise Unstorable("a tensor of the caller inside of the graph")
     return json.dumps(write_graph(gm, GraphWriter(), sizes, values=False)).encode()
 

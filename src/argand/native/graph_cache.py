@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
 import llvmlite
@@ -35,7 +35,7 @@ from argand.runtime.disk.keys import (
 )
 from argand.runtime.disk.stage import Result, Sections, Stage, look_up, or_bypass, run_stage
 from argand.runtime.disk.store import open_store
-from argand.runtime.plans import Detached, Rows
+from argand.runtime.plans import Detached, NestedPlan, Rows, StepKind
 from argand.sizes.refusals import Refusal, or_refusal
 from argand.support import events
 from argand.support.dataclass import replace
@@ -49,7 +49,7 @@ class NamedConstant(NamedTuple):
     tensor: torch.Tensor
 
 
-_KNOWN: Final = (NamedConstant, Rows, Detached, PackedConvolution)
+_KNOWN: Final = (NamedConstant, NestedPlan, Rows, Detached, PackedConvolution)
 
 
 class GraphText(NamedTuple):
@@ -130,7 +130,8 @@ class GraphStage(Stage[LinkedGraph]):
             name = names.get(_place(constant)) if isinstance(constant, torch.Tensor) else None
             return row if name is None else (*row[:-1], NamedConstant(name, constant))
 
-        rows = compiled.rows._replace(buffers=tuple(map(named, compiled.rows.buffers)))
+        rows = _with_code(compiled.rows, lambda _: b"")  # each lies under its own key
+        rows = rows._replace(buffers=tuple(map(named, rows.buffers)))
         sections = values.dump(
             (rows, compiled.functions, compiled.code_key, compiled.repeatable), _KNOWN
         )
@@ -180,15 +181,39 @@ def _decode(
     """The graph of an entry; ``constants``: the tensors to use, instead of copies."""
     with events.stage("native.load"):
         compiled = _read(sections, constants)
-        if compiled.code_key:
-            store = open_store(options)
-            code = store and look_up(
-                store, "object", machine_key(compiled.code_key), lambda found: found.get("code")
-            )
-            if code is None:
-                return None
-            compiled = compiled._replace(code=code)
-        return linked(compiled, key)
+        store = open_store(options)
+
+        def look(code_key: str) -> bytes | None:
+            place = machine_key(code_key)
+            return store and look_up(store, "object", place, lambda found: found.get("code"))
+
+        keys = {compiled.code_key, *_code_keys(compiled.rows)} - {""}
+        codes = {each: look(each) for each in keys}
+        found = {each: code for each, code in codes.items() if code is not None} | {"": b""}
+        if len(found) <= len(codes):
+            return None
+        rows = _with_code(compiled.rows, found.__getitem__)
+        return linked(compiled._replace(code=found[compiled.code_key], rows=rows), key)
+
+
+def _code_keys(rows: Rows) -> set[str]:
+    """The entries of the code of all graphs inside."""
+    inside = [plan for row in rows.steps if row[0] == StepKind.NESTED for plan in row[3]]
+    return {plan.code_key for plan in inside}.union(*(_code_keys(plan.rows) for plan in inside))
+
+
+def _with_code(rows: Rows, code_of: Callable[[str], bytes]) -> Rows:
+    """The rows of a plan, with such code in the plans of the graphs inside, at any depth."""
+
+    def renewed(plan: NestedPlan) -> NestedPlan:
+        inner = _with_code(plan.rows, code_of)
+        return replace(plan, rows=inner, code=code_of(plan.code_key))
+
+    steps = (
+        (*row[:3], tuple(map(renewed, row[3])), *row[4:]) if row[0] == StepKind.NESTED else row
+        for row in rows.steps
+    )
+    return rows._replace(steps=tuple(steps))
 
 
 def _text(

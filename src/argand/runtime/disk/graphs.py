@@ -66,7 +66,7 @@ def read_spec(data: Any, table: Any = None) -> Any:
 
 
 class GraphWriter(Writer):
-    """A writer that also knows the nodes of one graph."""
+    """A writer that also knows the nodes of one graph at a time: the graphs that operators of it take are written within."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def write_graph(
     """One row per node; ``values`` for aten graphs: the metadata of results belongs to them."""
     rows: list[Any] = []
     for node in module.graph.nodes:
-        row = [node.op, node.name, _target(module, node, writer)]
+        row = [node.op, node.name, _target(module, node, writer, table, values)]
         row += [writer.write(node.args), writer.write(node.kwargs)]
         known = node.meta.get("val" if values else "checkpoint")
         row.append(None if node.op == "output" else spec_of(known, table))
@@ -110,12 +110,18 @@ def constants_of(module: GraphModule) -> dict[str, Any]:
     return {name: attribute(module, name) for name in names}
 
 
-def _target(module: GraphModule, node: Node, writer: Writer) -> Any:
+def _target(module: GraphModule, node: Node, writer: GraphWriter, table: Any, values: bool) -> Any:
     match node.op:
         case "call_function":
             return writer.write(node.target)
         case "get_attr":
-            return [str(node.target), writer.write(attribute(module, str(node.target)))]
+            found = attribute(module, str(node.target))
+            if not isinstance(found, GraphModule):
+                return [str(node.target), writer.write(found)]
+            numbers, writer.numbers = writer.numbers, {}
+            rows = write_graph(found, writer, table, values=values)
+            writer.numbers = numbers
+            return [str(node.target), ["graph", *rows]]
         case "call_module":
             raise Unstorable(f"a module called inside of a graph: {node.target}")
         case _:
@@ -141,7 +147,12 @@ def read_graph(rows: list[Any], tensors: bytes, table: Any = None, *, values: bo
         op, name, target, args, kwargs = row[:5]
         if op == "get_attr":
             target, constant = target
-            constants[target] = reader.read(constant)
+            is_graph = type(constant) is list and constant[0] == "graph"
+            constants[target] = (
+                read_graph(constant[1:], tensors, table, values=values)
+                if is_graph
+                else reader.read(constant)
+            )
         elif op == "call_function":
             target = reader.read(target)
         if not all(

@@ -107,6 +107,8 @@ class Writer:
             return [name, *map(self.write, parts(value))]
         if kind is Expr:
             return ["sum", *([times, *map(self.write, product)] for product, times in value.terms)]
+        if isinstance(value, torch._ops.HigherOrderOperator):
+            return ["of graphs", value.name()]
         if kind in (set, frozenset):
             return [kind.__name__, *sorted(map(self.write, value), key=json.dumps)]
         if callable(value):
@@ -200,6 +202,7 @@ class Reader:
             "known": lambda item: self._records[item[1]],
             "tensor": self._tensor,
             "op": lambda item: read_op(*item[1:4]),
+            "of graphs": lambda item: _read_operator_of_graphs(item[1]),
             "function": lambda item: find_function(item[1], item[2]),
             "torch": lambda item: _of_kind(getattr(torch, item[1], None), _NAMED),
             "device": lambda item: torch.device(item[1]),
@@ -251,6 +254,15 @@ def _of_kind(value: Any, kinds: Any) -> Any:
     if not isinstance(value, kinds):
         raise Damaged(f"{value!r} is of another kind")
     return value
+
+
+def _read_operator_of_graphs(name: str) -> Any:
+    from argand.ops.control_flow import RESULTS  # noqa: PLC0415  # rarely in a graph
+
+    for known in RESULTS:
+        if known.name() == name:
+            return known
+    raise Damaged(f"no operator of graphs {name}")
 
 
 def read_op(name: str, overload: str, version: str) -> Any:
