@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy
 import torch
 
+from argand.capture.interpret import caching
 from argand.capture.interpret.frame import is_internal
 from argand.capture.markers import MISSING, Args, Kwargs, OfTrace
 from argand.capture.objects import attention, attributes, optimizer_steps, polyfills
 from argand.capture.objects.generators import Callback, Generator
 from argand.capture.objects.methods import lookup, unbound
 from argand.capture.objects.tracer import Tracer
-from argand.capture.outside import cached, pure, real
+from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS, ArrayNumber
-from argand.capture.outside.kinds import HEAP_TYPE, is_constant
+from argand.capture.outside.kinds import HEAP_TYPE
 from argand.capture.outside.state import Outside
 from argand.capture.rules import (
     autograd_functions,
@@ -50,8 +51,7 @@ from argand.runtime._native import Switch
 from argand.runtime.callables import code_of
 from argand.runtime.callables import original as compiled_original
 from argand.runtime.tracebacks import is_ours
-from argand.sizes.refusals import fixing
-from argand.support.errors import ArgandError, Break, CaptureBreak
+from argand.support.errors import Break, CaptureBreak
 from argand.support.later import later
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ _INTERPRETED: Final = frozenset(
     }
 )
 _MODULE_CALL: Final = torch.nn.Module.__call__  # before anybody replaced it
+_GRAPH_CALL: Final = "GraphModule.recompile.<locals>.call_wrapped"
 _LEFT_TO_PYTHON: Final = frozenset({"random", "threading", "multiprocessing", "subprocess"})
 
 
@@ -83,13 +84,26 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
         return rule(tracer, function, args, kwargs)
     if isinstance(function, torch.nn.Module):
         found = lookup(tracer, type(function), "__call__")
-        if found is _MODULE_CALL:
+        if found is _MODULE_CALL or _is_of_graph(tracer, type(function), found):
             return torch_functions.call_module(tracer, function, args, kwargs)
         if not isinstance(function, torch.jit.ScriptModule):
             return call(tracer, found, (function, *args), kwargs)
     if isinstance(function, type):
         return call_class(tracer, function, args, kwargs)
     return call_object(tracer, function, args, kwargs)
+
+
+def _is_of_graph(tracer: Tracer, kind: type, found: Any) -> bool:
+    """Whether a class's `__call__` is the one that `torch.fx` gives to each graph module: nn.Module's, and words for errors."""
+    if getattr(found, "__qualname__", "") != _GRAPH_CALL or not issubclass(kind, torch.fx.GraphModule):
+        return False
+    wrapped = lookup(tracer, kind, "_wrapped_call")
+    return (
+        type(wrapped) is torch.fx.graph_module._WrappedCall
+        and wrapped.cls is kind
+        and wrapped.cls_call is None
+        and lookup(tracer, kind.__base__, "__call__") is _MODULE_CALL
+    )
 
 
 def call_object(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -408,44 +422,6 @@ def call_partial(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> A
     return call(tracer, function.func, (*function.args, *args), merged)
 
 
-def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """functools.lru_cache: what the cache gives; asked for at each call, as in Python."""
-    name = function.__wrapped__.__name__
-    plain = all(cached.is_plain(tracer.world, value) for value in (*args, *kwargs.values()))
-    if not plain or tracer.has_effects():
-        return _call_without_cache(tracer, function, args, kwargs)
-    try:
-        return cached.read_cached(tracer.world, function, args, kwargs)
-    except Exception as error:
-        if isinstance(error, ArgandError):
-            raise
-        raise CaptureBreak(Break.B013, None, what=f"{name}, which is cached and raises") from None
-
-
-def _call_without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """What a cached function would compute, if nobody can tell it from what the cache holds."""
-    before, read, world = tracer.written(), len(tracer.world.guards), tracer.world
-    name, sizes = function.__wrapped__.__name__, frozenset[Any]()
-    if not tracer.has_effects():
-        sizes = cached.sizes_in(world, (*args, *kwargs.values()))
-    try:
-        with tracer.seal():
-            result = call(tracer, function.__wrapped__, args, kwargs)
-    except CaptureBreak as cause:
-        if sizes:
-            raise fixing(sizes, f"{name} keeps what it gives by sizes", tracer.place()) from None
-        cause.native = True  # the whole call is Python's
-        raise
-    if tracer.written() != before or len(world.guards) != read or not is_constant(result):
-        if sizes:  # one entry for each: what the cache holds may be older than what it was made of
-            raise fixing(sizes, f"{name} keeps what it gives by sizes", tracer.place())
-        what = f"{name}, which is cached and depends on more than its arguments,"
-        broken = CaptureBreak(Break.B013, None, what=what)
-        broken.native = True
-        raise broken
-    return result
-
-
 def call_reference(outside: Outside, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """weakref.ref: what it leads to, if the trace has met it."""
     target = function()
@@ -476,7 +452,7 @@ _BY_TYPE: Final[dict[type, Any]] = {
     types.ClassMethodDescriptorType: call_harmless,
     type: call_class,
     functools.partial: call_partial,
-    functools._lru_cache_wrapper: call_cached,
+    functools._lru_cache_wrapper: caching.call_cached,
     **dict.fromkeys(getters.KINDS, getters.call),
     weakref.ref: call_reference,
     **dict.fromkeys(

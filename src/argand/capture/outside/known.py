@@ -28,10 +28,19 @@ class Shadow:
     before: Any  # the contents at first access, as the trace sees them; None: only appended to
     attributes: dict[str, Any] | None  # of an instance of a container's subclass
 
+    def is_changed(self) -> bool:
+        """Whether the trace has changed what it holds."""
+        return parts_of(self.known.value) != parts_of(self.before or ())
+
 
 @final
 class Namespace(dict[str, Any]):
     """Stands for the dict of a module in a trace; holds nothing."""
+
+
+@final
+class Loaded(dict[str, Any]):
+    """Stands for `sys.modules` in a trace: asked for one name at a time, for every import changes the whole."""
 
 
 def contents(container: Any) -> tuple[Any, ...]:

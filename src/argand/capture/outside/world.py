@@ -11,10 +11,11 @@ by identity: one fake per tensor, one shadow per container, however many sources
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy
@@ -38,6 +39,7 @@ from argand.capture.outside.kinds import (
     scalar_in,
 )
 from argand.capture.outside.known import Known as Known
+from argand.capture.outside.known import Loaded as Loaded
 from argand.capture.outside.known import Namespace as Namespace
 from argand.capture.outside.known import Shadow as Shadow
 from argand.capture.outside.known import parts_of
@@ -90,6 +92,7 @@ class World:
         self.opaque: set[int] = set()  # outside objects whose state only C code sees
         self.pinned: set[int] = set()  # functions guarded by identity, defaults and all
         self.whole = False  # read every list, even one that is only appended to
+        self.met: list[Any] | None = None  # what is read, while somebody watches
         self.made: set[int] = set()  # functions, classes and modules made inside the trace
         # What no guard says because it cannot change while the process lives (see `stored`):
         self.names: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}  # found in modules
@@ -128,10 +131,7 @@ class World:
 
     def changed(self) -> list[list[int]]:
         """What containers from outside hold that the trace has changed."""
-        parts = [
-            (parts_of(shadow.known.value), parts_of(shadow.before or ())) for shadow in self.shadows
-        ]
-        return [now for now, before in parts if now != before]
+        return [parts_of(shadow.known.value) for shadow in self.shadows if shadow.is_changed()]
 
     # -- sources ---------------------------------------------------------------------------------
 
@@ -176,6 +176,7 @@ class World:
 
     def ask(self, function: Any, args: tuple[Any, ...] = ()) -> None:
         """The trace asked what `function(*args)` gives: it must give the same at the start of each call."""
+        self._see(self.asked)  # what the trace has set is no constant
         self.asked.setdefault((function, args), self._place())
 
     def guard(self, kind: GuardKind, source: Source | None, expected: Any = None) -> None:
@@ -189,8 +190,24 @@ class World:
 
     # -- values ----------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[list[Any]]:
+        """Everything that is read from outside, once more or for the first time."""
+        before, self.met = self.met, []
+        try:
+            yield self.met
+        finally:
+            self.met, met = before, self.met
+            if before is not None:
+                before.extend(met)
+
+    def _see(self, raw: Any) -> None:
+        if self.met is not None:
+            self.met.append(raw)
+
     def read(self, source: Source, raw: Any) -> Any:
         """The trace's view of what was found at `source`, guarded."""
+        self._see(raw)
         found = self._memo.get(id(source), SENTINEL)
         if found is not SENTINEL:
             return found
@@ -199,6 +216,7 @@ class World:
 
     def appended(self, source: Source, raw: Any) -> Any:
         """The trace's view of a list it only appends to: neither its length nor its items are guarded."""
+        self._see(raw)
         if type(raw) is not list or self.whole:
             return self.read(source, raw)
         known = self.known.get(id(raw))
@@ -225,11 +243,18 @@ class World:
 
     def namespace(self, source: Source, raw: dict[str, Any]) -> Any:
         """The dict of a module: handed around, not looked into, for nobody reads all of it."""
+        self._see(raw)
         known = self.known.get(id(raw))
         if known is not None:
             return self._meet_again(source, known)
         self.guard(GuardKind.TYPE_IS, source, dict)
         value = Namespace()
+        self.opaque.add(id(value))
+        return self.register(source, raw, value)
+
+    def _loaded(self, source: Source, raw: dict[str, Any]) -> Any:
+        self.guard(GuardKind.ID_IS, source, raw)
+        value = Loaded()
         self.opaque.add(id(value))
         return self.register(source, raw, value)
 
@@ -278,6 +303,8 @@ class World:
             return self.register(source, raw, raw)
         if kind is types.FunctionType:
             return self._function(source, raw)
+        if raw is sys.modules:
+            return self._loaded(source, raw)
         if isinstance(raw, tuple):
             return read_tuple(self, source, raw)
         self.guard(GuardKind.TYPE_IS, source, kind)
