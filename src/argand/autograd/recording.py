@@ -47,9 +47,7 @@ def own_memory(recorder: AtenRecorder, results: Sequence[torch.Tensor], writes: 
     nodes: list[Node] = []
     for tensor in results:
         node = recorder.aliasing.read(recorder.region_of(tensor))
-        root = node
-        while is_view(root):
-            root = root.all_input_nodes[0]
+        root = _root(node)
         if root.op != "call_function" or root in taken:
             node = root = recorder.copy(node, tensor)
         taken.add(root)
@@ -107,9 +105,29 @@ def record_backward(
     for memory in recorder.aliasing.memories.values():
         if memory.version != versions.get(id(memory), memory.version):
             raise Untraceable("the backward writes to an input")
-    read = recorder.aliasing.read
-    nodes = [None if g is None else read(recorder.region_of(g)) for g in gradients]
-    return nodes, fakes
+    return _apart(recorder, gradients), fakes
+
+
+def _apart(recorder: AtenRecorder, gradients: Sequence[torch.Tensor | None]) -> list[Any]:
+    """Nodes of gradients; two of them share memory where eager's do, not because their calls are equal and share a node."""
+    memories: dict[Node, Any] = {}
+    nodes: list[Any] = []
+    for gradient in gradients:
+        node = None
+        if gradient is not None:
+            region = recorder.region_of(gradient)
+            node = recorder.aliasing.read(region)
+            if memories.setdefault(_root(node), region.memory) is not region.memory:
+                node = recorder.copy(node, gradient)
+        nodes.append(node)
+    return nodes
+
+
+def _root(node: Node) -> Node:
+    """What a node is a view of."""
+    while is_view(node):
+        node = node.all_input_nodes[0]
+    return node
 
 
 def run_engine(
