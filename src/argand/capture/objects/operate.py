@@ -31,7 +31,7 @@ from argand.capture.record import items
 from argand.capture.record.pending import Pending, looked_at
 from argand.capture.record.recorder import Recorder
 from argand.capture.sizes.floats import Float
-from argand.capture.sizes.values import OpenSize
+from argand.capture.sizes.values import OpenShape, OpenSize, is_open_shape
 from argand.ops.fakes import DataDependent
 from argand.runtime.guards import GuardKind
 from argand.runtime.levels import depth, dual_level
@@ -69,6 +69,7 @@ COMPARE: Final[dict[str, OperatorRow]] = {
 
 _NESTED: Final = frozenset({list, tuple, dict})
 _INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call nothing
+_ADDITIONS: Final = (operator.add, operator.iadd)
 _PRODUCTS: Final = (operator.matmul, operator.imatmul)
 _JOINING: Final = frozenset({"__add__", "__mul__"})
 _JOINED: Final = (list, tuple, str, bytes, bytearray, collections.deque)
@@ -85,6 +86,8 @@ def check_readable(world: World, value: Any) -> None:
 def binary(tracer: Tracer, row: OperatorRow, a: Any, b: Any) -> Any:
     """`a op b`, by a row of BINARY or COMPARE."""
     function, method, reflected, inplace = row
+    if type(a) is torch.Size and function in _ADDITIONS and is_open_shape(b):
+        return OpenShape((*a, *b))  # torch's own method takes numbers only
     if type(a) in PLAIN and type(b) in PLAIN:
         return _nested(tracer, function, a, b) if type(b) in _NESTED else real.apply(function, a, b)
     if type(a) in KINDS or type(b) in KINDS:

@@ -404,6 +404,13 @@ def _dict(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
     return real.call(dict, args, kwargs)
 
 
+def _shape(tracer: Tracer, args: Args, kwargs: Kwargs) -> Any:
+    """`torch.Size(...)` of whatever gives its items."""
+    if len(args) == 1 and not isinstance(args[0], tuple | list | torch.Tensor):
+        args = (tuple(operate.iterate(tracer, args[0])),)
+    return torch_functions.call_native(tracer, torch.Size, args, kwargs)
+
+
 CLASS_RULES: Final[dict[Any, Any]] = {
     weakref.ref: references.make,
     bool: lambda tracer, args, kwargs: operate.truth(tracer, args[0]) if args else False,
@@ -413,6 +420,7 @@ CLASS_RULES: Final[dict[Any, Any]] = {
     type: make_type,
     super: find_super,
     dict: _dict,
+    torch.Size: _shape,
     torch._C.DisableTorchFunctionSubclass: overrides.disable,
     torch._C._InferenceMode: lambda tracer, args, kwargs: Inference(tracer, *args),
     str: _str("str"),

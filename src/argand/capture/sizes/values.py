@@ -193,3 +193,9 @@ class OpenShape(OfTrace, tuple[Any, ...]):
         return OpenShape(tuple.__mul__(self, times))
 
     __rmul__ = __mul__
+
+
+def is_open_shape(value: Any) -> bool:
+    """Whether a tuple holds sizes that are open: a shape, or what a program has made of one."""
+    kind = type(value)
+    return kind is OpenShape or (kind is tuple and any(type(part) is OpenSize for part in value))
