@@ -97,6 +97,10 @@ _INDEXING_METHODS: Final = {
 }
 _ASKING_TRUTH: Final = frozenset({any, all, filter, itertools.filterfalse, itertools.compress})
 _TEXTS: Final = frozenset({"format", "format_map", "__mod__"})
+# These call methods of their argument, or have rules for values of the trace: `map(int, x.shape)`, `sorted(rows, key=len)`.
+_ASKING: Final = frozenset(
+    map(id, (int, float, bool, complex, str, repr, len, abs, round, hash, sum, min, max))
+) | frozenset(map(id, (math.floor, math.ceil, math.trunc, math.prod, math.sqrt)))
 _PYTHON_CALLABLES: Final = (types.FunctionType, types.MethodType, functools.partial)
 # Numbers that never change, and nothing: their exact types.
 _NUMBERS: Final = frozenset({type(None), bool, int, float})
@@ -292,6 +296,8 @@ def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tupl
     except TypeError:
         return args, kwargs
     name = getattr(function, "__name__", "")
+    if function is collections.defaultdict and args and id(args[0]) in _ASKING:
+        calling = False  # it keeps what it calls
     if name == "sort" or calling:
         args = tuple([_callable(tracer, value) for value in args])
         if "key" in kwargs:
@@ -308,6 +314,8 @@ def _callable(tracer: Tracer, value: Any) -> Any:
         and callable(value)
         and type(lookup(tracer, type(value), "__call__")) is types.FunctionType
     ):
+        return Callback(tracer, value)
+    if id(value) in _ASKING:
         return Callback(tracer, value)
     if isinstance(value, type) and type(lookup(tracer, value, "__init__")) is types.FunctionType:
         return Callback(tracer, value)
