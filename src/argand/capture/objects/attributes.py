@@ -32,6 +32,7 @@ from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.journal import DELETED
 from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
+from argand.capture.record.pending import Pending, looked_at
 from argand.runtime.guards import GuardKind
 from argand.runtime.sources import DictAttr, DictOf, Item
 from argand.support.errors import Break, CaptureBreak
@@ -63,6 +64,8 @@ def load(tracer: Tracer, owner: Any, name: str) -> Any:
         return generators.attribute(owner, name)
     if isinstance(owner, torch.Tensor):
         return tensor_attributes.load(tracer, owner, name)
+    if kind is Pending:
+        raise looked_at(owner, CaptureBreak(Break.B004, None, method=f"item().{name}"))
     if kind in KINDS:
         return tracer.arrays.attribute(tracer, owner, name)
     if kind is types.ModuleType or isinstance(owner, types.ModuleType):

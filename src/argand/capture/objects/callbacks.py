@@ -7,6 +7,8 @@ are interpreted here, or the caller breaks the graph, so that what these methods
 from __future__ import annotations
 
 import collections
+import gc
+import types
 from typing import Any, Final
 
 import torch
@@ -34,12 +36,17 @@ NUMBER: Final = (
     "__ceil__",
 )
 _NESTED: Final = (list, tuple, set, frozenset, dict, collections.deque)
+_WITHOUT_PARTS: Final = frozenset({int, float, bool, str, bytes, complex, type(None), torch.Size})
+_CODE: Final = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+_MOST_PARTS: Final = 10_000
 _SEQUENCES: Final = (list, tuple, str, bytes, range, collections.deque)
 
 
 def runs_python(outside: Outside, value: Any, names: tuple[str, ...], depth: int = 8) -> bool:
     """Whether a native operation on a value would call a Python method with one of these names."""
     kind = type(value)
+    if names[:3] == TEXT and shows_tensors(value):
+        return True
     if isinstance(value, _NESTED):
         items: Any = (
             [part for row in dict.items(value) for part in row]
@@ -52,6 +59,25 @@ def runs_python(outside: Outside, value: Any, names: tuple[str, ...], depth: int
     if kind in KINDS:
         return True  # its numbers are not known yet
     return any(_of_user(outside, value, name) is not None for name in names)
+
+
+def shows_tensors(value: Any) -> bool:
+    """Whether a text of a value may tell what a tensor holds: of the trace, or of one from outside, which varies.
+
+    torch makes it with all modes off: of a placeholder it would show what lies in its memory.
+    """
+    waiting, seen = [value], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, torch.Tensor):
+            return True
+        if type(one) in _WITHOUT_PARTS or isinstance(one, _CODE) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if len(seen) > _MOST_PARTS:
+            return True
+        waiting += gc.get_referents(one)
+    return False
 
 
 def refuse(outside: Outside, value: Any, names: tuple[str, ...], what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -13,6 +13,8 @@ from argand.capture.objects.parts import Caller
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
 from argand.support.errors import Break, CaptureBreak
+
+_HOLDING: Final = (list, tuple, dict, set, frozenset, slice)
 
 
 def as_dict(caller: Caller, value: Any) -> dict[Any, Any]:
@@ -32,6 +34,8 @@ def formatted(caller: Caller, value: Any, conversion: str, spec: str | None) -> 
     """`format(value, spec)`, after `str` or `repr`; with spec None only the latter."""
     if isinstance(value, torch.Tensor):
         raise CaptureBreak(Break.B004, None, method="formatting")
+    if not conversion and not spec and isinstance(value, _HOLDING):
+        conversion = "str"
     if conversion:
         value = _converted(caller, value, conversion)
     elif type(value) not in PLAIN:
@@ -43,6 +47,14 @@ def formatted(caller: Caller, value: Any, conversion: str, spec: str | None) -> 
     return value if spec is None else real.apply(format, value, spec)
 
 
+def _is_of_contents(caller: Caller, value: Any, conversion: str) -> bool:
+    """Whether a text of C code tells what an object holds, and not only which object it is."""
+    names = ("__repr__", "__str__") if conversion == "str" else ("__repr__",)
+    return any(
+        lookup(caller, type(value), name) is not getattr(object, name) for name in names
+    )
+
+
 def _converted(caller: Caller, value: Any, conversion: str) -> Any:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     function: Callable[..., Any] = {"repr": repr, "ascii": ascii}.get(conversion, str)
@@ -50,8 +62,12 @@ def _converted(caller: Caller, value: Any, conversion: str) -> Any:
     plain = lookup(caller, type(value), "__str__") is object.__str__
     if found is None and conversion == "str" and plain and not isinstance(value, type):
         found = python_method(caller, value, "__repr__")
-    if found is not None and not is_trusted_module(found.__module__):
+    shows = callbacks.shows_tensors(value)
+    known = found is not None and is_trusted_module(found.__module__)
+    if found is not None and (shows or not known) and found is not torch.nn.Module.__repr__:
         return caller.sealed(found, (value,), {})
+    if shows and found is None and _is_of_contents(caller, value, conversion):
+        raise CaptureBreak(Break.B004, None, method=f"{function.__name__}() of what holds a tensor")
     operate.check_readable(caller.world, value)
     callbacks.refuse(caller, value, callbacks.TEXT, "a text of objects")
     return real.apply(function, value)

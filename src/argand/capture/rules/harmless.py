@@ -151,6 +151,8 @@ def call_harmless(
             tracer, (owner.start, owner.stop, owner.step), callbacks.NUMBER, "slice.indices"
         )
     args = _with_numbers(tracer, function, args)
+    if kwargs and getattr(function, "__name__", "") == "format":
+        callbacks.refuse(tracer, tuple(kwargs.values()), callbacks.TEXT, "format() of objects")
     holds = _may_hold(function)
     if holds and args:
         args = _with_callbacks(tracer, function, owner, args)
