@@ -80,7 +80,9 @@ def test_a_graph_module_inside_of_a_module_is_captured():
         if node.name == "relu":
             with graph.graph.inserting_after(node):
                 extra = graph.graph.call_function(torch.neg, (node,))
-            node.replace_all_uses_with(extra, delete_user_cb=lambda user, new=extra: user is not new)
+            node.replace_all_uses_with(
+                extra, delete_user_cb=lambda user, new=extra: user is not new
+            )
     graph.recompile()
     assert told(call, x)[1:] == (0, 1)
     torch.testing.assert_close(call(x), outer(x))

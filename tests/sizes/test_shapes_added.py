@@ -31,7 +31,12 @@ def grown(x):
 
 
 def generated(x):
-    return x.sin(), torch.Size(size + 1 for size in x.shape), torch.Size(map(int, x.shape)), torch.Size()
+    return (
+        x.sin(),
+        torch.Size(size + 1 for size in x.shape),
+        torch.Size(map(int, x.shape)),
+        torch.Size(),
+    )
 
 
 @pytest.mark.parametrize("program", [before, beside, handled, grown, generated])

@@ -60,7 +60,9 @@ def _without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) ->
     if _done(tracer) == before and len(world.guards) == read and is_constant(result):
         return result
     apart = _done(tracer) == before and Apart(tracer).all((*values, *met))
-    if sizes and (first or apart):  # one entry for each: the cache may be older than what it was made of
+    if sizes and (
+        first or apart
+    ):  # one entry for each: the cache may be older than what it was made of
         raise fixed
     if apart:
         return _ask(tracer, function, args, kwargs)
@@ -104,8 +106,12 @@ class Apart:
         if known is None or known.raw is not value:
             return False
         if type(value) in CONTAINERS:
-            parts = (part for row in contents(value) for part in (row if type(value) is dict else (row,)))
-            return not known.partial and id(value) not in self.changed and all(map(self._one, parts))
+            parts = (
+                part for row in contents(value) for part in (row if type(value) is dict else (row,))
+            )
+            return (
+                not known.partial and id(value) not in self.changed and all(map(self._one, parts))
+            )
         return self._is_plain_object(value)
 
     def _is_plain_object(self, value: Any) -> bool:

@@ -95,7 +95,9 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def _is_of_graph(tracer: Tracer, kind: type, found: Any) -> bool:
     """Whether a class's `__call__` is the one that `torch.fx` gives to each graph module: nn.Module's, and words for errors."""
-    if getattr(found, "__qualname__", "") != _GRAPH_CALL or not issubclass(kind, torch.fx.GraphModule):
+    if getattr(found, "__qualname__", "") != _GRAPH_CALL or not issubclass(
+        kind, torch.fx.GraphModule
+    ):
         return False
     wrapped = lookup(tracer, kind, "_wrapped_call")
     return (

@@ -37,7 +37,13 @@ NUMBER: Final = (
 )
 _NESTED: Final = (list, tuple, set, frozenset, dict, collections.deque)
 _WITHOUT_PARTS: Final = frozenset({int, float, bool, str, bytes, complex, type(None), torch.Size})
-_CODE: Final = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType)
+_CODE: Final = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+)
 _MOST_PARTS: Final = 10_000
 _SEQUENCES: Final = (list, tuple, str, bytes, range, collections.deque)
 

@@ -50,9 +50,7 @@ def formatted(caller: Caller, value: Any, conversion: str, spec: str | None) -> 
 def _is_of_contents(caller: Caller, value: Any, conversion: str) -> bool:
     """Whether a text of C code tells what an object holds, and not only which object it is."""
     names = ("__repr__", "__str__") if conversion == "str" else ("__repr__",)
-    return any(
-        lookup(caller, type(value), name) is not getattr(object, name) for name in names
-    )
+    return any(lookup(caller, type(value), name) is not getattr(object, name) for name in names)
 
 
 def _converted(caller: Caller, value: Any, conversion: str) -> Any:
