@@ -1,5 +1,6 @@
 """Texts of what holds tensors tell what the tensors hold: nothing of them is made while the trace runs."""
 
+# ruff: noqa: UP030, UP031, UP032  (these ways of making texts are what is tried)
 import collections
 import dataclasses
 import types

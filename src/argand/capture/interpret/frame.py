@@ -141,9 +141,9 @@ class Frame:
                         else:
                             return step
                 except DataDependent as cause:
-                    raise self._broken(
-                        CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)
-                    ) from None
+                    broken = CaptureBreak(Break.B008, None, op=cause.op_name, method=cause.op_name)
+                    broken.native = real.took_items(cause)
+                    raise self._broken(broken) from None
                 except CaptureBreak as cause:
                     raise self._broken(cause) from None
                 except (ArgandError, Stop, TooDeep):
@@ -168,6 +168,10 @@ class Frame:
             # call that got into it.
             cause.native = True
             return cause
+        if not cause.frames and self.count == self.tracer.took_at:
+            cause.native = (
+                True  # Python, which does this instruction, must find the items that were taken
+            )
         if not cause.frames and self.tracer.count != self.count:
             cause.native = True  # inner frames have run: Python, which does it all, must find nothing of it done
         if cause.native:

@@ -60,7 +60,9 @@ def runs_python(outside: Outside, value: Any, names: tuple[str, ...], depth: int
             else value
         )
         return depth > 0 and any(runs_python(outside, item, names, depth - 1) for item in items)
-    if kind in PLAIN or isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor):
+        return names is TRUTH  # code that asks for it may run where no mode of the trace is on
+    if kind in PLAIN:
         return False
     if kind in KINDS:
         return True  # its numbers are not known yet

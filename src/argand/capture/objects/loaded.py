@@ -13,7 +13,6 @@ from argand.capture.outside import real
 from argand.capture.outside.known import Loaded
 from argand.capture.outside.world import World
 from argand.runtime.guards import GuardKind
-from argand.runtime.sources import Item
 
 
 def holds(world: World, table: Loaded, name: str) -> bool:

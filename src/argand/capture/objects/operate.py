@@ -69,6 +69,7 @@ COMPARE: Final[dict[str, OperatorRow]] = {
 
 _NESTED: Final = frozenset({list, tuple, dict})
 _INDICES: Final = frozenset({int, str, bool, type(None), float})  # that call nothing
+_UNLIKE_TENSORS: Final = frozenset({type(None), str, bytes, type, torch.dtype, torch.device})
 _ADDITIONS: Final = (operator.add, operator.iadd)
 _PRODUCTS: Final = (operator.matmul, operator.imatmul)
 _JOINING: Final = frozenset({"__add__", "__mul__"})
@@ -399,7 +400,9 @@ def _contains_tensor(key: torch.Tensor, container: Any) -> bool:
     for item in container:
         if item is key:
             return True
-        if isinstance(item, torch.Tensor):
+        if (
+            type(item) not in _UNLIKE_TENSORS
+        ):  # a number, a tensor, or what may say that it is equal
             raise DataDependent("in")
     return False
 
@@ -453,6 +456,8 @@ def iterate(tracer: Tracer, value: Any) -> Any:
     with tracer.seal():
         iterator = get_iter(tracer, value)
     while (item := advance(tracer, iterator)) is not END:
+        if iterator is value:
+            tracer.took_at = tracer.count
         yield item
 
 

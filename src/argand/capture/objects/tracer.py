@@ -60,6 +60,9 @@ class Tracer(GraphState, Caller):
         self.torch = TorchState()
         self.root: StackFrame | None = None
         self.count = 0  # number of the instruction being run
+        self.took_at = (
+            -1
+        )  # the last one that took items of an iterator on its way to something else
         self._forced = forced
         self.next_forced = min(forced, default=-1)
 

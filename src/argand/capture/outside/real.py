@@ -33,6 +33,18 @@ def raise_(error: BaseException) -> NoReturn:
         del error
 
 
+def took_items(error: BaseException) -> bool:
+    """Whether an operation that ended in an error was given an iterator: it may have taken items of it by then."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in (call.__code__, apply.__code__):
+            given = trace.tb_frame.f_locals["args"]
+            if any(hasattr(type(value), "__next__") for value in given):
+                return True
+        trace = trace.tb_next
+    return False
+
+
 def was_raised(error: BaseException) -> bool:
     """Whether `raise_` raised it: then it is no signal from outside."""
     trace = error.__traceback__

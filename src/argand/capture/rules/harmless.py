@@ -151,8 +151,6 @@ def call_harmless(
             tracer, (owner.start, owner.stop, owner.step), callbacks.NUMBER, "slice.indices"
         )
     args = _with_numbers(tracer, function, args)
-    if kwargs and getattr(function, "__name__", "") == "format":
-        callbacks.refuse(tracer, tuple(kwargs.values()), callbacks.TEXT, "format() of objects")
     holds = _may_hold(function)
     if holds and args:
         args = _with_callbacks(tracer, function, owner, args)
@@ -292,6 +290,8 @@ def _is_plain_object(value: Any) -> bool:
 
 def _prepared(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """Arguments that native code can call and iterate."""
+    if kwargs and getattr(function, "__name__", "") == "format":
+        callbacks.refuse(tracer, tuple(kwargs.values()), callbacks.TEXT, "format() of objects")
     try:
         iterating = function in _ITERATING
         calling = function in _CALLING
