@@ -193,11 +193,12 @@ class World:
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[Any]]:
         """Everything that is read from outside, once more or for the first time."""
-        before, self.met = self.met, []
+        before, met = self.met, list[Any]()
+        self.met = met
         try:
-            yield self.met
+            yield met
         finally:
-            self.met, met = before, self.met
+            self.met = before
             if before is not None:
                 before.extend(met)
 
