@@ -10,12 +10,12 @@ import sys
 from typing import Any
 
 from argand.capture.outside import real
-from argand.capture.outside.known import Loaded
+from argand.capture.outside.known import LoadedModules
 from argand.capture.outside.world import World
 from argand.runtime.guards import GuardKind
 
 
-def holds(world: World, table: Loaded, name: str) -> bool:
+def holds(world: World, table: LoadedModules, name: str) -> bool:
     """`name in sys.modules`."""
     there = name in sys.modules
     kind = GuardKind.DICT_CONTAINS if there else GuardKind.DICT_MISSING
@@ -23,13 +23,13 @@ def holds(world: World, table: Loaded, name: str) -> bool:
     return there
 
 
-def found(world: World, table: Loaded, name: str) -> Any:
+def found(world: World, table: LoadedModules, name: str) -> Any:
     """`sys.modules[name]`."""
     if not holds(world, table, name):
         return real.raise_(KeyError(name))
     return world.item(world.known[id(table)].source, name, sys.modules[name])
 
 
-def found_or(world: World, table: Loaded, name: str, default: Any = None) -> Any:
+def found_or(world: World, table: LoadedModules, name: str, default: Any = None) -> Any:
     """`sys.modules.get(name, default)`."""
     return found(world, table, name) if holds(world, table, name) else default

@@ -24,7 +24,7 @@ from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import pure, real
 from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_trusted_module
-from argand.capture.outside.known import Loaded
+from argand.capture.outside.known import LoadedModules
 from argand.capture.outside.state import Outside
 from argand.capture.outside.world import World
 from argand.capture.record import items
@@ -317,7 +317,7 @@ def subscript(tracer: Tracer, container: Any, key: Any) -> Any:
     if found is not None:
         return tracer.call(found, (container, key), {})
     key = callbacks.settle_key(tracer, container, key)
-    if kind is Loaded and type(key) is str:
+    if kind is LoadedModules and type(key) is str:
         return loaded.found(tracer.world, container, key)
     if isinstance(container, dict) and not dict.__contains__(container, key):
         missing = python_method(tracer, container, "__missing__")
@@ -384,7 +384,7 @@ def contains(tracer: Tracer, key: Any, container: Any) -> bool:
         )
         if method is not None:
             return any(item is key or item == key for item in iterate(tracer, container))
-    if type(container) is Loaded and type(key) is str:
+    if type(container) is LoadedModules and type(key) is str:
         return loaded.holds(tracer.world, container, key)
     check_readable(tracer.world, container)
     if isinstance(key, torch.Tensor) and isinstance(container, list | tuple):

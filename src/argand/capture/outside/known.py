@@ -39,7 +39,7 @@ class Namespace(dict[str, Any]):
 
 
 @final
-class Loaded(dict[str, Any]):
+class LoadedModules(dict[str, Any]):
     """Stands for `sys.modules` in a trace: asked for one name at a time, for every import changes the whole."""
 
 

@@ -39,7 +39,7 @@ from argand.capture.outside.kinds import (
     scalar_in,
 )
 from argand.capture.outside.known import Known as Known
-from argand.capture.outside.known import Loaded as Loaded
+from argand.capture.outside.known import LoadedModules as LoadedModules
 from argand.capture.outside.known import Namespace as Namespace
 from argand.capture.outside.known import Shadow as Shadow
 from argand.capture.outside.known import parts_of
@@ -255,7 +255,7 @@ class World:
 
     def _loaded(self, source: Source, raw: dict[str, Any]) -> Any:
         self.guard(GuardKind.ID_IS, source, raw)
-        value = Loaded()
+        value = LoadedModules()
         self.opaque.add(id(value))
         return self.register(source, raw, value)
 

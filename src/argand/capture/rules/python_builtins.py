@@ -30,7 +30,7 @@ from argand.capture.objects.tracer import FRAME_FUNCTION, Tracer
 from argand.capture.outside import real
 from argand.capture.outside.arrays import KINDS
 from argand.capture.outside.kinds import is_numpy_number
-from argand.capture.outside.known import Loaded
+from argand.capture.outside.known import LoadedModules
 from argand.capture.outside.state import Outside
 from argand.capture.record import items
 from argand.capture.record.pending import Pending
@@ -286,7 +286,7 @@ def _exc_info(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
 
 def _dict_get(caller: Caller, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 1:
-        if type(args[0]) is Loaded and type(args[1]) is str:
+        if type(args[0]) is LoadedModules and type(args[1]) is str:
             return loaded.found_or(caller.world, *args)
         operate.check_readable(caller.world, args[0])
         args = (args[0], callbacks.settle_key(caller, args[0], args[1]), *args[2:])
