@@ -13,10 +13,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from argand.capture.markers import Args, Kwargs
+from argand.capture.objects.parts import GraphState
 from argand.capture.objects.tracer import Tracer
 from argand.capture.outside import cached
 from argand.capture.outside.kinds import HEAP_TYPE, is_constant, is_settled
 from argand.capture.outside.known import contents
+from argand.capture.outside.state import Outside
 from argand.capture.outside.world import CONTAINERS
 from argand.capture.sizes.values import OpenSize
 from argand.sizes.refusals import fixing
@@ -33,9 +35,9 @@ def call_cached(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> An
     return _ask(tracer, function, args, kwargs)
 
 
-def _ask(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def _ask(outside: Outside, function: Any, args: Args, kwargs: Kwargs) -> Any:
     try:
-        return cached.read_cached(tracer.world, function, args, kwargs)
+        return cached.read_cached(outside.world, function, args, kwargs)
     except Exception as error:
         if isinstance(error, ArgandError):
             raise
@@ -72,9 +74,9 @@ def _without_cache(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) ->
     raise broken
 
 
-def _done(tracer: Tracer) -> Any:
+def _done(state: GraphState) -> Any:
     """Equal answers: between them the trace has changed nothing, and added nothing to the graph."""
-    return tracer.written(), len(tracer.recorder.graph.nodes), tracer.recorder.draws()
+    return state.written(), len(state.recorder.graph.nodes), state.recorder.draws()
 
 
 class Apart:
@@ -84,9 +86,9 @@ class Apart:
     of these has been written to. What such an object holds is met by itself when it is read.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
-        self.world, self.written = tracer.world, tracer.journal.attributes
-        journal = tracer.journal
+    def __init__(self, outside: Outside) -> None:
+        self.world, self.written = outside.world, outside.journal.attributes
+        journal = outside.journal
         unread = any(isinstance(row.owner, _FOUND_UNREAD) for row in self.written.values())
         self.nowhere = bool(unread or journal.globals or journal.cells)
         self.changed = {id(s.known.raw) for s in self.world.shadows if s.is_changed()}

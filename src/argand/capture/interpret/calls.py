@@ -93,18 +93,18 @@ def call(tracer: Tracer, function: Any, args: Args, kwargs: Kwargs) -> Any:
     return call_object(tracer, function, args, kwargs)
 
 
-def _is_of_graph(tracer: Tracer, kind: type, found: Any) -> bool:
+def _is_of_graph(outside: Outside, kind: type, found: Any) -> bool:
     """Whether a class's `__call__` is the one that `torch.fx` gives to each graph module: nn.Module's, and words for errors."""
     if getattr(found, "__qualname__", "") != _GRAPH_CALL or not issubclass(
         kind, torch.fx.GraphModule
     ):
         return False
-    wrapped = lookup(tracer, kind, "_wrapped_call")
+    wrapped = lookup(outside, kind, "_wrapped_call")
     return (
         type(wrapped) is torch.fx.graph_module._WrappedCall
         and wrapped.cls is kind
         and wrapped.cls_call is None
-        and lookup(tracer, kind.__base__, "__call__") is _MODULE_CALL
+        and lookup(outside, kind.__base__, "__call__") is _MODULE_CALL
     )
 
 

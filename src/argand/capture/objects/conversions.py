@@ -12,6 +12,7 @@ from argand.capture.objects.methods import PLAIN, lookup, python_method
 from argand.capture.objects.parts import Caller
 from argand.capture.outside import real
 from argand.capture.outside.kinds import is_trusted_module
+from argand.capture.outside.state import Outside
 from argand.support.errors import Break, CaptureBreak
 
 _HOLDING: Final = (list, tuple, dict, set, frozenset, slice)
@@ -47,10 +48,10 @@ def formatted(caller: Caller, value: Any, conversion: str, spec: str | None) -> 
     return value if spec is None else real.apply(format, value, spec)
 
 
-def _is_of_contents(caller: Caller, value: Any, conversion: str) -> bool:
+def _is_of_contents(outside: Outside, value: Any, conversion: str) -> bool:
     """Whether a text of C code tells what an object holds, and not only which object it is."""
     names = ("__repr__", "__str__") if conversion == "str" else ("__repr__",)
-    return any(lookup(caller, type(value), name) is not getattr(object, name) for name in names)
+    return any(lookup(outside, type(value), name) is not getattr(object, name) for name in names)
 
 
 def _converted(caller: Caller, value: Any, conversion: str) -> Any:
