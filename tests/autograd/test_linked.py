@@ -123,7 +123,7 @@ def test_a_program_of_another_process_is_linked_too(tmp_path, monkeypatch):
     model, x = MODELS["mlp"](), torch.randn(5, 3, requires_grad=True)
     seen = []
     monkeypatch.setattr(
-        "argand.autograd.aot.link", lambda *given: seen.append(given) or linked.link(*given)
+        "argand.autograd.aot.linked.link", lambda *given: seen.append(given) or linked.link(*given)
     )
     for _ in range(2):
         argand.reset()

@@ -217,7 +217,11 @@ def test_explain_with_backend():
 
 def test_explain_with_backend_tells_frames_left_to_python():
     def numbers(x):
+        if len(x) > 5:
+            late = x  # may be unset where it yields: such a generator is Python's
         yield x + 1
+        if len(x) > 5:
+            yield late
 
     watched = argand.ExplainWithBackend("eager")
     x = torch.randn(2)
