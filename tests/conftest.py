@@ -29,9 +29,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_mode_is_left():
-    """What a trace turns on, it turns off, whatever happens in between. Each test draws the same numbers."""
+    """What a trace turns on, it turns off, whatever happens in between. Each test draws the same numbers, on the same threads."""
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
     yield
+    left = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    assert left == threads, "the test leaves torch with another number of threads"
     assert torch._C._len_torch_dispatch_stack() == torch._C._len_torch_function_stack() == 0
 
 

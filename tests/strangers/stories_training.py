@@ -373,8 +373,10 @@ def default_types(wrap):
     yield g(ones(2).half())
     with torch.device("meta"):
         yield f(2)[0].device
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield wrap(lambda x: x * torch.get_num_threads())(ones(2))
+    torch.set_num_threads(threads)
 
 
 @session
