@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -230,3 +231,26 @@ for k in range(3):
     (effect,) = cause["effects"]
     assert "`scale in helper` was 0.0, then 2.0, 4.0" in effect["title"]
     assert "___" not in cause["title"] + effect["title"]
+
+
+def test_threads_of_others_are_not_waited_for(script, capsys):
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    try:
+        assert main(["explain", script()]) == 0
+    finally:
+        ended.set()
+        other.join()
+    assert "ran __main__" in capsys.readouterr().out
+
+
+def test_a_pool_that_nobody_shut_down_ends_with_the_program(script, tmp_path):
+    end = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "pool = ThreadPoolExecutor(1)\n"
+        "pool.submit(lambda: (time.sleep(0.2), print('worked')))\n"
+    )
+    command = [sys.executable, "-m", "argand", "explain", script(end)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "worked" in done.stdout, done.stderr

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from argand.drop_in import install
 from argand.report.ending import exit_code, show_error
@@ -52,9 +52,10 @@ def run_program(arguments: Sequence[str]) -> Ended:
     """Run a file or, after ``-m``, a module as the main program, to its end, however that comes."""
     check_program(arguments)
     install()
+    before = frozenset(threading.enumerate())
     try:
         _run(arguments)
-        _wait_for_threads()
+        _wait_for_threads(before)
     except BaseException as error:
         show_error(error)
         return Ended(exit_code(error), error)
@@ -71,8 +72,15 @@ def _run(arguments: Sequence[str]) -> None:
     runpy.run_path(arguments[0], run_name="__main__")
 
 
-def _wait_for_threads() -> None:
-    """As Python does at the end of a program: what they do belongs to it."""
-    for thread in threading.enumerate():
+def _wait_for_threads(before: frozenset[threading.Thread]) -> None:
+    """As Python does at the end of a program: what its threads do belongs to it.
+
+    Those of a pool that nobody shut down are told first that no more work will come; else they would wait for it for ever.
+    """
+    begun = [thread for thread in threading.enumerate() if thread not in before]
+    pools: Any = sys.modules.get("concurrent.futures.thread")
+    if pools is not None and any(thread in pools._threads_queues for thread in begun):
+        pools._python_exit()
+    for thread in begun:
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
