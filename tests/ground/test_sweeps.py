@@ -17,6 +17,14 @@ from benchmarks.models import CASES
 from benchmarks.sweep import Sweep, read_rows
 
 
+@pytest.fixture(autouse=True)
+def _threads_are_given_back():
+    """What a child of a sweep does to its process, tests do to theirs."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 def work(task):
     if task == "raise":
         raise ValueError("first line\nsecond line")
