@@ -14,11 +14,18 @@ from argand.capture.markers import MISSING
 
 @functools.lru_cache(maxsize=1024)
 def slots_of(kind: Any) -> tuple[str, ...]:
-    """The names of the slots of a class and its bases."""
-    found: list[str] = []
+    """The names of the slots of a class and its bases, but for those that a class below gave another meaning (a property)."""
+    found: dict[str, Any] = {}
+    hidden: set[str] = set()
     for base in kind.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        found.extend([slots] if isinstance(slots, str) else slots)
+        if "__slots__" in vars(base):
+            own = vars(base).items()
+            found |= {
+                name: slot
+                for name, slot in own
+                if type(slot) is types.MemberDescriptorType and name not in hidden
+            }
+        hidden |= vars(base).keys()
     return tuple(found)
 
 
