@@ -10,7 +10,7 @@ import bisect
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -21,6 +21,7 @@ from argand.autograd.opaque import is_custom
 from argand.autograd.recorder import AtenRecorder
 from argand.ops.function_graphs import OF_USERS, apply_graphs
 from argand.ops.hooks import HOOKS
+from argand.ops.layers import RECURRENT
 from argand.runtime.disk.graphs import attribute
 from argand.sizes.expressions import SizeInt
 from argand.support.later import later
@@ -31,16 +32,14 @@ else:
     control_flow = later("argand.autograd.control_flow")
     recurrent = later("argand.autograd.recurrent")
 
-_RECURRENT: Final = frozenset({torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu})
-
 
 def _call(recorder: AtenRecorder, target: Any, args: Any, kwargs: Any, loops: bool) -> Any:
     if isinstance(recorder, AtenRecorder):
-        run = functools.partial(run_graph, loops=loops)
         if isinstance(target, torch._ops.HigherOrderOperator) and target in control_flow.RULES:
+            run = functools.partial(run_graph, loops=loops)
             return control_flow.RULES[target](recorder, run, *args, **kwargs)
-        if loops and target in _RECURRENT and not kwargs:
-            made = recurrent.as_loop(recorder, run, target, args)
+        if loops and target in RECURRENT and not kwargs:
+            made = recurrent.as_loop(recorder, run_graph, target, args)
             return target(*args) if made is None else made
     return target(*args, **kwargs)
 

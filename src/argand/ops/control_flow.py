@@ -16,9 +16,6 @@ SCAN: Final = torch.ops.higher_order.scan
 MAP: Final = torch.ops.higher_order.map_impl
 WHILE_LOOP: Final = torch.ops.higher_order.while_loop
 
-# Functions of torch that run one step as often as a sequence is long: the same ones, more or fewer times.
-RECURRENT: Final = frozenset({torch.gru, torch.lstm, torch.rnn_relu, torch.rnn_tanh})
-
 
 def first_slice(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor like one slice of another along its first dimension."""

@@ -13,6 +13,9 @@ from argand.ops.layout import DataDependent, broadcast_shapes, refuse
 from argand.ops.pointwise import dense, dense_each, dense_self
 from argand.ops.table import Kind, OpDef, rows
 
+# Functions of torch that run one step as often as a sequence is long: the same ops, more or fewer times.
+RECURRENT: Final = frozenset({torch.gru, torch.lstm, torch.rnn_relu, torch.rnn_tanh})
+
 
 def _recurrent(input: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """The last result, a workspace only oneDNN can size, is handed from forward to backward as is."""

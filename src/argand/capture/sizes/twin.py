@@ -18,8 +18,9 @@ import torch.fx
 from torch.fx.node import map_arg
 
 from argand.capture.sizes.frame_sizes import FrameSizes
-from argand.ops.control_flow import RECURRENT, RESULTS, branches_of
+from argand.ops.control_flow import RESULTS, branches_of
 from argand.ops.fakes import FakeMode
+from argand.ops.layers import RECURRENT
 from argand.sizes.expressions import Expr, SizeInt, Symbol
 from argand.sizes.facts import Fact
 from argand.sizes.floats import OpenFloat
